@@ -1,0 +1,76 @@
+# `make demo` and `make test` need Python 3.11 or newer, pip, make and git, and set up everything else in .venv.
+# Targets are relative on purpose: they work in a folder whose path contains spaces.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; exit; fi; \
+	done; echo python3)
+PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
+ARGS =
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format types layers docs-check ratchets fix docs bench system e2e clean
+
+help:  ## what there is to make
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-16s%s\n' "$$name" "$$text"; done
+
+demo: .venv/.base  ## set up, then list, check, show and load the skills that ship with Prowess
+	@.venv/bin/python tools/demo.py
+
+test: .venv/.dev  ## set up, then run all tests; ends with a list of what was not run (ARGS="-k name" for some)
+	@.venv/bin/python -m pytest $(ARGS)
+
+check: lint format types layers docs-check ratchets  ## everything that can be said without running the tests (make -k check: do not stop)
+
+lint: .venv/.dev
+	.venv/bin/python -m ruff check .
+
+format: .venv/.dev
+	.venv/bin/python -m ruff format --check .
+
+types: .venv/.dev
+	.venv/bin/python -m pyright
+
+layers: .venv/.dev
+	.venv/bin/lint-imports --no-logo
+
+docs-check: .venv/.dev
+	.venv/bin/python tools/make_docs.py --check
+
+ratchets: .venv/.dev
+	.venv/bin/python tools/ratchets.py
+
+fix: .venv/.dev  ## mend what ruff can mend
+	.venv/bin/python -m ruff check --fix .
+	.venv/bin/python -m ruff format .
+
+docs: .venv/.dev  ## write the generated pages under docs/ anew
+	.venv/bin/python tools/make_docs.py
+
+bench: .venv/.dev  ## print speed and memory as ratios
+	.venv/bin/python benchmarks/run.py $(ARGS)
+
+system:  ## install what needs root (CI calls it; make demo and make test do not need it)
+	@PYTHON='$(PYTHON)' bash tools/system.sh
+
+e2e:  ## runs against real models and services (later)
+	@echo '*** make e2e: not part of this release yet: nothing was run ***'
+
+clean:  ## remove what make made
+	rm -rf .venv .ruff_cache .import_linter_cache .hypothesis build dist benchmarks/out
+	find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Prowess needs Python 3.11 or newer, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
+		echo "Name a newer one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; } >&2
+	@echo "Setting up .venv with $$($(PYTHON) --version) (once, about a minute) …"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.base: pyproject.toml | .venv/.made
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/.made
+	@$(PIP) -e '.[dev]'
+	@touch .venv/.base $@

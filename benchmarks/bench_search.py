@@ -1,0 +1,120 @@
+"""Search among 10,000 skills, compared in one run with what a bare `LIKE '%word%'` over the same rows costs.
+
+    python benchmarks/bench_search.py
+
+Times depend on the machine; their ratio to the scan hardly does, so the ratios carry the limits. The known-item test
+asks for a skill by some of its words among words of others, and counts how often it is not the first, or not in five.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from prowess.skills.search import Document, open_search
+
+SKILLS = 10_000
+QUERIES = 300
+
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio"]
+_SMALL_WORDS = ("use", "this", "when", "the", "user", "wants", "to", "and", "a", "with")
+_HAN = "数据分析报表生成图文件转换合同翻译代码审查测试部署监控搜索邮件会议纪要网页设计视频音频图像识别财务预算"
+
+
+def main() -> None:
+    for name, value, limit in measure(report=print):
+        print(f"{name:44}{value:10.3f}" + (f"   limit {limit:g}" if limit is not None else ""))
+
+
+def measure(report: Callable[[str], object] = lambda line: None) -> list[tuple[str, float, float | None]]:
+    """Rows of (name, ratio, limit or None); a ratio above its limit is a regression."""
+    chance = random.Random(20240607)
+    documents = make_documents(chance)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "index"))
+        build_ms, index = timed(lambda: open_search(documents, path), clock=time.process_time)
+        size_mb = Path(path).stat().st_size / 1e6
+        index.close()
+        reopen_ms, index = timed(lambda: open_search(documents, path))
+        with index:
+            asked = [
+                (document.id, make_query(document, documents, chance)) for document in chance.sample(documents, QUERIES)
+            ]
+            times, ranks = [], []
+            for wanted, query in asked:
+                ms, hits = timed(lambda query=query: index.search(query, limit=5))
+                times.append(ms)
+                ranks.append(next((rank for rank, hit in enumerate(hits) if hit.id == wanted), 5))
+    scan = scan_ms(documents, [query.split()[0] for _, query in asked])
+    p50, p95 = percentile(times, 0.5), percentile(times, 0.95)
+    report(f"{SKILLS} skills, {size_mb:.1f} MB: build {build_ms:.0f} ms CPU, reopen {reopen_ms:.1f} ms,")
+    report(f"query p50 {p50:.2f} ms, p95 {p95:.2f} ms, LIKE scan p50 {scan:.2f} ms")
+    return [
+        ("search: query p50 / LIKE scan", p50 / scan, 1.0),
+        ("search: query p95 / LIKE scan", p95 / scan, 2.0),
+        ("search: reopen / LIKE scan", reopen_ms / scan, 30.0),
+        ("search: build / LIKE scan", build_ms / scan, None),
+        ("search: known item not first", sum(rank > 0 for rank in ranks) / QUERIES, 0.15),
+        ("search: known item not in five", sum(rank > 4 for rank in ranks) / QUERIES, 0.02),
+    ]
+
+
+def make_documents(chance: random.Random) -> list[Document]:
+    """Words as unequally common as in any language; one skill in ten is Chinese."""
+    vocabulary = sorted({"".join(chance.choices(_SYLLABLES, k=chance.randint(2, 4))) for _ in range(8_000)})
+    chance.shuffle(vocabulary)
+    weights = [1 / (rank + 20) for rank in range(len(vocabulary))]
+    documents = []
+    for number in range(SKILLS):
+        words = chance.choices(vocabulary, weights, k=30)
+        name = "-".join(chance.sample(words, 2))
+        description = " ".join(chance.choice(_SMALL_WORDS) if chance.random() < 0.4 else word for word in words)
+        if number % 10 == 0:
+            description = "".join(chance.choices(_HAN, k=40)) + f" {words[0]}"
+        documents.append(Document(f"skill-{number:05}", name, description, tuple(words[:2])))
+    return documents
+
+
+def make_query(document: Document, documents: list[Document], chance: random.Random) -> str:
+    """A word of the name and a part of the description, then two words of some other skill."""
+    words = document.description.split()
+    if document.description.isascii():
+        known = chance.sample(words, 8)
+    else:
+        start = chance.randrange(30)
+        known = [words[0][start : start + 8]]
+    other = chance.sample(chance.choice(documents).description.split(), 2)
+    return " ".join([chance.choice(document.name.split("-")), *known, *other])
+
+
+def scan_ms(documents: list[Document], words: list[str]) -> float:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE TABLE skills(id, name, keywords, description)")
+        rows = [
+            (document.id, document.name, " ".join(document.keywords), document.description) for document in documents
+        ]
+        connection.executemany("INSERT INTO skills VALUES (?, ?, ?, ?)", rows)
+        scan = "SELECT id FROM skills WHERE name LIKE ?1 OR keywords LIKE ?1 OR description LIKE ?1"
+        times = [timed(lambda word=word: connection.execute(scan, (f"%{word}%",)).fetchall())[0] for word in words[:50]]
+    finally:
+        connection.close()
+    return percentile(times, 0.5)
+
+
+def timed(action: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> tuple[float, object]:
+    start = clock()
+    result = action()
+    return (clock() - start) * 1000, result
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Prowess, the Agent Skills runtime for Python.
+
+A skill is a folder with a SKILL.md: a name, a description, and instructions an agent can follow. Prowess finds skills,
+shows an agent only their names and descriptions, loads a body when a task needs it, and says exactly what it did about
+each file on the way.
+
+    import prowess
+
+    catalog = prowess.discover("./skills")       # folders to a catalog: nothing hidden, nothing lost
+    print(prowess.render_catalog(catalog))       # what a model is shown
+    skill = prowess.load(catalog, "pdf")         # the body, the files, the digest
+    print(prowess.render_skill(skill))           # what a model gets when it loads it
+    for finding in catalog.findings:             # what should be known about the library
+        print(finding.severity, finding.path, finding.message)
+
+Names are imported when they are first used, so `import prowess` costs nothing, reads nothing and configures nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing would cost more than the rest of this file
+if TYPE_CHECKING:
+    from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> where it lives
+_HOME = {
+    "Catalog": "prowess.skills.model",
+    "CatalogPlan": "prowess.values",
+    "Changes": "prowess.skills.model",
+    "ConfigError": "prowess.errors",
+    "Entry": "prowess.skills.model",
+    "Finding": "prowess.values",
+    "Library": "prowess._discover",
+    "ProwessError": "prowess.errors",
+    "Report": "prowess._check",
+    "ResourceNotFound": "prowess.errors",
+    "Root": "prowess.skills.model",
+    "Skill": "prowess.skills.model",
+    "SkillDenied": "prowess.errors",
+    "SkillInvalid": "prowess.errors",
+    "SkillNotFound": "prowess.errors",
+    "SkillSource": "prowess.ports",
+    "check": "prowess._check",
+    "discover": "prowess._discover",
+    "load": "prowess._load",
+    "open_runtime": "prowess.runtime",
+    "search": "prowess.skills.search",
+    "plan_catalog": "prowess.skills.catalog_plan",
+    "read_resource": "prowess._load",
+    "render_catalog": "prowess.skills.prompt",
+    "render_doc": "prowess.skills.prompt",
+    "render_skill": "prowess.skills.prompt",
+    "select_docs": "prowess._load",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'prowess' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,5 @@
+import sys
+
+from prowess.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,103 @@
+"""check: paths become verdicts. Every skill below a path is read whole and judged under a profile; nothing is changed.
+
+for report in check(["./skills"], profile="default"): report.valid, report.findings
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prowess._files import NotRegular, read_regular
+from prowess._load import MAX_BODY_BYTES, load_entry, read_resource
+from prowess._nouns import Finding
+from prowess.errors import SkillError
+from prowess.skills.findings import Note, make_finding
+from prowess.skills.index import Bounds, scan
+from prowess.skills.model import Entry, Root, Skill
+from prowess.skills.reference import reference_errors
+from prowess.skills.scan import scan_skill
+from prowess.skills.validate import Profile, check_skill, graded
+
+
+class Report(NamedTuple):
+    path: str
+    name: str  # empty when the report is about a path, not about a skill
+    findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def check(paths: Iterable[str], *, profile: Profile = "default", bounds: Bounds = Bounds()) -> Iterator[Report]:
+    """One report per skill at or below each path, and one for what is wrong with the path itself."""
+    for given in paths:
+        path = os.path.abspath(given)
+        if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
+            path = os.path.dirname(path)
+        found = scan(Root("explicit", path), bounds=bounds)
+        problems = tuple(_as_error(finding) for finding in found.findings)
+        if not found.entries and not any(finding.severity == "error" for finding in problems):
+            problems += (make_finding(Note("no-skill-here"), path),)
+        if problems:
+            yield Report(path, "", problems)
+        for entry in found.entries:
+            yield check_entry(entry, profile)
+
+
+def check_entry(entry: Entry, profile: Profile = "default") -> Report:
+    if profile == "spec":
+        return Report(entry.path, entry.name, tuple(_spec_findings(entry)))
+    findings = [make_finding(note, entry.location, severity=graded(note.code, profile)) for note in entry.notes]
+    if entry.valid:
+        try:
+            skill = load_entry(entry)
+        except SkillError as error:
+            return Report(entry.path, entry.name, (*findings, *getattr(error, "findings", ())))
+        findings += check_loaded(skill, profile)
+    return Report(entry.path, entry.name, tuple(findings))
+
+
+def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
+    """What the body and the tree of a loaded skill show."""
+
+    def read(path: str) -> bytes:
+        try:
+            return read_resource(skill, path)
+        except SkillError:
+            return b""
+
+    located = list(check_skill(skill, read))
+    if profile == "security":
+        located += scan_skill(skill, read)
+    base = skill.entry.path
+    return [
+        make_finding(note, os.path.join(base, *file.split("/")), severity=graded(note.code, profile))
+        for file, note in located
+    ]
+
+
+def _spec_findings(entry: Entry) -> Iterator[Finding]:
+    unusable = [note for note in entry.notes if note.code in ("not-regular", "file-outside", "unreadable")]
+    if unusable:
+        yield make_finding(unusable[0], entry.location)
+        return
+    try:
+        data = read_regular(entry.location, MAX_BODY_BYTES, follow=True)
+    except (NotRegular, OSError) as error:
+        yield make_finding(Note("unreadable", None, {"reason": str(error.strerror or error).lower()}), entry.location)
+        return
+    folder = os.path.basename(entry.path)
+    for code, message in reference_errors(data, folder):
+        yield Finding(code=code, severity="error", path=entry.location, message=message)
+
+
+def _as_error(finding: Finding) -> Finding:
+    """A path that a person named and that is not there is a failure, not a remark."""
+    if finding.code != "root-missing":
+        return finding
+    return Finding(
+        code=finding.code, severity="error", path=finding.path, message="The path does not exist.", hint=finding.hint
+    )

@@ -1,0 +1,148 @@
+"""discover: roots become a Catalog, ordered, each skill once, with everything that was wrong on the way.
+
+    discover("./skills")                        only what you name; nothing else on the machine is looked at
+    discover("./skills", cache_dir="…")         the second time nearly for free
+    Library(["./skills"]).reload()              what was added, changed, removed since
+
+One bad skill never costs its neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from prowess._nouns import Finding, Mode
+from prowess.skills.findings import Note, make_finding
+from prowess.skills.index import Bounds, scan
+from prowess.skills.model import PRIORITY, Catalog, Changes, Entry, Root, RootReport, Skill, matches_pattern
+from prowess.skills.roots import is_url, unique_roots
+
+if TYPE_CHECKING:
+    from prowess.ports import SkillSource
+
+    Place = str | os.PathLike[str] | Root | Skill | SkillSource
+
+
+def discover(
+    *places: Place,
+    modes: Mapping[str, Mode] | None = None,
+    bounds: Bounds = Bounds(),
+    cache_dir: str | os.PathLike[str] | None = None,
+    accepts_url: Callable[[str, str], bool] = lambda url, digest: False,
+    refuse_angle_brackets: bool = False,
+) -> Catalog:
+    """Everything below the given places: folders, archive addresses, skills made in code, or a source of them."""
+    cache = os.fspath(cache_dir) if cache_dir is not None else None
+    entries: list[Entry] = []
+    findings: list[Finding] = []
+    reports: list[RootReport] = []
+    memory: dict[str, Skill] = {}
+    for root in unique_roots(_roots_of(places)):
+        if root.url:
+            root, trouble = _open_url(root, cache, accepts_url)
+            findings += trouble
+            if root.path == root.url:  # nothing could be had from there
+                reports.append(RootReport(root.source, root.path, 0, False, False, root.url, root.origin))
+                continue
+        found = scan(root, bounds=bounds, cache_dir=cache)
+        entries += found.entries
+        findings += found.findings
+        reports.append(
+            RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, root.url, root.origin)
+        )
+    for skill in _skills_of(places):
+        entries.append(skill.entry)
+        memory[skill.entry.id] = skill
+    entries = _each_once(entries)
+    findings += _unmatched_modes(modes, entries)
+    return Catalog(
+        entries,
+        findings=findings,
+        roots=reports,
+        modes=modes,
+        memory=memory,
+        refuse_angle_brackets=refuse_angle_brackets,
+    )
+
+
+class Library:
+    """A catalog that can be read again. Whoever holds a catalog keeps it: a reload makes a new one."""
+
+    def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
+        self._places, self._read, self._options = tuple(places), read, options
+        self.catalog = read(*self._places, **options)
+
+    def reload(self) -> Changes:
+        before = self.catalog
+        self.catalog = self._read(*self._places, **self._options).remembering(before)
+        return self.catalog.changes_since(before)
+
+    def watch(self, on_change: Callable[[Changes], None], *, stop: object | None = None) -> None:
+        """Reload whenever something below the roots changes, until `stop` (a threading.Event) is set. Needs
+        prowess[watch].
+        """
+        from prowess.skills.watch import watch_roots
+
+        for _ in watch_roots([root.path for root in self.catalog.roots if root.exists], stop=stop):
+            changes = self.reload()
+            if changes:
+                on_change(changes)
+
+
+def _roots_of(places: Iterable[Place]) -> list[Root]:
+    found = []
+    for place in places:
+        if isinstance(place, Root):
+            found.append(place)
+        elif isinstance(place, (str, os.PathLike)):
+            text = os.fspath(place)
+            if is_url(text):
+                found.append(Root("url", text, False, url=text))
+            else:
+                found.append(Root("explicit", os.path.abspath(os.path.expanduser(text))))
+    return found
+
+
+def _skills_of(places: Iterable[Place]) -> Iterable[Skill]:
+    for place in places:
+        if isinstance(place, Skill):
+            yield place
+        elif not isinstance(place, (str, os.PathLike, Root)):
+            for skill in place.skills():
+                yield skill._replace(entry=skill.entry._replace(source=place.source))
+
+
+def _open_url(
+    root: Root, cache_dir: str | None, accepts: Callable[[str, str], bool]
+) -> tuple[Root, tuple[Finding, ...]]:
+    import tempfile
+
+    from prowess.skills.url_root import open_url_root
+
+    assert root.url is not None
+    opened = open_url_root(root.url, cache_dir or os.path.join(tempfile.gettempdir(), f"prowess-{os.getuid()}"))
+    if opened.path is None:
+        return root._replace(path=root.url), opened.findings
+    trusted = opened.digest is not None and accepts(root.url, opened.digest)
+    return root._replace(path=opened.path, trusted=trusted), opened.findings
+
+
+def _each_once(entries: list[Entry]) -> list[Entry]:
+    """One real folder is one skill, however many links lead to it: a trusted way to it first, then by priority."""
+    if not any(entry.linked for entry in entries):
+        return entries
+    best: dict[str, Entry] = {}
+    for entry in sorted(entries, key=lambda e: (not e.trusted, PRIORITY.index(e.source), bool(e.linked))):
+        best.setdefault(entry.real_path if entry.root != "memory:" else entry.id, entry)
+    kept = {id(entry) for entry in best.values()}
+    return [entry for entry in entries if id(entry) in kept]
+
+
+def _unmatched_modes(modes: Mapping[str, Mode] | None, entries: list[Entry]) -> list[Finding]:
+    return [
+        make_finding(Note("mode-unmatched", None, {"pattern": pattern, "mode": mode}), "[skills.modes]")
+        for pattern, mode in (modes or {}).items()
+        if not any(matches_pattern(pattern, entry) for entry in entries)
+    ]

@@ -1,0 +1,67 @@
+"""Only regular files are opened, reads are bounded, and a written file is whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+class NotRegular(OSError):
+    """The path is a FIFO, a device, a socket or a folder: opening it could hang or do something."""
+
+
+def open_regular(path: str, *, follow: bool = False) -> int:
+    """A descriptor of a regular file. It is looked at before it is opened, and again after, so that nothing can be
+    swapped in between; O_NONBLOCK means that even a FIFO that wins that race cannot hang us."""
+    before = os.stat(path, follow_symlinks=follow)
+    if not stat.S_ISREG(before.st_mode):
+        raise NotRegular(f"{kind_of(before.st_mode)}, not a regular file: {path}")
+    fd = os.open(path, _READ if follow else _READ | _NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotRegular(f"not a regular file: {path}")
+    return fd
+
+
+def read_regular(path: str, limit_bytes: int, *, follow: bool = False) -> bytes:
+    """At most limit_bytes + 1 bytes, so that the caller can tell 'at the limit' from 'over it'."""
+    fd = open_regular(path, follow=follow)
+    with open(fd, "rb") as file:
+        return file.read(limit_bytes + 1)
+
+
+def kind_of(mode: int) -> str:
+    for test, word in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if test(mode):
+            return word
+    return "a regular file"
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644) -> None:
+    """Write beside the target and rename over it: a reader, a crash or a full disk never sees half a file."""
+    import tempfile  # only writers pay for it
+
+    target = os.fspath(path)
+    folder = os.path.dirname(target) or "."
+    os.makedirs(folder, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(target)}.")
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,127 @@
+"""A tar is read forwards, in small pieces, to its end mark: memory is constant and a cut-off tar never passes as whole.
+
+The standard library parses each 512-byte header. The loop around it is ours, because tarfile reads long names and
+sparse maps of any size into memory, and stops without a word where an archive was cut off between two members.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import IO, Literal, NamedTuple
+
+from prowess.errors import PackUnsafe
+
+BLOCK_BYTES = 512
+CHUNK_BYTES = 64 * 1024
+_MAX_HEADER_BYTES = 1024 * 1024  # of one extended header or long name
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+
+MemberKind = Literal["file", "folder", "link", "special"]
+
+
+class Member(NamedTuple):
+    """One entry of an archive of any kind, not judged yet. Its chunks can be read once, before the next member."""
+
+    name: str
+    kind: MemberKind
+    executable: bool
+    chunks: Iterator[bytes]
+
+
+def tar_members(file: IO[bytes], count: Callable[[int], None]) -> Iterator[Member]:
+    """`count` is told of every byte and may raise. EOFError, ValueError or TarError when this is not a whole tar."""
+    stream = _Stream(file, count)
+    said: dict[str, str] = {}  # by extended headers, about the next member
+    while any(block := stream.take(BLOCK_BYTES)):
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if info.type in _EXTENDED:
+            said |= _extended(info, stream.take_header(info.size))
+            continue
+        name, size = said.get("path", info.name), int(said.get("size", info.size))
+        kind, said = _kind_of(info, said), {}
+        content = stream.chunks(size if kind == "file" else 0)
+        yield Member(name, kind, bool(info.mode & 0o111), content)
+        for _ in content:  # what the reader did not want
+            pass
+        stream.take(-size % BLOCK_BYTES if kind == "file" else 0)
+    stream.drain()  # only its end proves that a gzip stream was whole
+
+
+def is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
+
+
+def _kind_of(info: tarfile.TarInfo, said: dict[str, str]) -> MemberKind:
+    if info.issym() or info.islnk():
+        return "link"
+    if info.type not in (*_PLAIN, tarfile.DIRTYPE) or any(key.startswith("GNU.sparse") for key in said):
+        return "special"
+    return "folder" if info.isdir() else "file"
+
+
+def _extended(info: tarfile.TarInfo, data: bytes) -> dict[str, str]:
+    if info.type == tarfile.GNUTYPE_LONGLINK:
+        return {}
+    if info.type == tarfile.GNUTYPE_LONGNAME:
+        return {"path": data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
+    records = dict(_pax_records(data))
+    if info.type == tarfile.XGLTYPE:
+        # git writes a comment here. A header that renames or resizes every member has no honest use.
+        if records.keys() & {"path", "size", "linkpath"}:
+            raise PackUnsafe(
+                "A header in this archive renames or resizes all of its members.",
+                code="pack-unsafe-special",
+                hint="Pack it again with plain tar.",
+            )
+        return {}
+    return records
+
+
+def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
+    """Each record is its own length in digits, a space, key=value and a newline."""
+    at = 0
+    while at < len(data):
+        space = data.index(b" ", at, at + 10)
+        end = at + int(data[at:space])
+        key, equals, value = data[space + 1 : end - 1].partition(b"=")
+        if not space < end <= len(data) or data[end - 1] != ord("\n") or not equals:
+            raise tarfile.ReadError("a record of an extended header is broken")
+        yield key.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+        at = end
+
+
+class _Stream:
+    def __init__(self, file: IO[bytes], count: Callable[[int], None]) -> None:
+        self._file = file
+        self._count = count
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        if size < 0:
+            raise tarfile.ReadError("a member has a negative size")
+        while size:
+            chunk = self._file.read(min(size, CHUNK_BYTES))
+            if not chunk:
+                raise EOFError("it ends in the middle")
+            self._count(len(chunk))
+            size -= len(chunk)
+            yield chunk
+
+    def take(self, size: int) -> bytes:
+        return b"".join(self.chunks(size))
+
+    def take_header(self, size: int) -> bytes:
+        if size > _MAX_HEADER_BYTES:
+            raise PackUnsafe(
+                "A header in this archive is larger than any header needs.",
+                code="pack-too-large",
+                hint="Do not use it unless you know who made it and why.",
+            )
+        data = self.take(size)
+        self.take(-size % BLOCK_BYTES)
+        return data
+
+    def drain(self) -> None:
+        while chunk := self._file.read(CHUNK_BYTES):
+            self._count(len(chunk))

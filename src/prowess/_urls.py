@@ -1,0 +1,61 @@
+"""Which URLs may be fetched, and what of a URL may be shown. Asked again at each redirect."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+from prowess.errors import FetchError
+
+if TYPE_CHECKING:
+    import httpx
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)")
+_HOST = re.compile(r"(\[[\w:.%]*\]|[^:\[\]]*)(:\d*)?")
+
+
+def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) -> httpx.URL:
+    """`url`, after a redirect relative to `previous`, if it may be asked for: https, or http nobody can tamper with."""
+    import httpx
+
+    try:
+        parsed = httpx.URL(url) if previous is None else previous.join(url)
+    except httpx.InvalidURL:  # which quotes the URL
+        message = f"{shown_url(url)} is not a URL."
+        raise FetchError(message, code="fetch-invalid-url", hint="Check its spelling.") from None
+    shown = shown_url(str(parsed))
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise refused_scheme(shown, "is not an https:// address", "Use an https:// or file:// URL.")
+    if parsed.scheme == "http" and not pinned:
+        if previous is not None and previous.scheme == "https":
+            raise insecure(shown, f"is where {shown_url(str(previous))} redirects to, without encryption")
+        if not is_loopback(parsed.host):
+            raise insecure(shown, "is not encrypted")
+    return parsed
+
+
+def shown_url(url: str) -> str:
+    """The URL as anyone may see it: without user, password, query and fragment."""
+    match = _URL.match(url)
+    if not match:
+        return "(unreadable URL)" if "@" in url else re.split(r"[?#]", url, maxsplit=1)[0]
+    host = match["authority"].rpartition("@")[2]
+    # A bare / or ? in a password looks like the end of the host, and what is left of it like a port.
+    return f"{match['scheme']}://" + (f"{host}{match['path']}" if _HOST.fullmatch(host) else "…")
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def insecure(shown: str, why: str) -> FetchError:
+    hint = "Use https, or pin the content by adding #sha256=… to the URL."
+    return FetchError(f"{shown} {why}.", code="fetch-insecure", hint=hint)
+
+
+def refused_scheme(shown: str, why: str, hint: str) -> FetchError:
+    return FetchError(f"{shown} {why}.", code="fetch-refused-scheme", hint=hint)

@@ -1,0 +1,195 @@
+"""The command line's frame: one group, verbs imported on demand, and every error shown once, in the form that was
+asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from prowess.cli.main import VERBS
+from prowess.cli.render import Screen
+from prowess.errors import ConfigError, ProwessError
+from prowess.runtime import Runtime, open_runtime
+from prowess.skills.index import Bounds
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one call. Never a traceback for something a user can do."""
+    _be_readable_anywhere()
+    as_json = "--json" in args
+    try:
+        code = group.main(args=list(args), prog_name="prowess", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ProwessError as error:
+        Screen(json=as_json).error(error)
+        return error.exit_code
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        return _usage(error, as_json)
+    except click.ClickException as error:
+        Screen(json=as_json).error(ConfigError(error.format_message(), code="usage"))
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("Interrupted.\n")
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a full disk, a folder that vanished: the user's world, not our mistake
+        reason = error.strerror or type(error).__name__
+        place = f": {error.filename}" if error.filename else ""
+        failure = ProwessError(
+            f"The system refused{place}: {reason.lower()}.",
+            code="system-error",
+            hint="Check that the path exists, may be read or written, and that the disk is not full.",
+        )
+        Screen(json=as_json).error(failure)
+        return 1
+
+
+def _usage(error: click.UsageError, as_json: bool) -> int:
+    where = error.ctx.command_path if error.ctx else "prowess"
+    failure = ConfigError(error.format_message(), code="usage", hint=f"See: {where} --help")
+    Screen(json=as_json).error(failure)
+    return 2
+
+
+def _be_readable_anywhere() -> None:
+    """Output is UTF-8 whatever the locale says, and what UTF-8 cannot hold is spelled out instead of raising."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+class Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(VERBS[cmd_name][0])
+        return module.COMMANDS[cmd_name] if hasattr(module, "COMMANDS") else module.command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            meant = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"No verb '{args[0]}'.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+
+
+class Call:
+    """One call of one verb: what was asked for globally, and how to answer."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.screen = Screen(json=bool(options.get("json")), verbose=int(options.get("verbose") or 0))
+
+    @property
+    def cwd(self) -> str:
+        directory = self.options.get("directory")
+        if directory is None:
+            return os.getcwd()
+        if not os.path.isdir(directory):
+            raise ConfigError(f"There is no folder '{directory}'.", code="no-folder", hint="Check the value of -C.")
+        return os.path.abspath(directory)
+
+    @contextmanager
+    def runtime(
+        self,
+        *,
+        roots: Sequence[str] = (),
+        max_depth: int | None = None,
+        max_entries: int | None = None,
+    ) -> Iterator[Runtime]:
+        default = Bounds()
+        bounds = Bounds(
+            default.max_depth if max_depth is None else max_depth,
+            default.max_entries if max_entries is None else max_entries,
+        )
+        with open_runtime(
+            cwd=self.cwd,
+            environ=os.environ,
+            roots=roots,
+            config_file=self.options.get("config_file"),
+            bounds=bounds,
+        ) as runtime:
+            yield runtime
+
+
+_GLOBAL: tuple[Callable[[Any], Any], ...] = (
+    click.option("--json", "json", is_flag=True, help="Answer as JSON on stdout, errors too."),
+    click.option("-v", "--verbose", count=True, help="Say more."),
+    click.option("--config", "config_file", metavar="FILE", help="Use this configuration file for the project."),
+    click.option("-C", "directory", metavar="DIR", help="Work as if started in DIR."),
+)
+_GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
+
+
+def verb(
+    name: str, *, example: str, group_options: bool = True
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """A verb: a click command that takes the global options, shows an example, and is handed a Call first."""
+
+    def make(function: Callable[..., int | None]) -> click.Command:
+        def callback(**given: Any) -> int:
+            inherited = dict(click.get_current_context().find_root().params)
+            options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
+            return function(Call(options), **given) or 0
+
+        callback.__doc__ = function.__doc__
+        callback.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        for option in _GLOBAL:
+            option(callback)
+        lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
+        return click.command(name, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)(callback)
+
+    return make
+
+
+_CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+roots_option = click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    metavar="DIR|URL",
+    help="Look here instead of the default places. May be repeated.",
+)
+source_option = click.option(
+    "--source",
+    type=click.Choice(["explicit", "project", "user", "url", "mcp", "builtin"]),
+    help="Only skills of this source.",
+)
+
+
+@click.group(
+    cls=Verbs,
+    context_settings=_CONTEXT,
+    epilog="\b\nExample:\n  prowess list\n  prowess validate ./my-skill",
+    no_args_is_help=True,
+)
+@click.version_option(message="prowess %(version)s", package_name="prowess")
+def group(**_: Any) -> None:
+    """Find, check, show and load Agent Skills."""
+
+
+for _option in _GLOBAL:
+    group = _option(group)

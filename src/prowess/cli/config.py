@@ -1,0 +1,67 @@
+"""prowess config"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from prowess.cli.app import Call, verb
+from prowess.cli.documents import finding_row
+from prowess.config import describe_fields
+from prowess.values import to_json
+
+
+@verb("config", example="prowess config show --origin\nprowess config show --json")
+@click.argument("action", type=click.Choice(["show"]), default="show")
+@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--set", "only_set", is_flag=True, help="Only values that are not defaults.")
+def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
+    """Show the configuration in force and where each value came from.
+
+    Lowest first: defaults, the user's file, the project's file, the environment, flags.
+    """
+    with call.runtime() as runtime:
+        values = _flat(to_json(runtime.config))
+        origins = runtime.loaded.origins
+        names = [name for name, *_ in describe_fields()]
+        chosen = [name for name in names if not only_set or origins.get(name, "default") != "default"]
+        findings = [*runtime.trust.findings, *runtime.loaded.findings]
+        if call.screen.is_json:
+            call.screen.document(
+                {
+                    "schema": "prowess.config-show/1",
+                    "values": {name: values.get(name) for name in chosen},
+                    "origins": {name: origins.get(name, "default") for name in chosen},
+                    "places": to_json(runtime.places),
+                    "trusted": runtime.loaded.project_trusted,
+                    "findings": [finding_row(finding) for finding in findings],
+                }
+            )
+            return 0
+        rows = [
+            [
+                name,
+                json.dumps(values.get(name), ensure_ascii=False),
+                *([origins.get(name, "default")] if origin else []),
+            ]
+            for name in chosen
+        ]
+        call.screen.table(["setting", "value", *(["from"] if origin else [])], rows)
+        call.screen.findings(findings)
+        trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
+        call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
+    return 0
+
+
+def _flat(document: dict[str, Any]) -> dict[str, Any]:
+    """Sections become dotted names; tables that users fill stay tables."""
+    known = {name for name, *_ in describe_fields()}
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in known:
+            flat[key] = value
+        elif isinstance(value, dict):
+            flat |= {f"{key}.{name}": item for name, item in value.items()}
+    return flat

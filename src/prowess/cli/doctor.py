@@ -1,0 +1,189 @@
+"""prowess doctor"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import prowess
+from prowess._check import check_loaded
+from prowess._load import load_entry
+from prowess._nouns import Finding
+from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.documents import finding_row
+from prowess.cli.render import count
+from prowess.errors import SkillError
+from prowess.runtime import Runtime
+from prowess.skills.findings import Note, make_finding
+from prowess.skills.model import RootReport
+from prowess.skills.requirements import missing_requirements
+
+_REPAIRED = ("yaml-repaired", "yaml-salvaged")
+
+
+@verb("doctor", example="prowess doctor\nprowess doctor --root ./skills --json")
+@roots_option
+def command(call: Call, roots: tuple[str, ...]) -> int:
+    """Explain what was found, repaired, shadowed, skipped and missing.
+
+    For each root what became of its skills; then every finding, bodies included; then this installation. Exit code 1
+    when there is a finding of level error.
+    """
+    with call.runtime(roots=roots) as runtime:
+        with call.screen.working("Reading every skill"):
+            document = examine(runtime)
+        if call.screen.is_json:
+            call.screen.document(document)
+        else:
+            _show(call, runtime, document)
+        return 1 if any(row["severity"] == "error" for row in document["findings"]) else 0
+
+
+def examine(runtime: Runtime) -> dict[str, Any]:
+    catalog = runtime.catalog
+    plan = runtime.plan()
+    findings = [*runtime.findings, *_beyond_the_heads(runtime)]
+    return {
+        "schema": "prowess.doctor/1",
+        "roots": [_root_row(runtime, root, findings) for root in catalog.roots],
+        "catalog": {
+            "shown": len(plan.shown),
+            "name_only": len(plan.name_only),
+            "over_budget": list(plan.searchable),
+            "hidden": list(plan.hidden),
+            "tokens": {"budget": plan.tokens.budget, "used": plan.tokens.used},
+        },
+        "findings": [finding_row(finding) for finding in findings],
+        "installation": installation(runtime),
+    }
+
+
+def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
+    """What only bodies, trees and this machine show."""
+    catalog = runtime.catalog
+    found: list[Finding] = []
+    for entry in catalog:
+        if catalog.visibility(entry).status in ("invalid", "shadowed", "off"):
+            continue
+        missing = missing_requirements(entry.controls, os.environ)
+        if missing:
+            found.append(make_finding(Note("requires-missing", None, {"missing": missing}), entry.location))
+        try:
+            skill = catalog.memory_skill(entry) or load_entry(entry)
+        except SkillError as error:
+            found += getattr(error, "findings", ())
+            continue
+        found += check_loaded(skill, "loading")
+    return found
+
+
+def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> dict[str, Any]:
+    catalog = runtime.catalog
+    here = os.path.realpath(root.path)
+    entries = [entry for entry in catalog if entry.source == root.source and entry.root == here]
+    statuses: dict[str, list[str]] = {}
+    for entry in entries:
+        statuses.setdefault(catalog.visibility(entry).status, []).append(entry.id)
+    return {
+        "source": root.source,
+        "path": root.url or root.path,
+        "origin": root.origin,
+        "exists": root.exists,
+        "trusted": root.trusted,
+        "skills": len(entries),
+        "statuses": {status: len(ids) for status, ids in statuses.items()},
+        "repaired": [e.id for e in entries if any(note.code in _REPAIRED for note in e.notes)],
+        "shadowed": {e.id: catalog.visibility(e).reasons[0] for e in entries if e.id in statuses.get("shadowed", ())},
+        "skipped": [f.path for f in findings if f.code == "skipped-folder" and f.path.startswith(here + os.sep)],
+    }
+
+
+def installation(runtime: Runtime) -> dict[str, Any]:
+    return {
+        "prowess": prowess.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "yaml_c_loader": find_spec("yaml._yaml") is not None,
+        "sqlite": sqlite3.sqlite_version,
+        "search": _has_fts5(),
+        "extras": {"watch": find_spec("watchfiles") is not None, "tokens": find_spec("bpe_openai") is not None},
+        "cache_dir": runtime.places.cache_dir,
+        "state_dir": runtime.places.state_dir,
+        "project": runtime.places.project,
+        "project_trusted": runtime.loaded.project_trusted,
+    }
+
+
+def _has_fts5() -> bool:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5(x)")
+        return True
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+
+
+def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
+    screen = call.screen
+    screen.heading("Roots")
+    absent = [root for root in document["roots"] if not root["exists"] and root["origin"] == "default"]
+    for root in document["roots"]:
+        if root not in absent:
+            _show_root(call, root)
+    if absent:
+        screen.text(f"  {count(len(absent), 'default place')} not there: {', '.join(root['path'] for root in absent)}")
+    catalog = document["catalog"]
+    screen.text()
+    screen.heading("Catalog")
+    tokens = catalog["tokens"]
+    screen.text(f"  {count(catalog['shown'], 'skill')} shown to models, {tokens['used']} of {tokens['budget']} tokens")
+    if catalog["over_budget"]:
+        screen.text(
+            f"  {len(catalog['over_budget'])} over the budget, found by search: {_some(catalog['over_budget'])}"
+        )
+    if catalog["hidden"]:
+        screen.text(f"  {len(catalog['hidden'])} kept from models: {_some(catalog['hidden'])}")
+    screen.text()
+    screen.heading("Findings")
+    findings = [Finding(**row) for row in document["findings"]]
+    told = [finding for finding in findings if finding.severity != "info" or screen.verbose]
+    screen.findings(told, base=runtime.places.project)
+    remarks = len(findings) - len(told)
+    if not told:
+        screen.text("  none")
+    if remarks:
+        screen.text(f"  {count(remarks, 'remark')} more with -v")
+    screen.text()
+    screen.heading("Installation")
+    for key, value in document["installation"].items():
+        shown = (
+            ", ".join(f"{name}: {_word(on)}" for name, on in value.items()) if isinstance(value, dict) else _word(value)
+        )
+        screen.text(f"  {key.replace('_', ' ')}: {shown}")
+
+
+def _show_root(call: Call, root: dict[str, Any]) -> None:
+    screen = call.screen
+    trusted = "" if root["trusted"] else ", not trusted"
+    state = ", ".join(f"{number} {status}" for status, number in root["statuses"].items())
+    there = "" if root["exists"] else ", not there"
+    number = count(root["skills"], "skill")
+    screen.text(f"  {root['source']}  {root['path']}{there}{trusted}: {number}{': ' if state else ''}{state}")
+    if root["repaired"]:
+        screen.text(f"    repaired: {_some(root['repaired'])}")
+    for id, why in root["shadowed"].items():
+        screen.text(f"    shadowed: {id}: {why}")
+    for path in root["skipped"]:
+        screen.text(f"    skipped: {path}")
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,55 @@
+"""The public JSON shapes of contract.md that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prowess._nouns import Finding
+from prowess._tokens import estimate_bytes
+from prowess.skills.model import Catalog, Entry
+
+
+def skill_row(
+    catalog: Catalog, entry: Entry, *, tokens: dict[str, Any] | None = None, digest: str | None = None
+) -> dict[str, Any]:
+    seen = catalog.visibility(entry)
+    controls = entry.controls
+    allowed = controls.allowed_tools
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "description": entry.description,
+        "source": entry.source,
+        "path": entry.path,
+        "version": entry.version,
+        "digest": digest,
+        "status": seen.status,
+        "reasons": list(seen.reasons),
+        "model_visible": seen.model_visible,
+        "user_visible": seen.user_visible,
+        "controls": {
+            "mode": seen.mode,
+            "allowed_tools": None if allowed is None else list(allowed),
+            "run_mode": controls.run_mode,
+            "role": controls.role,
+        },
+        "tokens": tokens or rough_tokens(entry),
+        "finding_codes": list(dict.fromkeys(finding.code for finding in catalog.findings_of(entry))),
+    }
+
+
+def rough_tokens(entry: Entry) -> dict[str, Any]:
+    """From sizes alone: the catalog entry's text and the file's length."""
+    catalog = estimate_bytes(len(entry.name) + len(entry.description) + 70)
+    return {"catalog": catalog, "body": estimate_bytes(entry.size_bytes), "exact": False}
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "path": finding.path,
+        "line": finding.line,
+        "message": finding.message,
+        "hint": finding.hint,
+    }

@@ -1,0 +1,49 @@
+"""argv in, exit code out. A verb's module is imported when the verb is called, so that `prowess list` pays for list
+only.
+
+Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 denied · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import prowess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# verb -> (module, what it does). The only place that names the verbs.
+VERBS: dict[str, tuple[str, str]] = {
+    "list": ("prowess.cli.list", "Show every skill that was found, and its status."),
+    "inspect": ("prowess.cli.inspect", "Show everything about one skill, and why it is or is not visible."),
+    "validate": ("prowess.cli.validate", "Check skills against the specification and good practice."),
+    "prompt": ("prowess.cli.prompt", "Print exactly what a model is shown of the library."),
+    "load": ("prowess.cli.load", "Print what a model gets when it loads a skill."),
+    "search": ("prowess.cli.search", "Find skills by what they are for."),
+    "doctor": ("prowess.cli.doctor", "Explain what was found, repaired, shadowed, skipped and missing."),
+    "tokens": ("prowess.cli.tokens", "Count what skills cost in tokens."),
+    "new": ("prowess.cli.new", "Write a new skill from a template."),
+    "init": ("prowess.cli.init", "Make a folder a project: .agent/ with configuration and skills."),
+    "trust": ("prowess.cli.trust", "Trust a folder or an address, show what is trusted, or take it back."),
+    "config": ("prowess.cli.config", "Show the configuration in force and where each value came from."),
+    "schema": ("prowess.cli.schema", "Print the JSON Schema of a document that Prowess reads or writes."),
+    "read-properties": ("prowess.cli.reference", "Print a skill's properties as the reference library does."),
+    "to-prompt": ("prowess.cli.reference", "Print the XML of some skills as the reference library does."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args == ["--version"]:
+        sys.stdout.write(f"prowess {prowess.__version__}\n")
+        return 0
+    import gc
+
+    gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
+    from prowess.cli.app import run
+
+    gc.freeze()
+    gc.enable()
+    return run(args)

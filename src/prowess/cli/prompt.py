@@ -1,0 +1,53 @@
+"""prowess prompt"""
+
+from __future__ import annotations
+
+import click
+
+from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.render import count
+from prowess.skills.prompt import FORMATS, Format, render_catalog
+from prowess.values import to_json
+
+
+@verb("prompt", example="prowess prompt\nprowess prompt --format markdown --budget 2000\nprowess prompt --plan --json")
+@click.option("--format", "format", type=click.Choice(FORMATS), default="xml", show_default=True)
+@click.option(
+    "--budget", type=click.IntRange(0), metavar="N", help="Tokens the catalog may take.  [default: 2 % of the window]"
+)
+@click.option("--plan", "as_plan", is_flag=True, help="Show the plan instead: what is shown, searchable and hidden.")
+@click.option("--location/--no-location", "locations", default=False, help="Add the path of each SKILL.md.")
+@roots_option
+def command(
+    call: Call, format: Format, budget: int | None, as_plan: bool, locations: bool, roots: tuple[str, ...]
+) -> int:
+    """Print exactly what a model is shown of the library.
+
+    Nothing is printed when there are no skills to show, because nothing is what the model gets.
+    """
+    with call.runtime(roots=roots) as runtime:
+        plan = runtime.plan(budget_tokens=budget)
+        screen = call.screen
+        if as_plan:
+            document = {"schema": "prowess.plan/1", **to_json(plan)}
+            if screen.is_json:
+                screen.document(document)
+                return 0
+            screen.text(f"{plan.tokens.used} of {plan.tokens.budget} tokens (estimated)")
+            for kind in ("shown", "name_only", "searchable", "hidden"):
+                ids = getattr(plan, kind)
+                screen.text(f"{kind.replace('_', ' ')}: {len(ids)}")
+                for id in ids:
+                    screen.text(f"  {id}")
+            return 0
+        text = render_catalog(runtime.catalog, plan, format=format, locations=locations)
+        if screen.is_json:
+            screen.document({"schema": "prowess.prompt/1", "format": format, "text": text, "plan": to_json(plan)})
+            return 0
+        if text:
+            screen.text(text)
+        if plan.searchable:
+            screen.note(
+                f"{count(len(plan.searchable), 'skill is', 'skills are')} over the budget and found by search only."
+            )
+    return 0

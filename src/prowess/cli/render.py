@@ -1,0 +1,160 @@
+"""One screen, two forms: tables and sentences for people, one JSON document for programs. Never both on stdout.
+
+JSON goes to stdout alone; what is meant for people goes to stderr, except the answer itself. Colour and tables need a
+terminal; piped output is plain, aligned and never cut. Nothing from a skill reaches the terminal unescaped.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from prowess._nouns import Finding
+from prowess.errors import ProwessError
+from prowess.skills.findings import visible
+
+_STYLES = {
+    "error": "bold red",
+    "warning": "yellow",
+    "info": "cyan",
+    "active": "green",
+    "manual": "cyan",
+    "untrusted": "yellow",
+    "invalid": "bold red",
+    "shadowed": "dim",
+    "hidden": "dim",
+    "off": "dim",
+    "valid": "green",
+}
+
+
+class Screen:
+    def __init__(self, *, json: bool = False, verbose: int = 0) -> None:
+        self.is_json, self.verbose = json, verbose
+
+    # --- for programs --------------------------------------------------------------------------------------------
+
+    def document(self, document: dict[str, Any]) -> None:
+        sys.stdout.write(json_module.dumps(document, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+    def error(self, error: ProwessError) -> None:
+        if self.is_json:
+            self.document({"error": error.to_json()})
+            return
+        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {visible_lines(error.message)}\n")
+        if error.hint:
+            sys.stderr.write(f"  {visible_lines(error.hint)}\n")
+        sys.stderr.write(f"  [{error.code}]\n")
+
+    # --- for people ----------------------------------------------------------------------------------------------
+
+    def text(self, text: str = "") -> None:
+        sys.stdout.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+
+    def heading(self, text: str) -> None:
+        sys.stdout.write(self._styled(text, "heading", sys.stdout) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
+        """`styled` is the column whose words have a colour."""
+        cells = [[visible(cell) for cell in row] for row in rows]
+        if not sys.stdout.isatty():
+            _plain_table(columns, cells)
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for number, column in enumerate(columns):
+            last = number == len(columns) - 1
+            table.add_column(column, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None)
+        for row in cells:
+            table.add_row(*(Text(cell, _STYLES.get(cell, "") if n == styled else "") for n, cell in enumerate(row)))
+        Console().print(table)
+
+    def findings(self, findings: Sequence[Finding], *, base: str | None = None) -> None:
+        """Each finding on two lines: where and what; what to do."""
+        for finding in findings:
+            place = _shorter(finding.path, base)
+            line = f":{finding.line}" if finding.line else ""
+            severity = self._styled(finding.severity, finding.severity, sys.stdout)
+            self.text(f"  {severity}  {visible_lines(place)}{line}  {visible_lines(finding.message)}  [{finding.code}]")
+            if finding.hint:
+                self.text(f"         {visible_lines(finding.hint)}")
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """A spinner for work that takes over a second; nothing for what is quick, piped or asked for as JSON."""
+        if self.is_json or not sys.stderr.isatty():
+            yield
+            return
+        import threading
+
+        done = threading.Event()
+        thread = threading.Thread(target=_spin, args=(what, done), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def styled(self, text: str, style: str) -> str:
+        return self._styled(text, style, sys.stdout)
+
+    def _styled(self, text: str, style: str, stream: Any) -> str:
+        if not stream.isatty() or os.environ.get("NO_COLOR"):
+            return text
+        code = _ANSI.get(style)
+        return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+_ANSI = {
+    "error": "1;31",
+    "invalid": "1;31",
+    "warning": "33",
+    "untrusted": "33",
+    "info": "36",
+    "manual": "36",
+    "valid": "32",
+    "active": "32",
+    "heading": "1",
+}
+
+
+def visible_lines(text: str) -> str:
+    return "\n  ".join(visible(line) for line in text.split("\n"))
+
+
+def count(number: int, thing: str, things: str | None = None) -> str:
+    return f"{number} {thing if number == 1 else things or thing + 's'}"
+
+
+def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    lines = [[column.upper() for column in columns], *rows]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    for line in lines:
+        padded = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=False)]
+        sys.stdout.write("  ".join([*padded, line[-1]]).rstrip() + "\n")
+
+
+def _shorter(path: str, base: str | None) -> str:
+    if base and path.startswith(base.rstrip(os.sep) + os.sep):
+        return path[len(base.rstrip(os.sep)) + 1 :]
+    return path
+
+
+def _spin(what: str, done: Any) -> None:
+    if done.wait(1.0):
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        done.wait()

@@ -1,0 +1,51 @@
+"""prowess search"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from prowess.cli.app import Call, roots_option, verb
+
+
+@verb("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
+@click.argument("query", nargs=-1, required=True, metavar="QUERY…")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
+@click.option("--all", "everything", is_flag=True, help="Also skills that the model may not see.")
+@roots_option
+def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, roots: tuple[str, ...]) -> int:
+    """Find skills by what they are for.
+
+    Looks at names, descriptions and keywords, in English, Chinese and Japanese among others.
+    """
+    words = " ".join(query)
+    with call.runtime(roots=roots) as runtime:
+        catalog = runtime.catalog
+        started = time.perf_counter()
+        found, trouble = runtime.search(words, limit=limit, keep=(lambda entry: True) if everything else None)
+        took_ms = round((time.perf_counter() - started) * 1000, 1)
+        if call.screen.is_json:
+            results = [
+                {
+                    "id": entry.id,
+                    "name": entry.name,
+                    "source": entry.source,
+                    "score": hit.score,
+                    "description": entry.description,
+                }
+                for entry, hit in found
+            ]
+            call.screen.document({"schema": "prowess.search/1", "query": words, "results": results, "took_ms": took_ms})
+            return 0
+        if found:
+            call.screen.table(
+                ["name", "source", "score", "description"],
+                [[e.name, e.source, f"{hit.score:.2f}", " ".join(e.description.split())] for e, hit in found],
+            )
+        else:
+            visible = sum(catalog.visibility(entry).model_visible for entry in catalog)
+            call.screen.note(f"None of {visible} skills matches '{words}'. See: prowess list")
+        for finding in trouble:
+            call.screen.note(f"{finding.message} {finding.hint}")
+    return 0

@@ -1,0 +1,66 @@
+"""prowess tokens"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from prowess._tokens import get_counter
+from prowess.cli.app import Call, roots_option, verb
+from prowess.errors import SkillError
+from prowess.runtime import Runtime
+from prowess.skills.model import Entry
+from prowess.skills.prompt import render_catalog, render_skill, shown_names, xml_entry
+
+
+@verb("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@click.option("--exact", is_flag=True, help="Count with a real vocabulary (o200k); needs prowess[tokens].")
+@roots_option
+def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, ...]) -> int:
+    """Count what skills cost in tokens.
+
+    For each skill: its entry in the catalog, which every request carries, and its body, which a load adds.
+    """
+    counter = get_counter(exact)
+    with call.runtime(roots=roots) as runtime:
+        catalog = runtime.catalog
+        plan = runtime.plan(counter=counter)
+        chosen = [catalog.get(name) for name in names] or [e for e in catalog if catalog.visibility(e).model_visible]
+        with call.screen.working("Counting"):
+            labels = shown_names(catalog, chosen)
+            rows = [_row(runtime, entry, labels, counter) for entry in chosen]
+            shown = counter(render_catalog(catalog, plan))
+        document = {
+            "schema": "prowess.tokens/1",
+            "method": counter.method,
+            "exact": counter.exact,
+            "catalog": {"tokens": shown, "budget": plan.tokens.budget, "shown": len(plan.shown)},
+            "skills": rows,
+        }
+        if call.screen.is_json:
+            call.screen.document(document)
+            return 0
+        if rows:
+            call.screen.table(
+                ["catalog", "body", "name"],
+                [[str(row["catalog"]), "-" if row["body"] is None else str(row["body"]), row["name"]] for row in rows],
+            )
+        call.screen.note(
+            f"\nThe catalog takes {shown} of {plan.tokens.budget} tokens for {len(plan.shown)} skills "
+            f"({counter.method}{'' if counter.exact else '; --exact counts with a real vocabulary'})."
+        )
+    return 0
+
+
+def _row(runtime: Runtime, entry: Entry, labels: dict[str, Any], counter: Any) -> dict[str, Any]:
+    from prowess._load import load_entry
+
+    body: int | None = None
+    try:
+        skill = runtime.catalog.memory_skill(entry) or load_entry(entry)
+        body = counter(render_skill(skill))
+    except SkillError:
+        pass  # shown as '-'; doctor says why
+    return {"id": entry.id, "name": entry.name, "catalog": counter(xml_entry(entry, labels[entry.id])), "body": body}

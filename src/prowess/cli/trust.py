@@ -1,0 +1,123 @@
+"""prowess trust"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from prowess._discover import discover
+from prowess.cli.app import Call, verb
+from prowess.cli.render import count, visible_lines
+from prowess.config import find_places
+from prowess.errors import ConfigError, FetchError
+from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
+from prowess.skills.model import Catalog, Root
+from prowess.skills.roots import FOLDERS, is_url
+
+
+@verb(
+    "trust",
+    example="prowess trust\nprowess trust ../other-project --yes\nprowess trust --list\nprowess trust --revoke .",
+)
+@click.argument("place", required=False, metavar="[PATH|URL]")
+@click.option("--list", "listing", is_flag=True, help="Show what is trusted.")
+@click.option("--revoke", "revoking", is_flag=True, help="Take trust back.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: bool) -> int:
+    """Trust a folder or an address, show what is trusted, or take it back.
+
+    Without PATH, the project around the working folder. Skills of a folder that is not trusted are listed for people
+    and kept from models. An address is trusted by its content: when that changes, it asks again.
+    """
+    places = find_places(call.cwd, os.environ)
+    if listing:
+        return _list(call, places.state_dir)
+    target = place if place and is_url(place) else os.path.realpath(os.path.join(call.cwd, place or places.project))
+    if revoking:
+        return _revoke(call, places.state_dir, target)
+    if is_url(target):
+        return _trust_url(call, places.state_dir, places.cache_dir, target, yes)
+    if not os.path.isdir(target):
+        raise ConfigError(f"There is no folder {target}.", code="no-folder", hint="Trust is given to a folder.")
+    catalog = discover(*(Root("project", os.path.join(target, f, "skills"), expected=False) for f in FOLDERS))
+    files = [name for name in TRUSTED_BY_CONTENT if os.path.isfile(os.path.join(target, name))]
+    _confirm(call, f"Trust {target} and what is below it?", catalog, files, yes)
+    grant_folder(places.state_dir, target)
+    return _done(call, "folder", target, catalog, digest=None)
+
+
+def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) -> int:
+    from prowess.skills.url_root import open_url_root
+
+    with call.screen.working("Fetching"):
+        opened = open_url_root(url, cache_dir, max_age_s=0)
+        if opened.path is None or opened.digest is None:
+            problem = opened.findings[0]
+            raise FetchError(problem.message, code=problem.code, hint=problem.hint)
+        catalog = discover(Root("url", opened.path, True, url=None))
+    _confirm(call, f"Trust this content of {url}?\n  {opened.digest}", catalog, [], yes)
+    grant_url(state_dir, url, opened.digest)
+    return _done(call, "url", url, catalog, digest=opened.digest)
+
+
+def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes: bool) -> None:
+    screen = call.screen
+    if not screen.is_json:
+        screen.note(f"{count(len(catalog), 'skill')} here:" if len(catalog) else "No skills here yet.")
+        for entry in list(catalog)[:20]:
+            screen.note(f"  {visible_lines(entry.name)}: {visible_lines(' '.join(entry.description.split()))[:100]}")
+        if len(catalog) > 20:
+            screen.note(f"  … and {len(catalog) - 20} more")
+        for name in files:
+            screen.note(f"  {name} will be in force as it is now.")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "Nobody is there to say yes.", code="needs-yes", hint="Look at the skills first, then add --yes."
+        )
+    if not click.confirm(question, err=True):
+        raise click.Abort
+
+
+def _done(call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | None) -> int:
+    if call.screen.is_json:
+        skills = [entry.name for entry in catalog]
+        call.screen.document(
+            {"schema": "prowess.trust-given/1", "kind": kind, "place": place, "digest": digest, "skills": skills}
+        )
+    else:
+        call.screen.note(f"Trusted: {place}. Take it back with: prowess trust --revoke {place}")
+    return 0
+
+
+def _revoke(call: Call, state_dir: str, target: str) -> int:
+    if not revoke(state_dir, target):
+        raise ConfigError(f"{target} was not trusted by itself.", code="not-trusted", hint="See: prowess trust --list")
+    if call.screen.is_json:
+        call.screen.document({"schema": "prowess.trust-revoked/1", "place": target})
+    else:
+        call.screen.note(f"No longer trusted: {target}")
+    return 0
+
+
+def _list(call: Call, state_dir: str) -> int:
+    from prowess.cli.documents import finding_row
+    from prowess.values import to_json
+
+    trust = load_trust(state_dir)
+    if call.screen.is_json:
+        document = to_json(trust)
+        document["findings"] = [finding_row(finding) for finding in trust.findings]
+        call.screen.document({"schema": "prowess.trust-list/1", **document})
+        return 0
+    rows = [["folder", folder.path, folder.at] for folder in trust.folders]
+    rows += [["url", f"{url.url} {url.digest[:19]}", url.at] for url in trust.urls]
+    if rows:
+        call.screen.table(["kind", "since", "place"], [[kind, at, what] for kind, what, at in rows])
+    else:
+        call.screen.note("Nothing is trusted yet. See: prowess trust --help")
+    call.screen.findings(trust.findings)
+    return 0

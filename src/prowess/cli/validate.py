@@ -1,0 +1,138 @@
+"""prowess validate"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from prowess._check import Report, check
+from prowess.cli.app import Call, verb
+from prowess.cli.documents import finding_row
+from prowess.cli.render import count
+from prowess.skills.findings import RULES
+from prowess.skills.validate import PROFILES, Profile
+
+
+@verb(
+    "validate", example="prowess validate ./my-skill\nprowess validate ./skills --profile security --sarif > scan.sarif"
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH…")
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    default="default",
+    show_default=True,
+    help="spec: exactly as strict as the reference library; portable: for every agent; security: also the static scan.",
+)
+@click.option("--sarif", is_flag=True, help="Answer in SARIF 2.1.0, for code-scanning tools.")
+@click.option("--quiet", "-q", is_flag=True, help="Only skills with findings of level error or warning.")
+def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, quiet: bool) -> int:
+    """Check skills against the specification and good practice.
+
+    PATH is a skill's folder, its SKILL.md, or a folder that holds skills. Exit code 1 when there is a finding of
+    level error.
+    """
+    cwd = call.cwd
+    with call.screen.working("Checking"):
+        reports = list(check([os.path.join(cwd, path) for path in paths], profile=profile))
+    valid = all(report.valid for report in reports)
+    if sarif:
+        call.screen.document(to_sarif(reports, cwd))
+    elif call.screen.is_json:
+        call.screen.document(
+            {
+                "schema": "prowess.validate/1",
+                "valid": valid,
+                "profile": profile,
+                "skills": [
+                    {
+                        "path": report.path,
+                        "name": report.name,
+                        "valid": report.valid,
+                        "findings": [finding_row(finding) for finding in report.findings],
+                    }
+                    for report in reports
+                ],
+            }
+        )
+    else:
+        _show(call, reports, quiet=quiet)
+    return 0 if valid else 1
+
+
+def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
+    screen = call.screen
+    for report in reports:
+        findings = [f for f in report.findings if not quiet or f.severity != "info"]
+        if quiet and not findings:
+            continue
+        verdict = "valid" if report.valid else "invalid"
+        screen.text(f"{screen.styled(verdict, verdict)}  {report.path}" if report.name else report.path)
+        screen.findings(findings, base=report.path)
+    skills = [report for report in reports if report.name]
+    findings = [finding for report in reports for finding in report.findings]
+    parts = [f"{count(len(skills), 'skill')} checked", f"{sum(not report.valid for report in skills)} invalid"]
+    for severity, word in (("error", "error"), ("warning", "warning"), ("info", "remark")):
+        number = sum(finding.severity == severity for finding in findings)
+        if number:
+            parts.append(count(number, word))
+    screen.note("\n" + " · ".join(parts))
+
+
+def to_sarif(reports: list[Report], cwd: str) -> dict[str, Any]:
+    """SARIF 2.1.0: one run, our registry as rules, one result per finding."""
+    import prowess
+
+    findings = [finding for report in reports for finding in report.findings]
+    codes = sorted({finding.code for finding in findings})
+    levels = {"error": "error", "warning": "warning", "info": "note"}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "prowess",
+                        "version": prowess.__version__,
+                        "rules": [
+                            {
+                                "id": code,
+                                "shortDescription": {"text": RULES[code].message},
+                                "fullDescription": {"text": RULES[code].why},
+                                "help": {"text": RULES[code].hint},
+                                "defaultConfiguration": {"level": levels[RULES[code].severity]},
+                            }
+                            for code in codes
+                        ],
+                    }
+                },
+                "results": [
+                    {
+                        "ruleId": finding.code,
+                        "ruleIndex": codes.index(finding.code),
+                        "level": levels[finding.severity],
+                        "message": {"text": f"{finding.message} {finding.hint or ''}".strip()},
+                        "locations": [
+                            {
+                                "physicalLocation": {
+                                    "artifactLocation": {"uri": _uri(finding.path, cwd)},
+                                    "region": {"startLine": finding.line or 1},
+                                }
+                            }
+                        ],
+                    }
+                    for finding in findings
+                ],
+            }
+        ],
+    }
+
+
+def _uri(path: str, cwd: str) -> str:
+    from urllib.parse import quote
+
+    relative = os.path.relpath(path, cwd)
+    return quote((path if relative.startswith("..") else relative).replace(os.sep, "/"), errors="replace")

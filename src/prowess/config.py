@@ -1,0 +1,225 @@
+"""Config is read once, at the surface: defaults, user file, project file, environment, flags, each over the last.
+
+Every value knows where it came from. The file of a folder that nobody has trusted can only make things stricter; what
+else it asks for is ignored, and said. Nothing below the surface reads a config file or the environment again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from prowess._config_file import ConfigText, check_settings, find_config_file, load_config_text, refuse_type
+from prowess._nouns import Finding
+from prowess._settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
+from prowess.errors import ConfigError
+from prowess.policy.tighten import tighten
+
+__all__ = ["Config", "Loaded", "Places", "describe_fields", "find_places", "load_config", "split_roots"]
+
+
+class Places(NamedTuple):
+    """Where this call stands. All absolute; `cwd` is resolved, as `cd` followed by a look would say."""
+
+    cwd: str
+    home: str
+    project: str
+    git_root: str | None
+    cache_dir: str
+    state_dir: str
+
+
+class Loaded(NamedTuple):
+    """`origins`: field -> default | the file | `environment NAME` | flag; entries of a table have one each, too."""
+
+    config: Config
+    origins: dict[str, str]
+    findings: tuple[Finding, ...]
+    extra_roots: tuple[str, ...]
+    project_trusted: bool
+
+
+def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
+    """The project is the nearest folder upwards with `.agent/`, else the git root, else the working folder.
+
+    Home's own `.agent/` belongs to the user: home is a project only for somebody who works in it.
+    """
+    cwd = os.path.realpath(cwd)
+    own_home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
+    home = _absolute(environ.get("PROWESS_HOME") or own_home, cwd, own_home)
+    not_projects = {os.path.realpath(home)} - {cwd}
+    upwards = list(_upwards(cwd))
+    marked = (folder for folder in upwards if os.path.isdir(os.path.join(folder, ".agent")))
+    git_root = next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), None)
+    candidates = (*marked, *([git_root] if git_root else []), cwd)
+    _, cache_dir = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR") or (None, None)
+    xdg = environ.get("XDG_CACHE_HOME", "")
+    default_cache = os.path.join(xdg if os.path.isabs(xdg) else os.path.join(home, ".cache"), "prowess")
+    return Places(
+        cwd=cwd,
+        home=home,
+        project=next(folder for folder in candidates if folder not in not_projects),
+        git_root=git_root,
+        cache_dir=_absolute(cache_dir, cwd, home) if cache_dir else default_cache,
+        state_dir=os.path.join(home, ".prowess"),
+    )
+
+
+def load_config(
+    places: Places,
+    environ: Mapping[str, str],
+    *,
+    flags: Mapping[str, Any] | None = None,
+    config_file: str | None = None,
+    is_trusted: Callable[[str], bool],
+    accepts: Callable[[str, str], bool],
+) -> Loaded:
+    """All layers, lowest first. `flags` has dotted names; one that is None was not given.
+
+    `config_file` stands in for the project's file, and is trusted because a person named it.
+    """
+    merged = _Merged()
+    findings: list[Finding] = []
+    for_this_call = _is_on(environ, "PROWESS_TRUST")
+    trusted = for_this_call or is_trusted(places.project)
+    if path := find_config_file(places.state_dir):
+        merged.add(_settings_of(load_config_text(path), places.home, places.home), path)
+    if config_file is not None:
+        path = _absolute(config_file, places.cwd, places.home)
+        merged.add(_settings_of(load_config_text(path), places.project, places.home), path)
+    elif path := find_config_file(os.path.join(places.project, ".agent")):
+        file = load_config_text(path)
+        settings = _settings_of(file, places.project, places.home)
+        accepted = trusted and (for_this_call or accepts(path, file.sha256))
+        kept, ignored = (settings, []) if accepted else tighten(merged.values, settings)
+        merged.add(kept, path)
+        findings += [_changed(path)] if trusted and not accepted else []
+        findings += [_ignored(file, name) for name in ignored]
+    for name, (primary, fallback) in _COMMAND_LISTS.items():
+        if found := _find_variable(environ, primary, fallback):
+            merged.add({name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}")
+    merged.add(_settings_of(_nested(flags or {}), places.cwd, places.home), "flag")
+    _, roots = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT") or (None, "")
+    extra_roots = (_absolute(root, places.cwd, places.home) for root in split_roots(roots))
+    return Loaded(
+        config=build_config(merged.values),
+        origins=merged.origins,
+        findings=tuple(findings),
+        extra_roots=tuple(dict.fromkeys(extra_roots)),
+        project_trusted=trusted,
+    )
+
+
+def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
+    """Like PATH, except that the colons of a URL (scheme, password, port) do not end it."""
+    pieces = text.split(separator) if separator != ":" else re.findall(_ROOT, text)
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+_COMMAND_LISTS = {
+    "workspace.commands_allow": ("PROWESS_RUN_ALLOWED_COMMANDS", "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS"),
+    "workspace.commands_deny": ("PROWESS_RUN_DENIED_COMMANDS", "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS"),
+}
+# Patterns, not compiled: most calls need neither, and compiling takes longer than all the rest of this module.
+_URL = r"[A-Za-z][A-Za-z0-9+.-]+://"
+_ROOT = (
+    _URL + r"(?:[^/:@]*(?::[^/@]*)?@)?"  # user:password@
+    r"(?:\[[^\]/]*\]|[^/:]*)(?::\d+(?=[:/?#]|$))?"  # host:port
+    r"[^:]*"
+    r"|[^:]+"
+)
+
+
+class _Merged:
+    """What the layers so far say, and which of them said it."""
+
+    def __init__(self) -> None:
+        self.values = default_values()
+        self.origins = dict.fromkeys(self.values, "default")
+
+    def add(self, settings: Mapping[str, Any], origin: str) -> None:
+        """Tables merge per key, everything else replaces. An entry is replaced whole: the command of an MCP server in
+        one file must never run with the secrets that another file gave to its namesake."""
+        for name, value in settings.items():
+            if isinstance(value, dict):
+                self.origins |= {f"{name}.{key}": origin for key in value}
+                value = self.values[name] | value
+            self.values[name] = value
+            self.origins[name] = origin
+
+
+def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -> dict[str, Any]:
+    """Checked, with every path absolute: relative ones start from `base`, `~` is this call's home."""
+    table, called = (source.table, source) if isinstance(source, ConfigText) else (source, "command line")
+    if not table:
+        return {}
+    settings = check_settings(table, load_schema(), called)
+    for name in PATHS:
+        value = settings.get(name)
+        paths = (value,) if isinstance(value, str) else value or ()
+        if "" in paths:
+            refuse_type(name, "a path ('.' is the folder that relative ones start from)", "", called)
+        absolute = tuple(_absolute(path, base, home) for path in paths)
+        if value is not None:
+            settings[name] = absolute[0] if isinstance(value, str) else absolute
+    return settings
+
+
+def _nested(flags: Mapping[str, Any]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for name, value in flags.items():
+        section, _, last = name.rpartition(".")
+        if value is not None:
+            (table.setdefault(section, {}) if section else table)[last] = value
+    return table
+
+
+def _changed(path: str) -> Finding:
+    return Finding(
+        code="config-changed",
+        severity="warning",
+        path=path,
+        message="The folder is trusted, but this content of its config was not accepted: it may only tighten.",
+        hint="Read the file, then run: prowess trust",
+    )
+
+
+def _ignored(file: ConfigText, name: str) -> Finding:
+    return Finding(
+        code="config-ignored-untrusted",
+        severity="warning",
+        path=file.path,
+        line=file.find_line(name),
+        message=f"{name[:100]!r} is ignored: a config that nobody has trusted may only make things stricter.",
+        hint="If you trust this folder, run: prowess trust",
+    )
+
+
+def _absolute(path: str, base: str, home: str) -> str:
+    if "://" in path and re.match(_URL, path):
+        return path
+    if path == "~" or path.startswith(("~/", f"~{os.sep}")):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path))
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while folder != (folder := os.path.dirname(folder)):
+        yield folder
+
+
+def _find_variable(environ: Mapping[str, str], *names: str) -> tuple[str, str] | None:
+    """The first that is set, with its name; an empty one counts as not set."""
+    return next(((name, environ[name]) for name in names if environ.get(name, "").strip()), None)
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "").strip().lower()
+    if value not in ("", "0", "1", "false", "true", "no", "yes"):
+        raise ConfigError(
+            f"{name} must be 1 or 0, not {value[:40]!r}.", code="config-wrong-type", hint=f"Set {name}=1."
+        )
+    return value in ("1", "true", "yes")

@@ -1,0 +1,254 @@
+"""A run is the list of its events: the screen, the log, the server, the scorers and recovery all read this one union.
+
+On a line an event is flat: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. A type
+that this version does not know is kept as it came, so that a record written by a newer release still opens.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from prowess.values import CatalogPlan, Decision, Outcome, Plan, ToolCall, Trigger, Usage, from_json, to_json
+
+SCHEMA = "prowess.events/1"
+EPHEMERAL = frozenset({"text_delta"})  # shown while it happens, never numbered, never stored
+
+Answer = Literal["once", "run", "always", "no"]
+StopReason = Literal[
+    "answer",
+    "limit:turns",
+    "limit:calls",
+    "limit:scripts",
+    "limit:tokens",
+    "limit:seconds",
+    "limit:cost",
+    "waiting",
+    "denied",
+    "cancelled",
+    "error",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """Opens a run, and states the schema of every line after it."""
+
+    type: ClassVar[str] = "run_started"
+    schema: str = SCHEMA
+    model: str
+    protocol: Literal["tools", "actions"] = "tools"
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStarted:
+    """The request no longer extends the one before it, for this reason."""
+
+    type: ClassVar[str] = "epoch_started"
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPlanned:
+    type: ClassVar[str] = "catalog_planned"
+    plan: CatalogPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequested:
+    """The size and hash of the neutral request; the bytes themselves follow from the events before this one."""
+
+    type: ClassVar[str] = "model_requested"
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReplied:
+    type: ClassVar[str] = "model_replied"
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """A piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole."""
+
+    type: ClassVar[str] = "text_delta"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChanged:
+    type: ClassVar[str] = "plan_changed"
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPlanned:
+    """The model asked for this. Nothing has been decided yet."""
+
+    type: ClassVar[str] = "call_planned"
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDecided:
+    """Written before the call is executed; a call without `call_acted` after it was interrupted."""
+
+    type: ClassVar[str] = "call_decided"
+    call_id: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAsked:
+    type: ClassVar[str] = "approval_asked"
+    call_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswered:
+    type: ClassVar[str] = "approval_answered"
+    call_id: str
+    answer: Answer
+    why: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallActed:
+    """What came of the call. The outcome has the state that the tool wanted, `state_delta` what the session took."""
+
+    type: ClassVar[str] = "call_acted"
+    call_id: str
+    outcome: Outcome
+    state_delta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillLoaded:
+    type: ClassVar[str] = "skill_loaded"
+    id: str
+    digest: str
+    trigger: Trigger
+    rank: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillUnloaded:
+    type: ClassVar[str] = "skill_unloaded"
+    id: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteAppended:
+    """Text that the runtime, not the model or the user, put at the tail of the request."""
+
+    type: ClassVar[str] = "note_appended"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    type: ClassVar[str] = "compacted"
+    why: str
+    before_tokens: int
+    after_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised:
+    type: ClassVar[str] = "error"
+    code: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """A run always says why it stopped."""
+
+    type: ClassVar[str] = "run_finished"
+    stop_reason: StopReason
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent:
+    """An event of a newer release: not understood, not lost."""
+
+    type: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Event = (
+    RunStarted
+    | EpochStarted
+    | CatalogPlanned
+    | ModelRequested
+    | ModelReplied
+    | TextDelta
+    | PlanChanged
+    | CallPlanned
+    | CallDecided
+    | ApprovalAsked
+    | ApprovalAnswered
+    | CallActed
+    | SkillLoaded
+    | SkillUnloaded
+    | NoteAppended
+    | Compacted
+    | ErrorRaised
+    | RunFinished
+)
+
+EVENT_TYPES: dict[str, type[Any]] = {cls.type: cls for cls in typing.get_args(Event)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """An event with its place: `seq` counts per session and is None until the log has numbered it."""
+
+    seq: int | None = None
+    at: str  # UTC, ISO 8601
+    session: str
+    run: str
+    event: Event | UnknownEvent
+
+
+def render_event(envelope: Envelope) -> dict[str, Any]:
+    """The flat line. An event without a number has no `seq` at all."""
+    event = envelope.event
+    place: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
+    place |= {"at": envelope.at, "session": envelope.session, "run": envelope.run, "type": event.type}
+    return place | to_json(event.data if isinstance(event, UnknownEvent) else event)
+
+
+def parse_event(data: Any) -> Envelope:
+    """The envelope that `render_event` came from. ValueError names the field that does not fit."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"an event must be an object, not {data!r}"[:300])
+    seq = data.get("seq")
+    if seq is not None and (not isinstance(seq, int) or isinstance(seq, bool)):
+        raise ValueError(f"event.seq must be int, not {seq!r}"[:300])
+    at, session, run, kind = (_text(data, name) for name in ("at", "session", "run", "type"))
+    rest = {name: value for name, value in data.items() if name not in ("seq", "at", "session", "run", "type")}
+    known = EVENT_TYPES.get(kind)
+    event = from_json(known, rest) if known else UnknownEvent(type=kind, data=rest)
+    return Envelope(seq=seq, at=at, session=session, run=run, event=event)
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"event.{name} must be str, not {value!r}"[:300])
+    return value

@@ -1,0 +1,305 @@
+"""Trust is given by a person, to a folder and what is below it, to a config file by content, and to a URL by digest.
+
+It is kept in `<state_dir>/trust.json`. What cannot be read trusts nothing, and is never overwritten without being kept.
+A linked git worktree is trusted as the repository it belongs to, when both of them say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from prowess._digest import content_sha256
+from prowess._files import read_regular, write_whole
+from prowess._nouns import Finding
+from prowess._paths import is_inside
+from prowess.errors import ConfigError, StoreError
+
+SCHEMA = "prowess.trust/1"
+TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")
+
+_STORE_LIMIT_BYTES = 16 << 20
+_FILE_LIMIT_BYTES = 1 << 20  # a config or policy file over this size is refused wherever it is read
+_GIT_LIMIT_BYTES = 1 << 14
+
+
+class TrustedFolder(NamedTuple):
+    path: str
+    at: str
+
+
+class TrustedFile(NamedTuple):
+    path: str
+    sha256: str
+    at: str
+
+
+class TrustedUrl(NamedTuple):
+    url: str
+    digest: str
+    at: str
+
+
+class Trust(NamedTuple):
+    """What had been trusted when the store was read. Questions are answered about resolved paths."""
+
+    folders: tuple[TrustedFolder, ...] = ()
+    files: tuple[TrustedFile, ...] = ()
+    urls: tuple[TrustedUrl, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def trusts_folder(self, path: str) -> bool:
+        """Whether the folder, one above it, or its place in the repository that it is a worktree of, is trusted."""
+        real = os.path.realpath(path)
+        return bool(self.folders) and (
+            self._covers(real) or any(self._covers(twin) for twin in _places_in_main_worktree(real))
+        )
+
+    def accepts_file(self, path: str, sha256: str) -> bool:
+        """Whether exactly this content was there when a person gave trust."""
+        real = _file_key(path)
+        accepted = {record.path for record in self.files if record.sha256 == sha256}
+        return bool(accepted) and (real in accepted or any(twin in accepted for twin in _places_in_main_worktree(real)))
+
+    def accepts_url(self, url: str, digest: str) -> bool:
+        return any(record.url == without_userinfo(url) and record.digest == digest for record in self.urls)
+
+    def _covers(self, real: str) -> bool:
+        return any(is_inside(folder.path, real) for folder in self.folders)
+
+
+_KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls": TrustedUrl}
+
+
+def load_trust(state_dir: str) -> Trust:
+    """What is trusted now. A store that is missing trusts nothing; one that is broken trusts nothing and says so."""
+    path = _store(state_dir)
+    try:
+        data = read_regular(path, _STORE_LIMIT_BYTES, follow=True)
+        return _parse(data)
+    except FileNotFoundError:
+        return Trust()
+    except (OSError, ValueError, RecursionError) as error:
+        return Trust(findings=(_corrupt(path, str(error) or type(error).__name__),))
+
+
+def grant_folder(state_dir: str, path: str) -> Trust:
+    """Trust the folder and what is below it, and the config and policy files that are in it now, by their content."""
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise ConfigError(
+            f"{path} is not a folder, so it cannot be trusted.",
+            code="trust-not-a-folder",
+            hint="Name an existing folder, or a URL.",
+        )
+    with _locked(state_dir):
+        trust = _load_or_move_aside(state_dir)
+        keys = {_file_key(os.path.join(real, name)) for name in TRUSTED_BY_CONTENT}
+        at = _now()
+        files = [TrustedFile(path=key, sha256=sha, at=at) for key in sorted(keys) if (sha := _find_sha256(key))]
+        trust = trust._replace(
+            folders=(*(f for f in trust.folders if f.path != real), TrustedFolder(path=real, at=at)),
+            files=(*(f for f in trust.files if f.path not in keys), *files),
+        )
+        _write(state_dir, trust)
+    return trust
+
+
+def grant_url(state_dir: str, url: str, digest: str) -> Trust:
+    """Trust what is behind the URL for as long as it has this digest."""
+    clean = without_userinfo(url)
+    if "://" not in clean or not digest:
+        raise ConfigError(
+            f"{clean!r} with digest {digest!r} cannot be trusted.",
+            code="trust-not-a-url",
+            hint="Name a URL together with the digest of its content.",
+        )
+    with _locked(state_dir):
+        trust = _load_or_move_aside(state_dir)
+        others = (u for u in trust.urls if (u.url, u.digest) != (clean, digest))
+        trust = trust._replace(urls=(*others, TrustedUrl(url=clean, digest=digest, at=_now())))
+        _write(state_dir, trust)
+    return trust
+
+
+def revoke(state_dir: str, path_or_url: str) -> bool:
+    """Take back what was given to exactly this folder or URL; False when nothing was."""
+    if not os.path.lexists(_store(state_dir)):
+        return False
+    url = without_userinfo(path_or_url)
+    # A folder that was replaced by a link since is found under the name it was trusted by.
+    real = {os.path.realpath(path_or_url), os.path.abspath(path_or_url)}
+    keys = {_file_key(os.path.join(folder, name)) for folder in real for name in TRUSTED_BY_CONTENT}
+    with _locked(state_dir):
+        trust = load_trust(state_dir)
+        if trust.findings:
+            problem = trust.findings[0]
+            raise StoreError(problem.message, code=problem.code, hint=problem.hint)
+        left = trust._replace(
+            folders=tuple(f for f in trust.folders if f.path not in real),
+            files=tuple(f for f in trust.files if f.path not in keys),
+            urls=tuple(u for u in trust.urls if u.url != url),
+        )
+        if left == trust:
+            return False
+        _write(state_dir, left)
+    return True
+
+
+def without_userinfo(url: str) -> str:
+    """The URL without `user:password@`: who fetches is no part of what is trusted, and no password is kept."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
+    return scheme + mark + rest[:end].rpartition("@")[2] + rest[end:]
+
+
+def _parse(data: bytes) -> Trust:
+    if len(data) > _STORE_LIMIT_BYTES:
+        raise ValueError(f"it is larger than {_STORE_LIMIT_BYTES} bytes")
+    store: Any = json.loads(data)
+    if not isinstance(store, dict) or store.get("schema") != SCHEMA:
+        raise ValueError(f'it does not say "schema": "{SCHEMA}"')
+    trust = Trust(**{name: tuple(_records(store.get(name, []), name, kind)) for name, kind in _KINDS.items()})
+    for record in (*trust.folders, *trust.files):
+        # An empty or relative path would be compared as a prefix and could cover far more than anybody meant.
+        if not os.path.isabs(record.path) or os.path.normpath(record.path) != record.path:
+            raise ValueError(f"{record.path!r} is not a full, plain path")
+    return trust
+
+
+def _records(rows: Any, name: str, kind: Any) -> Iterator[Any]:
+    if not isinstance(rows, list):
+        raise ValueError(f"{name} is not a list")
+    for number, row in enumerate(rows):
+        fields = [row.get(field) for field in kind._fields] if isinstance(row, dict) else [None]
+        if not all(isinstance(field, str) for field in fields):
+            raise ValueError(f"{name}[{number}] does not have the texts {', '.join(kind._fields)}")
+        yield kind(*fields)
+
+
+def _corrupt(path: str, why: str) -> Finding:
+    return Finding(
+        code="trust-store-corrupt",
+        severity="error",
+        path=path,
+        message=f"The trust store cannot be read, so nothing is trusted: {why}"[:400],
+        hint="Repair or remove the file, or run 'prowess trust' again, which keeps a copy of it.",
+    )
+
+
+def _load_or_move_aside(state_dir: str) -> Trust:
+    """Holding the lock. The finding of the returned value says where a broken store went."""
+    trust = load_trust(state_dir)
+    if not trust.findings:
+        return trust
+    path = _store(state_dir)
+    number = 1
+    while os.path.lexists(kept := f"{path}.broken-{number}"):
+        number += 1
+    os.rename(path, kept)
+    moved = f"{trust.findings[0].message} It was moved to {kept}; what it trusted is not trusted any more."
+    hint = "Run 'prowess trust' again for each folder and URL that you still trust."
+    return Trust(findings=(trust.findings[0]._replace(message=moved, hint=hint),))
+
+
+def _write(state_dir: str, trust: Trust) -> None:
+    store = {"schema": SCHEMA, **{name: [record._asdict() for record in getattr(trust, name)] for name in _KINDS}}
+    # Through a link, if a person keeps the file elsewhere: the link is theirs and stays.
+    write_whole(os.path.realpath(_store(state_dir)), json.dumps(store, indent=1).encode() + b"\n", mode=0o600)
+
+
+@contextmanager
+def _locked(state_dir: str) -> Iterator[None]:
+    """One writer at a time, in this process and in others, so that two grants at once are both kept."""
+    try:
+        os.makedirs(state_dir, mode=0o700, exist_ok=True)
+        fd = os.open(os.path.join(state_dir, "trust.lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            try:
+                import fcntl
+            except ImportError:  # Windows: a lost race there loses a grant, never the file
+                pass
+            else:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreError(
+            f"Trust cannot be written in {state_dir}: {error.strerror or error}.",
+            code="trust-store-unwritable",
+            hint="Make the folder writable, or set PROWESS_HOME to one that is.",
+        ) from error
+
+
+def _find_sha256(path: str) -> str | None:
+    try:
+        data = read_regular(path, _FILE_LIMIT_BYTES, follow=True)
+    except OSError:
+        return None
+    return content_sha256(data) if len(data) <= _FILE_LIMIT_BYTES else None
+
+
+def _places_in_main_worktree(real: str) -> Iterator[str]:
+    """Where this path would be in the repository, for every folder above it that is a linked worktree of one."""
+    folder = real
+    while folder != (above := os.path.dirname(folder)):
+        main = _find_main_worktree(folder)
+        if main is not None:
+            yield os.path.normpath(os.path.join(main, os.path.relpath(real, folder)))
+        folder = above
+
+
+def _find_main_worktree(folder: str) -> str | None:
+    """The repository's own folder, when `folder/.git` names its record and that record names `folder/.git` back.
+
+    The record lies inside the repository, so a forged `.git` file, or a link to or a copy of a real one, gains nothing.
+    Both must have one owner: a record may outlive its folder, and anybody can make a folder where /tmp lost one.
+    """
+    marker = _find_line(os.path.join(folder, ".git"))
+    if marker is None or not marker.startswith("gitdir:"):
+        return None
+    record = os.path.realpath(os.path.join(folder, marker.removeprefix("gitdir:").strip()))
+    git_dir, worktrees = os.path.split(os.path.dirname(record))
+    main, dot_git = os.path.split(git_dir)
+    if (dot_git, worktrees) != (".git", "worktrees"):
+        return None
+    back = _find_line(os.path.join(record, "gitdir"))
+    if back is None or _file_key(os.path.join(record, back)) != os.path.join(folder, ".git"):
+        return None
+    return main if _find_owner(folder) == _find_owner(record) else None
+
+
+def _find_owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
+
+
+def _find_line(path: str) -> str | None:
+    """The one line of a small regular file; a link is not followed, because only the file's own place speaks for it."""
+    try:
+        text = os.fsdecode(read_regular(path, _GIT_LIMIT_BYTES)).rstrip("\r\n")
+    except (OSError, ValueError):
+        return None
+    return None if len(text) > _GIT_LIMIT_BYTES or "\0" in text or "\n" in text else text
+
+
+def _file_key(path: str) -> str:
+    """A file is known by the resolved folder it is in and its own name, wherever it may link to."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+def _store(state_dir: str) -> str:
+    return os.path.join(state_dir, "trust.json")
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,144 @@
+"""The composition root: places, configuration and trust become one opened Runtime, and every surface uses the same
+one.
+
+Nothing here decides anything; it hands each part what it needs. The environment is an argument, so nothing below
+reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from prowess._discover import Library
+from prowess._nouns import CatalogPlan, Finding, Trigger
+from prowess._paths import is_inside
+from prowess.config import Config, Loaded, Places, find_places, load_config
+from prowess.policy.trust import Trust, load_trust
+from prowess.skills.findings import Note, make_finding
+from prowess.skills.index import Bounds
+from prowess.skills.model import Catalog, Entry, Root, Skill
+from prowess.skills.roots import default_roots, named_root
+
+if TYPE_CHECKING:
+    from prowess._tokens import TokenCounter
+    from prowess.skills.search import Hit
+
+
+@contextmanager
+def open_runtime(
+    *,
+    cwd: str,
+    environ: Mapping[str, str],
+    roots: Sequence[str] = (),
+    config_file: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    bounds: Bounds = Bounds(),
+) -> Iterator[Runtime]:
+    """Config is read here, once. `roots` (flags) replace the default places."""
+    places = find_places(cwd, environ)
+    trust = load_trust(places.state_dir)
+    loaded = load_config(
+        places,
+        environ,
+        flags=flags,
+        config_file=config_file,
+        is_trusted=trust.trusts_folder,
+        accepts=trust.accepts_file,
+    )
+    yield Runtime(places, loaded, trust, roots, bounds)
+
+
+class Runtime:
+    """What one call works with. The library is read when it is first asked for."""
+
+    def __init__(self, places: Places, loaded: Loaded, trust: Trust, roots: Sequence[str], bounds: Bounds) -> None:
+        self.places, self.loaded, self.trust = places, loaded, trust
+        self._roots, self._bounds = tuple(roots), bounds
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+    @cached_property
+    def library(self) -> Library:
+        return Library(
+            all_roots(self.places, self.loaded, self.trust, self._roots),
+            modes=self.config.skills.modes,
+            bounds=self._bounds,
+            cache_dir=self.places.cache_dir,
+            accepts_url=self.trust.accepts_url,
+            refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
+        )
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.library.catalog
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What should be known before the first skill: about trust and configuration; then about the library."""
+        return (*self.trust.findings, *self.loaded.findings, *self.catalog.findings)
+
+    def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
+        from prowess.skills.catalog_plan import plan_catalog
+
+        budget = self.config.skills.budget if budget_tokens is None else budget_tokens
+        if counter is None:
+            return plan_catalog(self.catalog, budget_tokens=budget)
+        return plan_catalog(self.catalog, budget_tokens=budget, count=counter, exact=counter.exact)
+
+    def load(self, ref: str, *, source: str | None = None, trigger: Trigger = "user") -> Skill:
+        from prowess._load import load
+
+        limit = self.config.security.max_skill_body_lines
+        return load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit)
+
+    def search(
+        self, query: str, *, limit: int = 10, keep: Callable[[Entry], bool] | None = None
+    ) -> tuple[list[tuple[Entry, Hit]], list[Finding]]:
+        """Hits among what the model may see (or what `keep` says), best first."""
+        from prowess.skills.search import Document, open_search
+
+        catalog = self.catalog
+        wanted = keep or (lambda entry: catalog.visibility(entry).model_visible)
+        entries = {entry.id: entry for entry in catalog if wanted(entry)}
+        documents = [Document(e.id, e.name, e.description, e.keywords) for e in entries.values()]
+        path = os.path.join(self.places.cache_dir, "search", "catalog.db")
+        with open_search(documents, path) as index:
+            hits = index.search(query, limit)
+            trouble = [make_finding(Note("cache-unwritable", None, {"reason": index.note}), path)] if index.note else []
+        return [(entries[hit.id], hit) for hit in hits], trouble
+
+
+def all_roots(places: Places, loaded: Loaded, trust: Trust, flags: Sequence[str]) -> list[Root]:
+    """Named by a flag, by the environment, by the configuration, or the default ones, in that order."""
+
+    def trusts(folder: str) -> bool:
+        in_project = is_inside(os.path.realpath(places.project), os.path.realpath(folder))
+        return (loaded.project_trusted and in_project) or trust.trusts_folder(folder)
+
+    found = [named_root(place, origin="flag", base=places.cwd, home=places.home) for place in flags]
+    found += [
+        named_root(place, origin="environment", base=places.cwd, home=places.home) for place in loaded.extra_roots
+    ]
+    if flags:
+        return found
+    if loaded.config.skill_roots is not None:
+        return found + [
+            named_root(
+                place,
+                origin="configuration",
+                base=places.project,
+                home=places.home,
+                project=places.project,
+                trusts=trusts,
+                by_location=True,
+            )
+            for place in loaded.config.skill_roots
+        ]
+    top = places.git_root or places.project
+    return found + default_roots(cwd=places.cwd, top=top, home=places.home, trusts=trusts)

@@ -1,0 +1,85 @@
+"""Which skills the model is shown, within a budget of tokens; and nothing is left out without a word.
+
+Within the budget everything is shown whole. Above it: pinned skills, then by source priority, then by name, whole
+descriptions for as many as fit; the rest is found by search, and one line tells the model how many and how. A
+description is never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prowess._nouns import CatalogPlan, TokenUse
+from prowess._tokens import estimate
+from prowess.skills.model import PRIORITY, Catalog, Entry
+from prowess.skills.prompt import more_line, shown_names, xml_entry
+
+CONTEXT_WINDOW = 200_000
+SHARE = 0.02
+_FRAME = "<available_skills>\n</available_skills>\n"
+
+
+def plan_catalog(
+    catalog: Catalog,
+    *,
+    budget_tokens: int | None = None,
+    context_window: int = CONTEXT_WINDOW,
+    count: Callable[[str], int] = estimate,
+    exact: bool = False,
+) -> CatalogPlan:
+    """Every skill of the catalog in exactly one list: shown, name_only, searchable or hidden."""
+    budget = int(context_window * SHARE) if budget_tokens is None else budget_tokens
+    visible, hidden = _split(catalog)
+    costs = _costs(catalog, visible, count)
+    fixed = count(_FRAME) if visible else 0
+    total = fixed + sum(costs.values())
+    if total <= budget:
+        kept = visible
+    else:
+        kept = _fitting(catalog, visible, costs, budget - fixed - count(more_line(len(visible))))
+        total = fixed + count(more_line(len(visible) - len(kept))) + sum(costs[entry.id] for entry in kept)
+    chosen = {entry.id for entry in kept}
+    return CatalogPlan(
+        shown=tuple(e.id for e in kept if not _is_name_only(catalog, e)),
+        name_only=tuple(e.id for e in kept if _is_name_only(catalog, e)),
+        searchable=tuple(e.id for e in visible if e.id not in chosen),
+        hidden=tuple(e.id for e in hidden),
+        tokens=TokenUse(budget=budget, used=total if visible else 0, exact=exact),
+    )
+
+
+def _split(catalog: Catalog) -> tuple[list[Entry], list[Entry]]:
+    visible: list[tuple[tuple[bool, int, str, str], Entry]] = []
+    hidden: list[Entry] = []
+    for entry in catalog:
+        seen = catalog.visibility(entry)
+        if seen.model_visible:
+            order = (seen.mode != "pin", PRIORITY.index(entry.source), entry.name, entry.id)
+            visible.append((order, entry))
+        else:
+            hidden.append(entry)
+    return [entry for _, entry in sorted(visible, key=lambda pair: pair[0])], hidden
+
+
+def _costs(catalog: Catalog, visible: list[Entry], count: Callable[[str], int]) -> dict[str, int]:
+    names = shown_names(catalog, visible)
+    return {
+        entry.id: count(xml_entry(entry, names[entry.id], description=not _is_name_only(catalog, entry)) + "\n")
+        for entry in visible
+    }
+
+
+def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room: int) -> list[Entry]:
+    """In order, as many as fit. The first that does not fit ends it, so that what is shown never depends on how long
+    the descriptions of lesser skills are; pinned skills are shown even where they alone exceed the budget."""
+    kept: list[Entry] = []
+    for entry in visible:
+        room -= costs[entry.id]
+        if room < 0 and catalog.visibility(entry).mode != "pin":
+            break
+        kept.append(entry)
+    return kept
+
+
+def _is_name_only(catalog: Catalog, entry: Entry) -> bool:
+    return catalog.visibility(entry).mode == "name-only"

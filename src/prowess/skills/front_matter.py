@@ -1,0 +1,274 @@
+"""Front matter is read strictly, else repaired narrowly, else salvaged line by line; and which of the three is never
+hidden.
+
+`parse_front_matter(text)` takes the text between the fences. Scalars stay strings: no surprise booleans, dates or
+floats. Nothing recurses and nothing is expanded, so depth, aliases and merge keys cannot hurt: they are refused while
+the C parser streams events.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from prowess.skills.findings import Note
+
+MAX_DEPTH = 24
+FIRST_LINE = 2  # the text begins on the line below the opening fence
+
+
+_TAB_BEFORE_VALUE = re.compile(r"^ *(?:- )?[\w.-]+ *: *\t", re.MULTILINE)  # the reference library's parser refuses it
+
+
+class FrontMatter(NamedTuple):
+    fields: dict[str, Any]
+    lines: dict[str, int]  # top-level key -> line in the file
+    how: Literal["strict", "repaired", "salvaged"]
+    notes: tuple[Note, ...] = ()
+
+
+class Unreadable(Exception):
+    """Why a text is not the mapping we need; becomes a finding."""
+
+    def __init__(self, code: str, line: int | None, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.line, self.reason = code, line, reason
+
+
+def parse_front_matter(text: str) -> FrontMatter:
+    """Raises Unreadable only when not even a description can be salvaged."""
+    try:
+        fields, lines, notes = read_mapping(text)
+        return FrontMatter(fields, lines, "strict", tuple(notes))
+    except Unreadable as failure:
+        first = failure
+    repaired, changed = _repair(text)
+    if changed:
+        try:
+            fields, lines, notes = read_mapping(repaired)
+            why = Note("yaml-repaired", changed[0], {"lines": changed, "reason": first.reason})
+            return FrontMatter(fields, lines, "repaired", (why, *notes))
+        except Unreadable:
+            pass
+    return _salvage(text, first)
+
+
+# --- strict ---------------------------------------------------------------------------------------------------------
+
+
+def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dict[str, int], list[Note]]:
+    """One YAML mapping of strings, lists and mappings. `plain` also refuses flow style and duplicate keys, as the
+    reference library's parser does."""
+    import yaml
+
+    if plain and (tab := _TAB_BEFORE_VALUE.search(text)):
+        line = text.count("\n", 0, tab.start()) + FIRST_LINE
+        raise Unreadable("yaml-invalid", line, "found character '\\t' that cannot start any token")
+    next_event = _parser_type()(text).get_event
+    notes: list[Note] = []
+    lines: dict[str, int] = {}
+    root: Any = None
+    stack: list[Any] = []  # the open containers
+    keys: list[str | None] = []  # for each, the key that waits for its value
+    watch_comments = " #" in text or "\t#" in text
+    source = text.split("\n") if watch_comments else []
+    try:
+        while (event := next_event()) is not None:
+            kind = type(event)
+            if kind is yaml.ScalarEvent:
+                if event.anchor or event.tag:
+                    raise Unreadable("yaml-alias", event.start_mark.line + FIRST_LINE, "anchors and tags are not read")
+                value: Any = event.value
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                line = event.start_mark.line + FIRST_LINE
+                if event.anchor or event.tag:
+                    raise Unreadable("yaml-alias", line, "anchors and tags are not read")
+                if len(stack) >= MAX_DEPTH:
+                    raise Unreadable("yaml-too-deep", line, f"nested more than {MAX_DEPTH} levels deep")
+                if plain and event.flow_style:
+                    raise Unreadable("yaml-flow-style", line, "flow style is not plain YAML")
+                value = {} if kind is yaml.MappingStartEvent else []
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                stack.pop()
+                keys.pop()
+                continue
+            elif kind is yaml.AliasEvent:
+                raise Unreadable("yaml-alias", event.start_mark.line + FIRST_LINE, "aliases are not followed")
+            elif kind is yaml.DocumentStartEvent:
+                if root is not None:
+                    raise Unreadable("yaml-invalid", event.start_mark.line + FIRST_LINE, "more than one YAML document")
+                continue
+            else:
+                continue
+
+            if not stack:
+                root = value
+            else:
+                top, key = stack[-1], keys[-1]
+                if type(top) is list:
+                    top.append(value)
+                elif key is None:  # a mapping that waits for a key
+                    if type(value) is not str:
+                        raise Unreadable("yaml-invalid", event.start_mark.line + FIRST_LINE, "a key must be plain text")
+                    line = event.start_mark.line + FIRST_LINE
+                    if value in top:
+                        if plain:
+                            raise Unreadable("duplicate-key", line, f"duplicate key {value!r}")
+                        notes.append(Note("duplicate-key", line, {"key": value[:80]}))
+                    if len(stack) == 1:
+                        lines[value] = line
+                    keys[-1] = value
+                    continue
+                else:
+                    top[key] = value
+                    keys[-1] = None
+                    if watch_comments and type(value) is str and not event.style and _is_cut(source, event.end_mark):
+                        notes.append(Note("yaml-comment-cut", event.end_mark.line + FIRST_LINE, {"key": key[:80]}))
+            if type(value) is not str:
+                stack.append(value)
+                keys.append(None)
+    except yaml.YAMLError as error:
+        raise Unreadable("yaml-invalid", _error_line(error), _error_reason(error)) from None
+    except ValueError as error:  # a lone surrogate, a code point beyond Unicode
+        raise Unreadable("yaml-invalid", None, str(error)[:120]) from None
+    if root is None or root == "":
+        root = {}
+    if type(root) is not dict:
+        raise Unreadable("yaml-not-mapping", FIRST_LINE, "it is not a list of 'key: value' lines")
+    return root, lines, notes
+
+
+@cache
+def _parser_type() -> Any:
+    try:
+        from yaml.cyaml import CParser  # type: ignore[attr-defined]
+    except ImportError:  # a PyYAML built without libyaml: slower, same events
+        from yaml import BaseLoader
+
+        return BaseLoader
+    return CParser
+
+
+def _is_cut(source: list[str], mark: Any) -> bool:
+    return mark.line < len(source) and source[mark.line][mark.column :].lstrip(" \t").startswith("#")
+
+
+def _error_line(error: Any) -> int | None:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return mark.line + FIRST_LINE if mark else None
+
+
+def _error_reason(error: Any) -> str:
+    return str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split("\n")[0][:120]
+
+
+# --- repair ---------------------------------------------------------------------------------------------------------
+
+_KEY_LINE = re.compile(r"^(?P<indent> *(?:- )?)(?P<key>[A-Za-z_][\w.-]*)[ \t]*:[ \t]+(?P<value>\S.*?)[ \t]*$")
+_BLOCK = re.compile(r"^[|>][+-]?[1-9]?[+-]?(?:[ \t]+#.*)?$")
+_WHOLE_QUOTED = re.compile(r"""^(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?$""")
+_WHOLE_FLOW = re.compile(r"^(?:\[[^\[\]]*\]|\{[^{}]*\})(?:[ \t]+#.*)?$")
+_COMMENT = re.compile(r"[ \t]#")
+
+
+def _repair(text: str) -> tuple[str, list[int]]:
+    """Quote plain values that YAML cannot read as plain: those with a ': ' inside or a reserved first character.
+
+    Block scalars, whole quoted values and whole flow values are left alone; so are comments.
+    """
+    lines = text.split("\n")
+    out: list[str] = []
+    changed: list[int] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        found = _KEY_LINE.match(line)
+        at += 1
+        if not found:
+            out.append(line)
+            continue
+        indent = len(found["indent"])
+        deeper = at
+        while deeper < len(lines) and (not lines[deeper].strip() or _indent(lines[deeper]) > indent):
+            deeper += 1
+        value, comment = _split_comment(found["value"])
+        more = [part.strip() for part in lines[at:deeper] if part.strip()]
+        if _BLOCK.match(found["value"]):  # a block scalar owns everything that is deeper
+            out += [line, *lines[at:deeper]]
+            at = deeper
+        elif not _needs_quotes(value, more):
+            out.append(line)
+        else:
+            whole = " ".join([value, *more]).replace("\\", "\\\\").replace('"', '\\"')
+            out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
+            out += [""] * (deeper - at)  # keep the line numbers of what follows
+            changed.append(at - 1 + FIRST_LINE)
+            at = deeper
+    return "\n".join(out), changed
+
+
+def _needs_quotes(value: str, more: list[str]) -> bool:
+    if value[0] in "\"'":
+        return bool(_WHOLE_QUOTED.match(value) is None and value.count(value[0]) > 1)
+    if value[0] in "[{":
+        return _WHOLE_FLOW.match(value) is None and not (more and value[-1] in "[{,")
+    if value[0] in "@`%&*!|>]},?" or value.startswith("- "):
+        return True
+    return any(": " in part or part.endswith(":") for part in [value, *more])
+
+
+def _split_comment(value: str) -> tuple[str, str]:
+    if value[0] in "\"'":
+        return value, ""
+    found = _COMMENT.search(value)
+    return (value[: found.start()], value[found.start() :]) if found and found.start() else (value, "")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+# --- salvage --------------------------------------------------------------------------------------------------------
+
+_SALVAGED = ("name", "description", "disable-model-invocation", "user-invocable")
+_TOP_KEY = re.compile(r"^(?P<key>[A-Za-z_][\w-]*)[ \t]*:[ \t]*(?P<value>.*?)[ \t]*$")
+
+
+def _salvage(text: str, failure: Unreadable) -> FrontMatter:
+    """Read the few fields that identify a skill line by line, and fail closed on everything that would permit more:
+    the tool list counts as declared and empty."""
+    fields: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    source = text.split("\n")
+    for number, line in enumerate(source):
+        found = _TOP_KEY.match(line)
+        if found and found["key"] in _SALVAGED and found["key"] not in fields:
+            value = found["value"]
+            if found["key"] == "description":
+                head = "" if _BLOCK.match(value) else value
+                value = " ".join(part for part in [head, *_deeper_lines(source, number + 1)] if part)
+            fields[found["key"]] = _unquote(_printable(value))
+            lines[found["key"]] = number + FIRST_LINE
+    if not fields.get("description"):
+        raise failure
+    fields["allowed-tools"] = []
+    note = Note("yaml-salvaged", failure.line, {"reason": failure.reason, "fields": sorted(fields)})
+    return FrontMatter(fields, lines, "salvaged", (note,))
+
+
+def _deeper_lines(source: list[str], start: int) -> list[str]:
+    found = []
+    for line in source[start:]:
+        if line.strip() and not line.startswith((" ", "\t")):
+            break
+        found.append(line.strip())
+    return found
+
+
+def _unquote(value: str) -> str:
+    return value[1:-1].strip() if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+
+
+def _printable(value: str) -> str:
+    return "".join(c for c in value if c >= " " and c != "\x7f")

@@ -1,0 +1,503 @@
+"""Entry, Skill and Catalog: what is known of a skill before and after it is loaded, and the one place that says who
+may have it.
+
+Listing, loading, reading and running all go through `Catalog.get` (which skill is meant) and `Catalog.visibility`
+(who may see it, and why), so they cannot disagree. A catalog is immutable: a reload makes a new one, a filtered view
+is another one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from prowess._nouns import Finding, Mode, SkillRef, Source, Status, Trigger
+from prowess.errors import SkillDenied, SkillInvalid, SkillNotFound
+from prowess.skills.findings import RULES, Note, make_finding
+from prowess.skills.head import Controls
+
+PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
+_RANK = {source: rank for rank, source in enumerate(PRIORITY)}
+_FATAL = frozenset(code for code, rule in RULES.items() if rule.stage in ("head", "file") and rule.severity == "error")
+
+
+class Entry(NamedTuple):
+    """One skill as discovery sees it: the head of its SKILL.md and where it is. A tuple, because there may be
+    20,000.
+    """
+
+    source: Source
+    root: str
+    rel: str  # the skill's folder below the root, with forward slashes; "" when the root itself is the skill
+    file: str  # SKILL.md, or the lower-case name it was found under
+    name: str
+    declared: str | None  # the name in the front matter, when that is another one
+    description: str
+    version: str | None
+    keywords: tuple[str, ...]
+    controls: Controls
+    size_bytes: int
+    notes: tuple[Note, ...]
+    trusted: bool
+    linked: str | None = None  # the real folder, when it is reached through a link
+    suffix: str = ""  # tells apart two skills that would have the same id
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}:{self.qualified}{self.suffix}"
+
+    @property
+    def qualified(self) -> str:
+        """The name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
+        above, _, _ = self.rel.rpartition("/")
+        return f"{above}/{self.name}" if above else self.name
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.root, *self.rel.split("/")) if self.rel else self.root
+
+    @property
+    def real_path(self) -> str:
+        return self.linked or self.path
+
+    @property
+    def location(self) -> str:
+        return os.path.join(self.path, self.file)
+
+    @property
+    def valid(self) -> bool:
+        return not any(note.code in _FATAL for note in self.notes)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(make_finding(note, self.location) for note in self.notes)
+
+    @property
+    def ref(self) -> SkillRef:
+        return SkillRef(id=self.id, name=self.name, source=self.source)
+
+
+class SkillFile(NamedTuple):
+    path: str  # relative to the skill, with forward slashes
+    size_bytes: int
+    executable: bool
+    sha256: str
+
+
+class Skill(NamedTuple):
+    """A loaded skill: its body and the list of its files, pinned by the digest of the whole tree."""
+
+    entry: Entry
+    fields: Mapping[str, Any]  # the whole front matter, unknown fields included
+    body: str
+    body_line: int
+    digest: str
+    files: tuple[SkillFile, ...]
+    notes: tuple[Note, ...]
+    directory: str | None  # where its files can be read; None for a skill that lives in memory
+    contents: Mapping[str, bytes] | None = None  # the files of a skill that lives in memory
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def description(self) -> str:
+        return self.entry.description
+
+    @property
+    def docs(self) -> tuple[str, ...]:
+        """Every .md and .txt file of the skill but SKILL.md, sorted."""
+        return tuple(
+            file.path
+            for file in self.files
+            if file.path != self.entry.file and file.path.lower().endswith((".md", ".txt"))
+        )
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(make_finding(note, self.entry.location) for note in (*self.entry.notes, *self.notes))
+
+    @staticmethod
+    def from_text(
+        text: str,
+        *,
+        name: str | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        source: Source = "explicit",
+    ) -> Skill:
+        """A skill defined in code. It behaves like one on disk: same parsing, same findings, same digest."""
+        from prowess.skills.memory import skill_from_text
+
+        return skill_from_text(text, name=name, files=files or {}, source=source)
+
+
+class Visibility(NamedTuple):
+    """Who may have a skill, and which rule decided."""
+
+    status: Status
+    reasons: tuple[str, ...]
+    model_visible: bool
+    user_visible: bool
+    mode: Mode
+
+
+class Root(NamedTuple):
+    """A place where skills are looked for."""
+
+    source: Source
+    path: str
+    trusted: bool = True
+    url: str | None = None
+    expected: bool = True  # somebody named it, so that it is worth a word when it is not there
+    origin: str = "given"  # who named it: flag, environment, configuration, default
+
+
+class RootReport(NamedTuple):
+    source: Source
+    path: str
+    skills: int
+    trusted: bool
+    exists: bool
+    url: str | None = None
+    origin: str = "given"
+
+
+class Changes(NamedTuple):
+    """What a reload found."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+class Catalog:
+    """Every skill that was found, in order of priority, with one answer to 'which one is meant' and 'who may have
+    it'.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        *,
+        findings: Sequence[Finding] = (),
+        roots: Sequence[RootReport] = (),
+        modes: Mapping[str, Mode] | None = None,
+        memory: Mapping[str, Skill] | None = None,
+        removed: Iterable[str] = (),
+        refuse_angle_brackets: bool = False,
+    ) -> None:
+        self._findings = tuple(findings)
+        self.roots = tuple(roots)
+        self.modes: dict[str, Mode] = dict(modes or {})
+        self.refuse_angle_brackets = refuse_angle_brackets
+        self._memory = dict(memory or {})
+        self._removed = frozenset(removed)
+        self._entries, self._winners = self._arrange(entries)
+
+    def _arrange(self, entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
+        """The entries by priority, each with a unique id, and what each qualified name means.
+
+        Trusted comes before untrusted, then priority, then order. What is broken or switched off stands in nobody's
+        way; an MCP skill is had by its id only. Two skills of one source may share a name: the later one's id gets a
+        short hash of its place.
+        """
+        arranged: list[Entry] = []
+        winners: dict[str, Entry] = {}
+        taken: set[str] = set()
+        source = None
+        for entry in sorted(entries, key=_rank):  # stable: roots keep the order they were given in
+            if entry.source != source:
+                source, taken = entry.source, set()
+            name = entry.qualified if "/" in entry.rel else entry.name
+            if name in taken:
+                entry = entry._replace(suffix="@" + _place_hash(entry.path))
+            taken.add(name)
+            arranged.append(entry)
+            if (entry.notes or self.modes) and not self._usable(entry):
+                continue
+            winner = winners.get(name)
+            if (winner is None and source != "mcp") or (winner and entry.trusted and not winner.trusted):
+                winners[name] = entry
+        return tuple(arranged), winners
+
+    def _usable(self, entry: Entry) -> bool:
+        broken = any(note.code in _FATAL for note in self._notes_of(entry))
+        return not broken and self._mode_of(entry)[0] != "off"
+
+    @cached_property
+    def _by_id(self) -> dict[str, Entry]:
+        return {entry.id: entry for entry in self._entries}
+
+    @cached_property
+    def _by_loose_key(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self._entries:
+            for key in {_loose_key(key) for key in (entry.id, entry.name, entry.qualified, entry.declared or "")}:
+                found.setdefault(key, []).append(entry)
+        return found
+
+    # --- what there is -----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, ref: str) -> bool:
+        return self.find(ref) is not None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self._entries
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that should be known about the library: its roots first, then each skill in order."""
+        own = [finding for entry in self._entries for finding in self.findings_of(entry)]
+        return (*self._findings, *own)
+
+    def findings_of(self, entry: Entry) -> tuple[Finding, ...]:
+        return tuple(make_finding(note, entry.location) for note in self._notes_of(entry))
+
+    def memory_skill(self, entry: Entry) -> Skill | None:
+        """The skill behind an entry that was defined in code."""
+        return self._memory.get(entry.id)
+
+    # --- which one is meant ------------------------------------------------------------------------------------
+
+    def get(self, ref: str, *, source: str | None = None) -> Entry:
+        """The entry that an id, a name or a nearly right name means. SkillNotFound says what comes close."""
+        entry = self.find(ref, source=source)
+        if entry is None:
+            raise self._not_found(ref, source)
+        return entry
+
+    def find(self, ref: str, *, source: str | None = None) -> Entry | None:
+        if source is None and ref in self._winners:
+            return self._winners[ref]
+        if source is None and ref in self._by_id:
+            return self._by_id[ref]
+        if source is not None:
+            return self._by_id.get(f"{source}:{ref}") or self._only(self._loosely(ref), source)
+        return self._only(self._loosely(ref), None)
+
+    def _loosely(self, ref: str) -> list[Entry]:
+        """Entries whose id, name, qualified name or declared name is `ref`, case and `_` for `-` forgiven."""
+        key = _loose_key(ref)
+        return self._by_loose_key.get(key, []) if key else []
+
+    def _only(self, found: list[Entry], source: str | None) -> Entry | None:
+        """The one that is meant: unique among those that may be had by this name; MCP skills only by id."""
+        if source is not None:
+            found = [entry for entry in found if entry.source == source]
+        else:
+            found = [entry for entry in found if entry.source != "mcp"]
+        if len(found) > 1:
+            found = [entry for entry in found if self.visibility(entry).status not in ("shadowed", "off", "invalid")]
+        return found[0] if len(found) == 1 else None
+
+    def _not_found(self, ref: str, source: str | None) -> SkillNotFound:
+        shown = ref[:100]
+        if ref in self._removed or f"{source}:{ref}" in self._removed:
+            return SkillNotFound(
+                f"The skill '{shown}' was removed since this catalog was first read.",
+                code="skill-removed",
+                hint="Go on without it, or restore its folder.",
+            )
+        several = sorted(
+            entry.id for entry in self._loosely(ref) if source is None and self.visibility(entry).status == "active"
+        )
+        if len(several) > 1:
+            return SkillNotFound(
+                f"'{shown}' can mean {len(several)} skills.",
+                near=several,
+                code="skill-ambiguous",
+                hint=f"Say which: {', '.join(several[:5])}",
+            )
+        where = f" in source '{source}'" if source else ""
+        near = self._near(ref)
+        if near:
+            meant = " or ".join(f"'{name}'" for name in near)
+            hint = f"Did you mean {meant}? See: prowess list"
+        else:
+            hint = "See: prowess list" if self._entries else "No skills are installed here. See: prowess doctor"
+        return SkillNotFound(f"No skill '{shown}'{where}.", near=near, hint=hint)
+
+    def _near(self, ref: str) -> list[str]:
+        import difflib
+
+        wanted = _loose_key(ref[:100].rpartition(":")[2])
+        names = sorted({entry.name for entry in self._entries if self.visibility(entry).user_visible})
+        starts = [name for name in names if wanted and _loose_key(name).startswith(wanted)]
+        close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+        return list(dict.fromkeys([*close, *starts]))[:3]
+
+    # --- who may have it ---------------------------------------------------------------------------------------
+
+    def visibility(self, entry: Entry) -> Visibility:
+        """The one decision that listing, loading, reading and running share."""
+        mode, why_mode = self._mode_of(entry)
+        if entry.notes and any(note.code in _FATAL for note in self._notes_of(entry)):
+            codes = [note.code for note in self._notes_of(entry) if note.code in _FATAL]
+            return Visibility("invalid", (f"its SKILL.md cannot be used: {', '.join(codes)}",), False, True, mode)
+        if mode == "off":
+            return Visibility("off", (why_mode,), False, False, mode)
+        winner = self._winners.get(entry.qualified)
+        if winner is not None and winner is not entry and entry.source != "mcp":
+            why = f"{winner.id} comes first ({_why_first(winner, entry)})"
+            return Visibility("shadowed", (why,), False, False, mode)
+        if not entry.trusted:
+            return Visibility("untrusted", (_why_untrusted(entry),), False, True, mode)
+        user_visible = entry.controls.user_invocable
+        if mode == "manual":
+            if not user_visible:
+                return Visibility("hidden", (why_mode, "user-invocable: false"), False, False, mode)
+            return Visibility("manual", (why_mode,), False, True, mode)
+        reasons = (why_mode,) if why_mode else ()
+        if not user_visible:
+            reasons += ("user-invocable: false hides it from people's menus, not from the model",)
+        return Visibility("active", reasons, True, user_visible, mode)
+
+    def allow(self, entry: Entry, *, trigger: Trigger = "caller") -> Visibility:
+        """The same decision for somebody who wants to load, read or run it: SkillDenied or SkillInvalid says why
+        not.
+        """
+        seen = self.visibility(entry)
+        if seen.status == "invalid":
+            findings = [finding for finding in self.findings_of(entry) if finding.severity == "error"]
+            raise SkillInvalid(
+                f"The skill '{entry.name}' cannot be used: {findings[0].message}",
+                findings=findings,
+                hint=f"{findings[0].hint} File: {entry.location}",
+            )
+        if seen.status in ("untrusted", "off", "hidden") or (seen.status == "manual" and trigger == "model"):
+            raise SkillDenied(
+                f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}.",
+                code=f"skill-{seen.status}",
+                hint=_DENIAL_HINTS[seen.status].format(place=self._place_to_trust(entry)),
+            )
+        return seen
+
+    def _place_to_trust(self, entry: Entry) -> str:
+        for root in self.roots:
+            if root.path == entry.root and root.url:
+                return root.url
+        parent, folder = os.path.split(os.path.dirname(entry.root))
+        return parent if folder in (".agent", ".agents", ".claude") else entry.root
+
+    def _mode_of(self, entry: Entry) -> tuple[Mode, str]:
+        """What the configuration says, exact patterns before wildcards; else what the author says. What the author
+        keeps for people stays so, unless the skill is named and pinned or set to auto: a wildcard is no such wish."""
+        for pattern in sorted(self.modes, key=_is_wild) if self.modes else ():
+            mode = self.modes[pattern]
+            keeps = mode in ("manual", "off") or (mode in ("pin", "auto") and not _is_wild(pattern))
+            if matches_pattern(pattern, entry) and (keeps or entry.controls.mode != "manual"):
+                return mode, f"[skills.modes] '{pattern}' = {mode}"
+        if entry.controls.mode == "manual":
+            return "manual", "disable-model-invocation: true"
+        return "auto", ""
+
+    def _notes_of(self, entry: Entry) -> tuple[Note, ...]:
+        if not self.refuse_angle_brackets:
+            return entry.notes
+        return tuple(
+            note._replace(code="angle-brackets-refused") if note.code == "angle-brackets" else note
+            for note in entry.notes
+        )
+
+    # --- other catalogs from this one --------------------------------------------------------------------------
+
+    def where(self, keep: Callable[[Entry], bool]) -> Catalog:
+        """A view in which a skill that is not kept does not exist: same listing, same look-ups, same error as a
+        missing one. What it shadowed comes to light."""
+        kept = [entry for entry in self._entries if keep(entry)]
+        hidden = {entry.location for entry in self._entries} - {entry.location for entry in kept}
+        findings = [finding for finding in self._findings if finding.path not in hidden]
+        return self._with(entries=kept, findings=findings, removed=())
+
+    def changes_since(self, before: Catalog) -> Changes:
+        old, new = before._by_id, self._by_id
+        return Changes(
+            added=tuple(id for id in new if id not in old),
+            changed=tuple(id for id, entry in new.items() if id in old and old[id] != entry),
+            removed=tuple(id for id in old if id not in new),
+        )
+
+    def remembering(self, before: Catalog) -> Catalog:
+        """This catalog, able to answer 'removed' for what `before` had and this one has not."""
+        had = before._removed.union(*(_names(entry) for entry in before._entries))
+        return self._with(entries=self._entries, removed=had.difference(*(_names(entry) for entry in self._entries)))
+
+    def _with(self, **changed: Any) -> Catalog:
+        kept = {
+            "findings": self._findings,
+            "roots": self.roots,
+            "modes": self.modes,
+            "memory": self._memory,
+            "refuse_angle_brackets": self.refuse_angle_brackets,
+        }
+        return Catalog(**{**kept, **changed})
+
+
+_DENIAL_HINTS = {
+    "untrusted": "Look at it, then run: prowess trust {place}",
+    "off": "Change its mode under [skills.modes] in .agent/config.toml to use it.",
+    "hidden": "Its author hides it from people and models alike.",
+    "manual": "Only a person may start it. Ask the user to run it by name.",
+}
+
+
+def matches_pattern(pattern: str, entry: Entry) -> bool:
+    """`pdf`, `pdf-*`, `acme/*` or `project:pdf`."""
+    if pattern in (entry.name, entry.qualified) or pattern == entry.id:
+        return True
+    if not _is_wild(pattern):
+        return False
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(key, pattern) for key in (entry.name, entry.qualified, entry.id))
+
+
+def _rank(entry: Entry) -> int:
+    return _RANK[entry.source]
+
+
+def _is_wild(pattern: str) -> bool:
+    return any(c in pattern for c in "*?[")
+
+
+def _names(entry: Entry) -> tuple[str, str, str]:
+    return entry.id, entry.name, entry.qualified
+
+
+def _place_hash(path: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+
+
+def _why_first(winner: Entry, loser: Entry) -> str:
+    if winner.trusted and not loser.trusted:
+        return "an untrusted skill never stands before a trusted one"
+    if winner.source != loser.source:
+        return f"{winner.source} before {loser.source}"
+    return f"found first, in {winner.root}" if winner.root != loser.root else f"found first, at {winner.path}"
+
+
+def _why_untrusted(entry: Entry) -> str:
+    if entry.source == "url":
+        return "its content has not been accepted"
+    if entry.source == "mcp":
+        return "its server's skills have not been accepted"
+    return "its folder is not trusted"
+
+
+def _loose_key(text: str) -> str:
+    return text.strip().casefold().replace("_", "-").replace(" ", "-")

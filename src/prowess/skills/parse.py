@@ -1,0 +1,104 @@
+"""Bytes of a SKILL.md become a Head and a body, whatever the bytes are. Pure: nothing here opens a file, nothing here
+raises.
+
+The front matter is fenced by `---` on line 1 and `---` on a line of its own. `find_fence` works on bytes, so that
+discovery can stop reading as soon as the fence is there; all readers agree on where the front matter ends, because
+they all ask `find_fence`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, overload
+
+from prowess.skills.fields import read_fields
+from prowess.skills.findings import Note
+from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_matter
+from prowess.skills.head import Head
+
+MAX_HEAD_BYTES = 64 * 1024
+_BOM = b"\xef\xbb\xbf"
+_OPENING = re.compile(rb"---[ \t]*(?:\r\n|\n|\r)")
+_CLOSING = re.compile(rb"---[ \t]*(?:\r\n|\n|\r|\Z)")
+
+
+class Fence(NamedTuple):
+    """Where the text between the fences starts and ends, and where the body starts, in bytes."""
+
+    start: int
+    end: int
+    body: int
+
+
+def parse_head(data: bytes, folder: str) -> Head:
+    """`data` is the beginning of the file, at least up to the closing fence if there is one within MAX_HEAD_BYTES."""
+    front = parse_front(data)
+    if isinstance(front, Note):
+        return Head(None, None, notes=(front,))
+    return read_fields(front, folder)
+
+
+def parse_front(data: bytes) -> FrontMatter | Note:
+    """The front matter, or the note that says why there is none."""
+    fence = find_fence(data)
+    if isinstance(fence, Note):
+        return fence
+    try:
+        text = data[fence.start : fence.end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = 2 + data[fence.start : fence.start + error.start].count(b"\n")
+        return Note("head-not-utf8", line, {"reason": f"byte 0x{data[fence.start + error.start]:02x}"})
+    try:
+        return parse_front_matter(unify_lines(text))
+    except Unreadable as failure:
+        return Note(failure.code, failure.line, {"reason": failure.reason})
+
+
+@overload
+def find_fence(data: bytes, *, whole: Literal[True] = True) -> Fence | Note: ...
+@overload
+def find_fence(data: bytes, *, whole: bool) -> Fence | Note | None: ...
+def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
+    """The fence, or the note that says why there is none. With whole=False (more of the file is to come) None means:
+    not decided yet, read on."""
+    begin = 3 if data.startswith(_BOM) else 0
+    opening = _OPENING.match(data, begin)
+    if not opening:
+        if not whole and len(data) < 4096 and re.fullmatch(rb"-{0,3}[ \t]*", data[begin:]):
+            return None
+        return Note("no-front-matter", 1)
+    closing = _find_closing(data, opening.end())
+    if closing and (whole or closing.end() < len(data)):
+        if closing.start() > MAX_HEAD_BYTES:
+            return Note("head-too-large", 1, {"limit_bytes": MAX_HEAD_BYTES})
+        return Fence(opening.end(), closing.start(), closing.end())
+    if len(data) > MAX_HEAD_BYTES:
+        return Note("head-too-large", 1, {"limit_bytes": MAX_HEAD_BYTES})
+    return Note("front-matter-unclosed", 1) if whole else None
+
+
+def _find_closing(data: bytes, start: int) -> re.Match[bytes] | None:
+    """The first line at or after `start` that is a fence. Plain finds are many times faster than one regexp search."""
+    at = start
+    while (at := data.find(b"---", at)) >= 0:
+        if data[at - 1 : at] in (b"\n", b"\r") and (found := _CLOSING.match(data, at)):
+            return found
+        at += 3
+    return None
+
+
+def parse_body(data: bytes) -> tuple[str, int, tuple[Note, ...]]:
+    """The whole body, the line of the file on which it starts, and what is wrong with its bytes."""
+    fence = find_fence(data)
+    start = fence.body if isinstance(fence, Fence) else 0
+    raw = data[start:]
+    first_line = 1 + len(re.findall(rb"\r\n|\n|\r", data[:start]))
+    try:
+        return unify_lines(raw.decode("utf-8")), first_line, ()
+    except UnicodeDecodeError as error:
+        line = first_line + raw[: error.start].count(b"\n")
+        return unify_lines(raw.decode("utf-8", "replace")), first_line, (Note("body-not-utf8", line),)
+
+
+def unify_lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -1,0 +1,106 @@
+"""Where skills are looked for, in order: explicit, project, user, url, mcp, builtin; nearest first within the
+project.
+
+Everything here is a function of what it is given: folders, environment values and trust come from the caller. The
+Python API looks only where it is told to; the default places belong to the command line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from prowess._nouns import Source
+from prowess.skills.model import Root
+
+FOLDERS = (".agent", ".agents", ".claude")
+BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")
+
+
+def default_roots(
+    *, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False, builtin: bool = True
+) -> list[Root]:
+    """The project's roots from `cwd` up to `top` (its git root, or the project folder), the user's, and the builtin
+    one.
+    """
+    found = [
+        Root("project", place, trusts(folder), expected=False, origin="default")
+        for folder in _upwards(cwd, top)
+        if os.path.realpath(folder) != os.path.realpath(home)
+        for place in _places(folder)
+    ]
+    found += [Root("user", place, True, expected=False, origin="default") for place in _places(home)]
+    if builtin:
+        found.append(Root("builtin", BUILTIN, True, expected=False, origin="default"))
+    return found
+
+
+def named_root(
+    place: str,
+    *,
+    origin: str,
+    base: str,
+    home: str,
+    project: str | None = None,
+    trusts: Callable[[str], bool] = lambda folder: False,
+    by_location: bool = False,
+) -> Root:
+    """A root that somebody named. With `by_location` (a configuration file named it) its source is where it lies, so a
+    project cannot call its own folder explicit."""
+    if is_url(place):
+        return Root("url", place, False, url=place, origin=origin)
+    path = os.path.normpath(os.path.join(base, _expand(place, home)))
+    if not by_location:
+        return Root("explicit", path, True, origin=origin)
+    source = _source_by_location(path, home=home, project=project)
+    return Root(source, path, trusts(path) if source == "project" else True, origin=origin)
+
+
+def is_url(place: str) -> bool:
+    return place.lower().startswith(("http://", "https://", "file://"))
+
+
+def unique_roots(roots: Iterable[Root]) -> list[Root]:
+    """Each real folder once, under the first name it was given; a folder that is also a user root stays trusted."""
+    found: dict[str, Root] = {}
+    for root in roots:
+        key = root.url or os.path.realpath(root.path)
+        before = found.get(key)
+        if before is None:
+            found[key] = root
+        elif root.trusted and not before.trusted:
+            found[key] = before._replace(trusted=True, source=root.source)
+    return list(found.values())
+
+
+def _upwards(cwd: str, top: str) -> list[str]:
+    folders, at = [], cwd
+    while True:
+        folders.append(at)
+        parent = os.path.dirname(at)
+        if at == top or parent == at or not _below(top, at):
+            return folders
+        at = parent
+
+
+def _below(top: str, folder: str) -> bool:
+    return folder == top or folder.startswith(top.rstrip(os.sep) + os.sep)
+
+
+def _places(folder: str) -> list[str]:
+    return [os.path.join(folder, name, "skills") for name in FOLDERS]
+
+
+def _expand(place: str, home: str) -> str:
+    if place == "~" or place.startswith(("~/", "~" + os.sep)):
+        return home + place[1:]
+    return place
+
+
+def _source_by_location(path: str, *, home: str, project: str | None) -> Source:
+    real = os.path.realpath(path)
+    if project and _below(os.path.realpath(project), real):
+        return "project"
+    if _below(os.path.realpath(BUILTIN), real):
+        return "builtin"
+    return "user" if _below(os.path.realpath(home), real) else "explicit"

@@ -1,0 +1,105 @@
+"""The static security scan: what in a skill deserves a person's eyes before it is trusted. It informs; it does not
+decide.
+
+Rules know where they look: a command in a script or a code block is an act, the same words in prose may be a warning
+against it. Scanning will miss things. What protects is isolation and permissions, whatever a scan says.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from prowess.skills.findings import Note
+from prowess.skills.model import Skill
+from prowess.skills.text import find_tag_text
+from prowess.skills.validate import Located
+
+MAX_SCANNED_BYTES = 1_000_000
+_PROSE = (".md", ".txt", ".rst")
+_FENCED = re.compile(r"^(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`(?P<code>[^`\n]+)`")
+_WARNING = re.compile(r"\b(never|do not|don't|avoid|dangerous|unsafe|instead of|bad:|wrong:)\b", re.IGNORECASE)
+
+
+class Pattern(NamedTuple):
+    code: str
+    expression: re.Pattern[str]
+    where: str  # command: only in scripts and code; prose: only in text; any
+    kind: str = ""
+
+
+def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
+    return Pattern(code, re.compile(expression, re.IGNORECASE), where, kind)
+
+
+PATTERNS = (
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]*\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]*\)", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]*\|\s*(?:sudo\s+)?(?:python3?|node|perl|ruby)\b", "command"),
+    _p("scan-encoded-command", r"base64\s+(?:-d|--decode|-D)\b[^\n]*\|\s*(?:ba|z)?sh\b", "command"),
+    _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
+    _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:compile\s*\(\s*)?(?:zlib|codecs|bytes\.fromhex|binascii)\b", "command"),
+    _p("scan-secret", r"\bAKIA[0-9A-Z]{16}\b", "any", "AWS access key"),
+    _p("scan-secret", r"\bgh[pousr]_[A-Za-z0-9]{36,}\b", "any", "GitHub token"),
+    _p("scan-secret", r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}\b", "any", "model provider's key"),
+    _p("scan-secret", r"\bsk_live_[A-Za-z0-9]{20,}\b", "any", "Stripe key"),
+    _p("scan-secret", r"\bxox[abpr]-[A-Za-z0-9-]{20,}\b", "any", "Slack token"),
+    _p("scan-secret", r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----", "any", "private key"),
+    _p("scan-sensitive-path", r"(?:~|\$HOME|/root|/home/\w+)/\.(?:ssh|aws|gnupg|kube|netrc|docker/config)\b[\w/.-]*", "command"),
+    _p("scan-sensitive-path", r"/etc/(?:shadow|sudoers)\b", "command"),
+    _p("scan-override", r"\b(?:ignore|disregard|forget) (?:all |any )?(?:the )?(?:previous|prior|above|earlier|system) (?:instructions|prompts?|rules|messages?)", "prose"),
+    _p("scan-override", r"\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to|reveal (?:this|it) to|show (?:this|it) to) the user\b", "prose"),
+    _p("scan-override", r"\b(?:reveal|print|output|repeat) (?:the|your) (?:system prompt|hidden instructions)\b", "prose"),
+)  # fmt: skip
+
+
+def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    tools = skill.entry.controls.allowed_tools or ()
+    for wide in [tool for tool in tools if tool in ("*", "Bash", "Bash(*)", "Bash(*:*)")]:
+        yield skill.entry.file, Note("scan-wide-tools", None, {"text": wide})
+    for listed in skill.files:
+        if listed.size_bytes > MAX_SCANNED_BYTES:
+            continue
+        data = read(listed.path)
+        if b"\0" in data[:4096]:
+            continue
+        text = data.decode("utf-8", "replace")
+        for note in scan_text(text, is_prose=posixpath.splitext(listed.path)[1].lower() in _PROSE):
+            yield listed.path, note
+
+
+def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
+    for offset, hidden in find_tag_text(text):
+        yield Note("scan-hidden-tags", _line(text, offset), {"text": _short(hidden)})
+    code = _code_spans(text) if is_prose else [(0, len(text))]
+    for pattern in PATTERNS:
+        for found in pattern.expression.finditer(text):
+            in_code = any(start <= found.start() < end for start, end in code)
+            if pattern.where == "command" and not (in_code and not _warned_against(text, found.start())):
+                continue
+            if pattern.where == "prose" and (not is_prose or in_code):
+                continue
+            details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
+            yield Note(pattern.code, _line(text, found.start()), details)
+
+
+def _code_spans(text: str) -> list[tuple[int, int]]:
+    return [found.span("code") for pattern in (_FENCED, _INLINE) for found in pattern.finditer(text)]
+
+
+def _warned_against(text: str, offset: int) -> bool:
+    """Whether the sentence around it, or the line above its code block, says not to do it."""
+    start = text.rfind("\n", 0, max(0, text.rfind("\n", 0, offset)))
+    return bool(_WARNING.search(text[max(0, start) : offset]))
+
+
+def _line(text: str, offset: int) -> int:
+    return 1 + text.count("\n", 0, offset)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else line[:77] + "…"

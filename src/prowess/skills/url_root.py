@@ -1,0 +1,300 @@
+"""A root behind a URL is a folder in the cache whose digest is that of the files that lie there now.
+
+It is published whole, under its digest, so readers never see half of it and two processes can fetch it at once. What
+goes wrong outside (network, server, archive, disk) becomes a finding; a copy that was good before is used meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from prowess._archive import extract
+from prowess._digest import FileDigest, tree_digest
+from prowess._fetch import FetchLimits, fetch
+from prowess._files import open_regular, read_regular, write_whole
+from prowess._urls import shown_url
+from prowess.errors import FetchError, PackError, ProwessError
+from prowess.skills.findings import Note, make_finding
+from prowess.values import Finding, from_json, to_json
+
+_MAX_META_BYTES = 64 * 1024
+_MAX_SKILL_BYTES = 1024 * 1024
+_PIN = re.compile(r"sha256=([0-9a-fA-F]{64})")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_PLAIN_NAME = re.compile(r"\w[\w.-]{0,63}")
+_NAME_LINE = re.compile(r"""name\s*:\s*(["']?)(\w[\w.-]{0,63})\1\s*(?:\s#.*)?""")
+_EXTENSION = re.compile(r"\.(zip|tar|tar\.gz|tgz|md)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlRoot:
+    """`path` is the folder to search, None when there is nothing; the findings say what a person should know."""
+
+    path: str | None = None
+    digest: str | None = None
+    sha256: str | None = None
+    fetched_at: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def open_url_root(
+    url: str,
+    cache_dir: str,
+    *,
+    max_age_s: float = 600,
+    offline: bool = False,
+    now: Callable[[], float] = time.time,
+) -> UrlRoot:
+    """The skills behind `url`: an archive or one SKILL.md, pinned by `#sha256=…` if wished, as fresh as `max_age_s`."""
+    shown, findings = shown_url(url), []
+    try:
+        address = _parse(url)
+    except FetchError as error:
+        return UrlRoot(findings=(_finding("url-failed", shown, error),))
+    key = hashlib.sha256(address.url.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    folder = os.path.join(os.path.abspath(cache_dir), "urls", key)
+    cached, damage = _load_cached(folder)
+    if damage:
+        findings.append(make_finding(Note("cache-corrupt", None, {"reason": damage}), shown))
+    if cached is not None and address.pin not in (None, cached.sha256):
+        cached = None
+    if cached is not None and _is_fresh(cached, address, max_age_s, now()):
+        return _root(cached, folder, findings)
+    try:
+        return _root(_refreshed(address, folder, cached, offline, now), folder, findings)
+    except (ProwessError, OSError) as error:
+        if cached is None:
+            return UrlRoot(findings=(*findings, _finding("url-failed", shown, error)))
+        age = _duration(now() - cached.fetched_at)
+        return _root(cached, folder, [*findings, _finding("url-stale", shown, error, age=age)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Address:
+    url: str  # without its fragment
+    pin: str | None
+
+    @property
+    def is_local(self) -> bool:
+        return self.url[:5].lower() == "file:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meta:
+    schema: Literal["prowess.url-root/1"] = "prowess.url-root/1"
+    url: str
+    etag: str | None = None
+    last_modified: str | None = None
+    sha256: str
+    digest: str
+    tree: str
+    fetched_at: float
+
+
+def _parse(url: str) -> _Address:
+    plain, _, fragment = url.partition("#")
+    pin = _PIN.fullmatch(fragment)
+    if fragment and not pin:  # somebody wanted to pin it: to go on without would be the opposite
+        raise FetchError(
+            f"What follows the # of {shown_url(url)} is not a pin.",
+            code="fetch-bad-pin",
+            hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
+        )
+    return _Address(url=plain, pin=pin[1].lower() if pin else None)
+
+
+def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
+    """What the cache holds, or why it cannot be used. Digests are what trust refers to, so the files are read again."""
+    try:
+        data = read_regular(os.path.join(folder, "meta.json"), _MAX_META_BYTES)
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, _reason(error)
+    try:
+        meta = from_json(_Meta, json.loads(data))
+        match = _DIGEST.fullmatch(meta.digest)
+        if not match or match[1] != meta.tree:
+            return None, "meta.json contradicts itself"
+        if _digest_of(_tree_path(folder, meta)) != meta.digest:
+            return None, "its files were changed"
+    except (OSError, ValueError, RecursionError) as error:
+        return None, _reason(error)
+    return meta, None
+
+
+def _is_fresh(cached: _Meta, address: _Address, max_age_s: float, now: float) -> bool:
+    """A pinned copy is what was asked for, however old. A local file is cheap to look at again."""
+    return address.pin is not None or (not address.is_local and 0 <= now - cached.fetched_at < max_age_s)
+
+
+def _refreshed(address: _Address, folder: str, cached: _Meta | None, offline: bool, now: Callable[[], float]) -> _Meta:
+    if offline and not address.is_local:
+        raise FetchError("Prowess is offline.", code="fetch-offline", hint="Allow the network to fetch it.")
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-", ignore_cleanup_errors=True) as work:
+        download = os.path.join(work, "download")
+        got = fetch(
+            address.url,
+            download,
+            etag=cached.etag if cached else None,
+            last_modified=cached.last_modified if cached else None,
+            sha256=address.pin,
+            limits=FetchLimits(attempts=1 if cached else 3),  # nobody waits for a retry who has a copy
+        )
+        if cached is not None and (got.status == "unchanged" or got.sha256 == cached.sha256):
+            etag, last_modified = got.etag or cached.etag, got.last_modified or cached.last_modified
+            meta = replace(cached, etag=etag, last_modified=last_modified, fetched_at=now())
+        else:
+            assert got.sha256 is not None
+            tree = _unpacked(download, work, address)
+            digest = _digest_of(tree)
+            meta = _Meta(
+                url=shown_url(address.url),
+                etag=got.etag,
+                last_modified=got.last_modified,
+                sha256=got.sha256,
+                digest=digest,
+                tree=digest.removeprefix("sha256:"),
+                fetched_at=now(),
+            )
+            _publish(tree, _tree_path(folder, meta), digest)
+    write_whole(os.path.join(folder, "meta.json"), json.dumps(to_json(meta), indent=1).encode())
+    return meta
+
+
+def _unpacked(download: str, work: str, address: _Address) -> str:
+    """The folder to search. A skill that is not in a folder of its own gets one, called as it calls itself."""
+    tree = os.path.join(work, "tree")
+    try:
+        files = extract(download, tree)
+    except PackError as error:
+        if error.code != "archive-unknown":
+            raise
+        files = _single_skill(download, tree)
+    at_top = next((name for name in ("SKILL.md", "skill.md") if name in files), None)
+    if at_top is None:
+        return tree
+    name = _name_in(read_regular(os.path.join(tree, at_top), _MAX_SKILL_BYTES)) or _name_from(address.url)
+    wrapped = os.path.join(work, "wrapped")
+    os.mkdir(wrapped, 0o755)
+    os.rename(tree, os.path.join(wrapped, name))
+    return wrapped
+
+
+def _single_skill(download: str, tree: str) -> list[str]:
+    data = read_regular(download, _MAX_SKILL_BYTES)
+    if len(data) > _MAX_SKILL_BYTES or next(_lines(data), None) != "---":
+        raise PackError(
+            "What was sent is neither an archive nor a SKILL.md.",
+            code="archive-unknown",
+            hint="Use the address of a .zip, .tar or .tar.gz file, or of a SKILL.md that begins with '---'.",
+        )
+    write_whole(os.path.join(tree, "SKILL.md"), data)
+    return ["SKILL.md"]
+
+
+def _name_in(data: bytes) -> str | None:
+    lines = _lines(data)
+    if next(lines, None) == "---":
+        for line in lines:
+            if line == "---":
+                break
+            if match := _NAME_LINE.fullmatch(line):
+                return match[2]
+    return None
+
+
+def _lines(data: bytes) -> Iterator[str]:
+    return (line.rstrip() for line in data.decode("utf-8-sig", "replace").splitlines())
+
+
+def _name_from(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        parts = [part for part in urllib.parse.unquote(urllib.parse.urlsplit(url).path).split("/") if part]
+        name = _EXTENSION.sub("", parts[-1]) if parts else ""
+        if name.lower() == "skill" and len(parts) > 1:  # …/pdf-forms/SKILL.md
+            name = parts[-2]
+        if _PLAIN_NAME.fullmatch(name):
+            return name
+    return "skill"
+
+
+def _digest_of(folder: str) -> str:
+    return tree_digest(_file_digests(folder, ""))
+
+
+def _file_digests(folder: str, prefix: str) -> Iterator[FileDigest]:
+    """Links and special files raise NotRegular: extraction makes none, so one that is there was put there."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _file_digests(entry.path, f"{prefix}{entry.name}/")
+                continue
+            with os.fdopen(open_regular(entry.path), "rb") as file:
+                executable = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
+                yield FileDigest(prefix + entry.name, executable, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _publish(tree: str, target: str, digest: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    for attempt in range(3):
+        try:
+            os.rename(tree, target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        with contextlib.suppress(OSError):
+            if _digest_of(target) == digest:  # somebody was faster, with the same
+                return
+        with contextlib.suppress(FileNotFoundError):  # somebody else moved it away
+            os.rename(target, f"{tree}.damaged-{attempt}")
+    os.rename(tree, target)
+
+
+def _tree_path(folder: str, meta: _Meta) -> str:
+    return os.path.join(folder, "trees", meta.tree)
+
+
+def _root(meta: _Meta, folder: str, findings: list[Finding]) -> UrlRoot:
+    return UrlRoot(
+        path=_tree_path(folder, meta),
+        digest=meta.digest,
+        sha256=meta.sha256,
+        fetched_at=meta.fetched_at,
+        findings=tuple(findings),
+    )
+
+
+def _finding(code: str, shown: str, error: ProwessError | OSError, **details: str) -> Finding:
+    hint = error.hint if isinstance(error, ProwessError) else None
+    remedy = hint or "Check that the cache folder can be written to and that the disk has room."
+    return make_finding(Note(code, None, {"reason": _reason(error), "remedy": remedy, **details}), shown)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ProwessError):
+        return error.message
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)[:200]
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} seconds"

@@ -1,0 +1,165 @@
+"""What an author should know about a skill beyond its head: its body, its references, its scripts. Pure functions of
+a loaded Skill.
+
+`check_skill(skill, read)` gives (file, Note) pairs; `graded(code, profile)` says how severe a code is where a person
+asked for a verdict. Loading forgives what validating does not.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from prowess._nouns import Severity
+from prowess._tokens import estimate
+from prowess.skills.findings import RULES, Note
+from prowess.skills.model import Skill
+from prowess.skills.text import find_invisible
+
+Profile = Literal["default", "spec", "portable", "security", "loading"]
+PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is
+Located = tuple[str, Note]  # (file within the skill, what)
+
+# What loading forgives and the specification does not.
+_STRICT = frozenset(
+    [
+        "yaml-repaired",
+        "yaml-salvaged",
+        "name-missing",
+        "name-invalid",
+        "name-too-long",
+        "name-mismatch",
+        "description-too-long",
+        "compatibility-invalid",
+        "allowed-tools-invalid",
+        "duplicate-key",
+        "file-name-case",
+        "body-empty",
+    ]
+)
+_PORTABLE = frozenset(["name-not-portable", "angle-brackets", "metadata-invalid", "absolute-path", "reference-missing"])
+
+_FENCED = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")
+_PATH = re.compile(r"(?<![\w/.\-<{$])(?:\./)?(?P<target>(?:scripts|references?|assets)/[\w./\-]*[\w\-])")
+_ABSOLUTE = re.compile(
+    r"(?<![\w:/.\-$}])(?P<target>(?:/(?:home|Users|root|mnt|opt|srv)/[\w.\-/]+)|[A-Za-z]:\\[\w.\-\\]+)"
+)
+_WHEN = re.compile(
+    r"\b(use (?:this|it|when|for|to|if)|when(?:ever)?|if (?:the|a|you)|triggers?|ask(?:s|ed)?|needs?|wants?|mentions)\b"
+    r"|当|適用|适用|用于|用於|使用|需要|とき|場合|際に|する時",
+    re.IGNORECASE,
+)
+_EXTENSIONS = frozenset(
+    ".py .sh .bash .js .mjs .cjs .ts .rb .pl .php .r .R .lua .ps1 .bat .cmd .go .jl .sql .awk".split()
+)
+_DATA = frozenset(
+    ".md .txt .json .yaml .yml .toml .csv .html .css .xml .xsd .ini .cfg .lock .j2 .tmpl .png .svg .pyi .typed".split()
+)
+_DATA_NAMES = frozenset(("LICENSE", "Makefile", "README", "NOTICE"))
+
+
+def graded(code: str, profile: Profile) -> Severity:
+    """How severe a finding is for somebody who asked for a verdict."""
+    raised = (profile != "loading" and code in _STRICT) or (profile == "portable" and code in _PORTABLE)
+    return "error" if raised else RULES[code].severity
+
+
+def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    """Everything about a skill that its head does not show."""
+    file = skill.entry.file
+    for note in skill.notes:
+        yield file, note
+    if not _WHEN.search(skill.description):
+        yield file, Note("description-no-when", _line_of_field(skill, "description"))
+    yield from check_body(skill)
+    yield from check_references(skill, read)
+    yield from check_scripts(skill, read)
+
+
+def check_body(skill: Skill) -> Iterator[Located]:
+    file, body, first = skill.entry.file, skill.body, skill.body_line
+    if not body.strip():
+        yield file, Note("body-empty", first)
+        return
+    lines = body.count("\n") + 1
+    if lines > 500:
+        yield file, Note("body-too-long", first, {"lines": lines})
+    tokens = estimate(body)
+    if tokens > 5000:
+        yield file, Note("body-too-many-tokens", first, {"tokens": tokens})
+    hidden = find_invisible(body)
+    if hidden:
+        line = first + body.count("\n", 0, hidden[0][0])
+        characters = sorted({what for _, what in hidden})[:5]
+        yield file, Note("invisible-characters", line, {"where": "body", "characters": characters})
+    for found in _ABSOLUTE.finditer(body):
+        line = first + body.count("\n", 0, found.start())
+        yield file, Note("absolute-path", line, {"target": found["target"]})
+
+
+def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    """Files the body names must be there; files that only another file names are easily missed."""
+    file = skill.entry.file
+    present = {listed.path for listed in skill.files}
+    folders = {folder for path in present for folder in _folders_of(path)}
+    direct: set[str] = set()
+    for target, offset in find_references(skill.body):
+        direct.add(target)
+        if target not in present and target not in folders:
+            line = skill.body_line + skill.body.count("\n", 0, offset)
+            yield file, Note("reference-missing", line, {"target": target})
+    for doc in sorted(direct & set(skill.docs)):
+        text = read(doc).decode("utf-8", "replace")
+        for target, offset in find_references(text, base=posixpath.dirname(doc)):
+            if target in present and target not in direct and target != file:
+                line = 1 + text.count("\n", 0, offset)
+                yield doc, Note("reference-deep", line, {"target": target, "via": doc})
+
+
+def find_references(text: str, base: str = "") -> list[tuple[str, int]]:
+    """(path relative to the skill, offset), each path once: Markdown links, and paths under scripts/, references/ and
+    assets/. What stands in a fenced block is an example as often as not, so there only scripts/ paths count."""
+    fenced = [found.span() for found in _FENCED.finditer(text)]
+    seen: dict[str, int] = {}
+    for pattern in (_LINK, _PATH):
+        for found in pattern.finditer(text):
+            target = found["target"].split("#")[0].split("?")[0]
+            in_fence = any(start <= found.start() < end for start, end in fenced)
+            if pattern is _LINK and (
+                in_fence or not target or re.match(r"[a-z][a-z0-9+.-]*:|//|/|#|<|\{|\$", target, re.I)
+            ):
+                continue
+            if in_fence and not target.startswith("scripts/"):
+                continue
+            if any(c in target for c in "*<>{}$…") or target.endswith(("...", "/")):
+                continue
+            relative = posixpath.normpath(posixpath.join(base if pattern is _LINK else "", target))
+            if not relative.startswith(".."):
+                seen.setdefault(relative, found.start())
+    return list(seen.items())
+
+
+def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    for listed in skill.files:
+        name = posixpath.basename(listed.path)
+        extension = posixpath.splitext(name)[1]
+        is_script = listed.path.startswith("scripts/") and extension not in _DATA and name not in _DATA_NAMES
+        if not is_script or not listed.size_bytes or listed.size_bytes > 1_000_000:
+            continue
+        has_shebang = read(listed.path)[:2] == b"#!"
+        if has_shebang and not listed.executable:
+            yield listed.path, Note("script-not-executable", 1, {"target": listed.path})
+        elif not has_shebang and extension not in _EXTENSIONS and (listed.executable or not extension):
+            yield listed.path, Note("script-no-interpreter", 1, {"target": listed.path})
+
+
+def _folders_of(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def _line_of_field(skill: Skill, field: str) -> int | None:
+    return next((note.line for note in skill.entry.notes if note.details.get("field") == field), None) or 1

@@ -1,0 +1,29 @@
+"""Something below the roots changed: this says no more. Whoever asks reads the library again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prowess.errors import MissingExtra
+from prowess.skills.index import SKIPPED
+
+
+def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]:
+    """The paths of each batch of changes, until `stop` (a threading.Event) is set; dependency folders are left out."""
+    try:
+        import watchfiles
+    except ImportError:
+        raise MissingExtra("watch", wanted_for="Watching folders") from None
+    folders = [root for root in roots if os.path.isdir(root)]
+    if not folders:
+        return
+    for changes in watchfiles.watch(
+        *folders, watch_filter=_is_of_interest, stop_event=stop, step=50, debounce=400, raise_interrupt=False
+    ):
+        yield {path for _, path in changes}
+
+
+def _is_of_interest(_: Any, path: str) -> bool:
+    return SKIPPED.isdisjoint(path.split(os.sep))

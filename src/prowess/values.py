@@ -1,0 +1,234 @@
+"""The nouns that travel: frozen, without behaviour, and the same after a trip through JSON.
+
+`to_json(value)` and `from_json(Type, data)` are the only way in and out; a field that is unknown to this version is
+ignored on the way in, so that a record written by a newer release still opens.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from prowess._nouns import CatalogPlan, Finding, Mode, Severity, SkillRef, Source, Status, TokenUse, Trigger
+
+__all__ = [
+    "CatalogPlan",
+    "Decision",
+    "Finding",
+    "Held",
+    "Isolation",
+    "Message",
+    "Mode",
+    "Outcome",
+    "Part",
+    "Plan",
+    "Role",
+    "Severity",
+    "SkillRef",
+    "Source",
+    "Status",
+    "Step",
+    "StepStatus",
+    "TokenUse",
+    "ToolCall",
+    "ToolSpec",
+    "Trigger",
+    "Usage",
+    "Verdict",
+    "from_json",
+    "to_json",
+]
+
+Verdict = Literal["allow", "ask", "deny"]
+Held = Literal["enforced", "best-effort", "absent"]
+StepStatus = Literal["pending", "in_progress", "completed"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a message: text, or a picture or file held by reference."""
+
+    kind: Literal["text", "image", "file"] = "text"
+    text: str | None = None
+    ref: str | None = None
+    mime_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    id: str
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None  # the call that a `tool` message answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it, with what policy needs to know about it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one call. Denials and failures are outcomes, so the model always learns what happened."""
+
+    status: Literal["ok", "failed", "denied", "interrupted", "waiting"]
+    content: str = ""
+    code: str | None = None
+    hint: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    state_delta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Policy's answer about one call, with the limits that the tool then enforces while it runs."""
+
+    verdict: Verdict
+    rule: str
+    why: str
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What actually held around a run, limit by limit; never what was merely asked for."""
+
+    executor: str
+    mechanism: str
+    uid: int | None = None
+    network: str = "host"
+    limits: dict[str, Held] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    id: str
+    title: str
+    status: StepStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    goal: str
+    steps: tuple[Step, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    constraints: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens as the provider counted them. `cached` is part of `input`, `reasoning` is part of `output`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    requests: int = 0
+    cost: float | None = None
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data. Tuples become lists; a field that is None stays, because readers rely on its presence."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple
+        return {name: to_json(item) for name, item in value._asdict().items()}  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(cls: type[T], data: Any) -> T:
+    """The value that `to_json` came from. ValueError names the field that does not fit."""
+    return _build(cls, data, cls.__name__)
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return data
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        return _build_fields(kind, data, where)
+    if origin is Literal:
+        return _checked(
+            data in typing.get_args(kind), data, where, f"one of {', '.join(map(str, typing.get_args(kind)))}"
+        )
+    if origin in (typing.Union, types.UnionType):
+        return _build_union(typing.get_args(kind), data, where)
+    if origin is tuple:
+        _checked(isinstance(data, (list, tuple)), data, where, "a list")
+        return tuple(_build(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin is dict:
+        _checked(isinstance(data, Mapping), data, where, "an object")
+        return {key: _build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    fits = isinstance(data, kind) and not (kind in (int, float) and isinstance(data, bool))
+    return _checked(fits, data, where, kind.__name__)
+
+
+def _build_fields(cls: Any, data: Any, where: str) -> Any:
+    """A dataclass or a named tuple from an object."""
+    _checked(isinstance(data, Mapping), data, where, "an object")
+    given: dict[str, Any] = {}
+    for name in _field_names(cls):
+        if name in data:
+            given[name] = _build(_hints(cls)[name], data[name], f"{where}.{name}")
+        elif name in _required(cls):
+            raise ValueError(f"{where}.{name} is missing")
+    return cls(**given)
+
+
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return cls._fields if hasattr(cls, "_fields") else tuple(f.name for f in fields(cls))
+
+
+@cache
+def _required(cls: Any) -> frozenset[str]:
+    if hasattr(cls, "_fields"):
+        return frozenset(cls._fields) - cls._field_defaults.keys()
+    return frozenset(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def _build_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in options:
+        return None
+    kinds = [option for option in options if option is not type(None)]
+    for kind in kinds[:-1]:
+        try:
+            return _build(kind, data, where)
+        except ValueError:
+            continue
+    return _build(kinds[-1], data, where)
+
+
+def _checked(fits: bool, data: Any, where: str, wanted: str) -> Any:
+    if not fits:
+        raise ValueError(f"{where} must be {wanted}, not {data!r}"[:300])
+    return data

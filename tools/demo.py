@@ -1,0 +1,58 @@
+"""The main job on embedded defaults: list, check, show and load the skills that ship with Prowess.
+
+No key, no service, no network, and nothing of the user's: home is a temporary folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROWESS = (sys.executable, "-m", "prowess")
+
+
+def main() -> int:
+    places = [place for place in ("examples/skills", "src/prowess/builtin_skills") if (ROOT / place).is_dir()]
+    roots = [word for place in places for word in ("--root", place)]
+    with tempfile.TemporaryDirectory(prefix="prowess-demo-") as home:
+        environ = _clean_environ(home)
+        _show("Every skill that ships with Prowess", ["list", *roots], environ)
+        _show("Are they sound? Every finding has a code and says what to do", ["validate", *places], environ)
+        _show("What a model is shown: names and descriptions, no bodies", ["prompt", *roots], environ)
+        skills = _active_skills(roots, environ)
+        _show("What a model gets when it loads one", ["load", skills[0], *roots], environ)
+    print(f"\nShown: {len(skills)} skills listed, checked and offered to a model, and '{skills[0]}' loaded.")
+    return 0
+
+
+def _show(title: str, args: list[str], environ: dict[str, str]) -> None:
+    print(f"\n# {title}\n$ prowess {shlex.join(args)}\n", flush=True)
+    subprocess.run([*PROWESS, *args], cwd=ROOT, env=environ, check=True)
+
+
+def _active_skills(roots: list[str], environ: dict[str, str]) -> list[str]:
+    answer = subprocess.run(
+        [*PROWESS, "list", *roots, "--json"], cwd=ROOT, env=environ, check=True, capture_output=True, text=True
+    )
+    names = [skill["name"] for skill in json.loads(answer.stdout)["skills"] if skill["status"] == "active"]
+    if not names:
+        raise SystemExit("There is no skill to show.")
+    return names
+
+
+def _clean_environ(home: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PROWESS_", "SKILLS_", "TRPC_"))}
+    return kept | {"HOME": home, "PROWESS_HOME": home, "PROWESS_CACHE_DIR": os.path.join(home, "cache")}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"\nThe demo stopped: the command above ended with exit code {error.returncode}.")

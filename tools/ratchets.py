@@ -1,0 +1,148 @@
+"""Compare the numbers in ratchets.toml with the code: they only go down.
+
+python tools/ratchets.py            exit 1 when one is exceeded
+python tools/ratchets.py --lower    also write down those that were beaten
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "ratchets.toml"
+LATE_IMPORTS_ALLOWED = ("__init__.py", "runtime.py", "cli/main.py")
+
+
+def main(args: list[str]) -> int:
+    record = tomllib.loads(RECORD.read_text(encoding="utf-8"))
+    limit, lines_allowed = record["module-lines"]["limit"], record["module-lines"]["exceptions"]
+    recorded = lines_allowed | record["counts"]
+    current = module_lines(limit, lines_allowed) | counts()
+    exceeded = False
+    for key in sorted(recorded.keys() | current.keys()):
+        if key.startswith("import-") and key not in current:
+            continue
+        allowed, now = recorded.get(key, limit), current.get(key, 0)
+        if now > allowed:
+            exceeded = True
+            print(f"EXCEEDED  {key}: {now}, and {allowed} is recorded")
+            for where in _where(key):
+                print(f"            {where}")
+        elif now < allowed and key in recorded:
+            print(f"beaten    {key}: {now}, and {allowed} is recorded")
+            if args == ["--lower"]:
+                _lower(key, now, gone=key in lines_allowed and now <= limit)
+            else:
+                print("            write it down: python tools/ratchets.py --lower")
+    if exceeded:
+        print("\nBring the number back, or raise its line in ratchets.toml and say why in the commit.")
+        return 1
+    return 0
+
+
+def module_lines(limit: int, exceptions: dict[str, int]) -> dict[str, int]:
+    """Modules that are over the limit, or were."""
+    found = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in _sources("src")}
+    return {name: lines for name, lines in found.items() if lines > limit or name in exceptions}
+
+
+def counts() -> dict[str, int]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = {key: len(list(find())) for key, find in FOUND.items()}
+    found["core-dependencies"] = len(project["dependencies"])
+    if sys.version_info[:2] == (3, 11):  # how many modules Python itself needs differs between its versions
+        found["import-prowess"] = _modules_added_by("prowess")
+        found["import-prowess-skills"] = _modules_added_by("prowess.skills")
+    return found
+
+
+def type_ignores() -> Iterator[str]:
+    return _lines("src", r"#\s*(type|pyright):\s*ignore")
+
+
+def noqas() -> Iterator[str]:
+    return _lines("src", r"#\s*noqa")
+
+
+def skips() -> Iterator[str]:
+    return _lines("tests", r"\bpytest\.(skip|mark\.skip|mark\.skipif|importorskip|mark\.xfail|xfail)\b")
+
+
+def broad_excepts() -> Iterator[str]:
+    for path in _sources("src"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                names = re.findall(r"\w+", ast.unparse(node.type)) if node.type else ["Exception"]
+                if {"Exception", "BaseException"} & set(names):
+                    yield f"{_name(path)}:{node.lineno}"
+
+
+def late_imports() -> Iterator[str]:
+    for path in _sources("src"):
+        if path.relative_to(ROOT / "src" / "prowess").as_posix() in LATE_IMPORTS_ALLOWED:
+            continue
+        functions = [n for n in ast.walk(_tree(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        late = {node for function in functions for node in ast.walk(function) if _imports_ours(node)}
+        yield from (f"{_name(path)}:{n.lineno}: {ast.unparse(n)}" for n in sorted(late, key=lambda n: n.lineno))
+
+
+FOUND = {
+    "type-ignores": type_ignores,
+    "noqa": noqas,
+    "broad-excepts": broad_excepts,
+    "late-imports": late_imports,
+    "skips-in-tests": skips,
+}
+
+
+def _where(key: str) -> Iterator[str]:
+    return FOUND[key]() if key in FOUND else iter(())
+
+
+def _modules_added_by(name: str) -> int:
+    code = f"import sys; before = set(sys.modules); import {name}; print(len(set(sys.modules) - before))"
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return int(answer.stdout)
+
+
+def _lower(key: str, now: int, *, gone: bool) -> None:
+    text = RECORD.read_text(encoding="utf-8")
+    line = re.compile(rf'^("?{re.escape(key)}"? = )\d+(.*\n)', re.MULTILINE)
+    RECORD.write_text(line.sub("" if gone else rf"\g<1>{now}\g<2>", text), encoding="utf-8")
+
+
+def _imports_ours(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")[0] == "prowess"
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "prowess" for alias in node.names)
+
+
+def _lines(folder: str, pattern: str) -> Iterator[str]:
+    for path in _sources(folder):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if re.search(pattern, line):
+                yield f"{_name(path)}:{number}: {line.strip()}"
+
+
+def _sources(folder: str) -> list[Path]:
+    """Ours: not the scripts of the skills that ship, and not fixtures, which are bad on purpose."""
+    found = sorted((ROOT / folder).rglob("*.py"))
+    return [path for path in found if not {"builtin_skills", "fixtures"} & set(path.parts)]
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
