@@ -35,6 +35,7 @@ layers: .venv/.dev
 
 docs-check: .venv/.dev
 	.venv/bin/python tools/make_docs.py --check
+	.venv/bin/python tools/make_schemas.py --check
 
 ratchets: .venv/.dev
 	.venv/bin/python tools/ratchets.py
@@ -43,8 +44,9 @@ fix: .venv/.dev  ## mend what ruff can mend
 	.venv/bin/python -m ruff check --fix .
 	.venv/bin/python -m ruff format .
 
-docs: .venv/.dev  ## write the generated pages under docs/ anew
+docs: .venv/.dev  ## write what is made from the code anew: pages under docs/, JSON Schemas
 	.venv/bin/python tools/make_docs.py
+	.venv/bin/python tools/make_schemas.py
 
 bench: .venv/.dev  ## print speed and memory as ratios
 	.venv/bin/python benchmarks/run.py $(ARGS)

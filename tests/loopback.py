@@ -160,5 +160,5 @@ def cutting(content: bytes, after: int, **headers: str) -> Handler:
     return handle
 
 
-def redirecting(to: str | Callable[[Exchange], str], status: int = 302) -> Handler:
-    return lambda exchange: exchange.answer(status, location=to if isinstance(to, str) else to(exchange))
+def redirecting(to: str, status: int = 302) -> Handler:
+    return lambda exchange: exchange.answer(status, location=to)

@@ -199,7 +199,7 @@ def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-# --- and the rules above hold ---------------------------------------------------------------------------------
+# --- and the rules above hold -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def refused(url: str, target: Path, limits: FetchLimits = QUICK, **given: str) -
     return caught.value
 
 
-# --- the good way ----------------------------------------------------------------------------------------------------
+# --- the good way -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_arrives_whole(target: Path):
@@ -271,7 +271,7 @@ def test_a_stalled_body_is_resumed(target: Path):
         exchange.stall()
 
     with Server(in_turn(handle, serving(CONTENT))) as server:
-        got = fetch(server.url(), target, limits=FetchLimits(read_timeout_s=0.05, backoff_s=0))
+        got = fetch(server.url(), target, limits=FetchLimits(read_timeout_s=0.4, backoff_s=0))
     assert got.sha256 == SHA256
     assert server.requests[1].headers["range"] == "bytes=1000-"
 
@@ -286,7 +286,8 @@ def test_a_dripping_server_ends_with_the_deadline(target: Path, start: bytes):
 
     with Server(handle) as server:
         error = refused(server.url(), target, FetchLimits(total_timeout_s=0.2, backoff_s=0))
-    assert (error.code, len(server.requests)) == ("fetch-timeout", 1)
+    assert error.code == "fetch-timeout"
+    assert len(server.requests) <= 1
 
 
 def test_waiting_for_the_next_attempt_ends_with_the_deadline(target: Path):
@@ -424,8 +425,10 @@ def test_a_pin_that_does_not_hold(target: Path):
 
 
 def test_a_pin_allows_plain_http_to_anywhere(target: Path):
-    """Nothing listens there; what matters is that it is asked."""
-    assert refused("http://127.0.0.1.nip.invalid:9/x", target, ONCE, sha256=SHA256).code == "fetch-unreachable"
+    with Server(serving(CONTENT)) as server:
+        url = server.url(host="0.0.0.0")  # not a loopback address, and yet it leads here
+        assert refused(url, target).code == "fetch-insecure"
+        assert fetch(url, target, sha256=SHA256).sha256 == SHA256
 
 
 # --- encodings --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prowess.skills.search import Document, Hit, open_search
@@ -166,12 +166,15 @@ def test_a_beginning_is_tried_only_when_no_word_matches() -> None:
     with open_search([Document("a", "form", ""), Document("b", "formula", "")]) as index:
         assert ids(index.search("form")) == ["a"]
         assert ids(index.search("formul")) == ["b"]
+        assert ids(index.search("not-formul")) == ["b"]
 
 
 def test_small_words_are_left_out_unless_there_are_no_others() -> None:
     with open_search([Document("a", "a", "how to use the thing"), Document("b", "b", "weather")]) as index:
         assert ids(index.search("how is the weather")) == ["b"]
         assert ids(index.search("how to")) == ["a"]
+    with open_search([Document("a", "a", "我的-这个"), Document("b", "b", "天气")]) as index:
+        assert ids(index.search("我的-这个")) == ["a"]
 
 
 def test_the_name_weighs_most_then_the_keywords_and_ties_are_by_id() -> None:
@@ -233,7 +236,6 @@ def test_limits_and_empty_catalogs() -> None:
         assert index.search("pdf") == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.builds(Document, ANY, ANY, ANY, st.tuples(ANY)), max_size=4), ANY)
 @example([Document("\ue000", "\ue000", "\ue000")], "\ue000")
 def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[Document], query: str) -> None:
@@ -244,7 +246,6 @@ def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[Document], q
         assert index.search(query) == index.search(query)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.from_regex(r"[a-z]{3,9}[0-9]", fullmatch=True), min_size=2, max_size=6, unique=True),
     st.sampled_from("-_ "),
@@ -302,7 +303,11 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 def test_where_nothing_can_be_kept_it_works_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder" / "full").mkdir(parents=True)
-    for path in (tmp_path / "file" / "index", tmp_path / "folder", Path("/proc/none/index")):
+    for path in (
+        tmp_path / "file" / "index",
+        tmp_path / "folder",
+        Path("/proc/none/index") if sys.platform == "linux" else tmp_path / "file" / "index",
+    ):
         with open_search(LIBRARY, str(path)) as index:
             assert ids(index.search("pytest")) == ["unit-tests"]
             assert "could not be kept" in str(index.note)

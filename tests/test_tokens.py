@@ -33,14 +33,13 @@ def test_a_size_alone_gives_a_number() -> None:
     assert [estimate_bytes(size) for size in (1, 4, 5, 4_000)] == [1, 1, 2, 1_000]
 
 
-@settings(deadline=None)
 @given(ANY)
 def test_any_text_can_be_counted(text: str) -> None:
     assert (estimate(text) == 0) == (text == "")
     assert (get_counter(exact=True)(text) == 0) == (text == "")
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(ANY, ANY)
 @example("a" * 8, "a" * 8)
 @example("a", "A")

@@ -7,7 +7,7 @@ import functools
 import json
 import types
 import typing
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +28,8 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     """Anything that the type allows, with the awkward ends: empty, huge, every character JSON can carry."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
-        return st.builds(kind, **{name: strategy_of(hint) for name, hint in typing.get_type_hints(kind).items()})
+        hints = typing.get_type_hints(kind)
+        return st.builds(kind, **{n: strategy_of(h) for n, h in hints.items() if typing.get_origin(h) is not ClassVar})
     if kind is Any:
         leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
         return st.recursive(

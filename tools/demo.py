@@ -18,7 +18,8 @@ PROWESS = (sys.executable, "-m", "prowess")
 
 
 def main() -> int:
-    places = [place for place in ("examples/skills", "src/prowess/builtin_skills") if (ROOT / place).is_dir()]
+    shipped = ("examples/skills", "src/prowess/builtin_skills")
+    places = [place for place in shipped if any((ROOT / place).rglob("SKILL.md"))]
     roots = [word for place in places for word in ("--root", place)]
     with tempfile.TemporaryDirectory(prefix="prowess-demo-") as home:
         environ = _clean_environ(home)

@@ -1,7 +1,7 @@
-"""Writes src/prowess/schemas/*.json: the shapes of contract.md as JSON Schema. `--check` fails when one is not up to date.
+"""Writes src/prowess/schemas/*.json: the public shapes as JSON Schema. `--check` fails when one is not up to date.
 
-The schema of a document that a verb prints is written here by hand, in the order in which the document has its fields; those of
-events and configuration are derived from their types.
+The schema of a document that a verb prints is written here by hand, in the order in which the document has its fields;
+those of events and configuration are derived from their types.
 """
 
 from __future__ import annotations

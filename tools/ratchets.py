@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "ratchets.toml"
@@ -117,7 +118,7 @@ def _lower(key: str, now: int, *, gone: bool) -> None:
     RECORD.write_text(line.sub("" if gone else rf"\g<1>{now}\g<2>", text), encoding="utf-8")
 
 
-def _imports_ours(node: ast.AST) -> bool:
+def _imports_ours(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").split(".")[0] == "prowess"
     return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "prowess" for alias in node.names)

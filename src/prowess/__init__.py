@@ -46,7 +46,7 @@ _HOME = {
     "discover": "prowess._discover",
     "load": "prowess._load",
     "open_runtime": "prowess.runtime",
-    "search": "prowess.skills.search",
+    "search_catalog": "prowess.skills.search",
     "plan_catalog": "prowess.skills.catalog_plan",
     "read_resource": "prowess._load",
     "render_catalog": "prowess.skills.prompt",

@@ -212,7 +212,8 @@ class _Tree:
 
     def _safe_parts(self, member: Member) -> list[str]:
         name, parts = member.name, [part for part in member.name.split("/") if part not in ("", ".")]
-        if not _is_plain(name) or (member.kind == "file" and name.rsplit("/", 1)[-1] in ("", ".")):
+        names_no_file = name.rsplit("/", 1)[-1] in ("", ".")
+        if not (_is_plain(name) and _is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
             raise _unsafe("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
         sizes = [len(part.encode()) for part in parts]
         too_long = sum(sizes) + len(sizes) - 1 > self.limits.max_path_bytes or max(sizes, default=0) > _MAX_NAME_BYTES

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from prowess._nouns import Finding, Mode
@@ -30,29 +31,32 @@ def discover(
     modes: Mapping[str, Mode] | None = None,
     bounds: Bounds = Bounds(),
     cache_dir: str | os.PathLike[str] | None = None,
-    accepts_url: Callable[[str, str], bool] = lambda url, digest: False,
+    accepts: Callable[[str, str], bool] = lambda place, digest: False,
     refuse_angle_brackets: bool = False,
 ) -> Catalog:
-    """Everything below the given places: folders, archive addresses, skills made in code, or a source of them."""
-    cache = os.fspath(cache_dir) if cache_dir is not None else None
+    """Everything below the given places: folders, archive addresses, skills made in code, or a source of them.
+
+    `accepts(place, digest)` says whether content from an address or an MCP server was accepted; nothing is by default.
+    """
+    folder = os.fspath(cache_dir) if cache_dir is not None else None
     entries: list[Entry] = []
     findings: list[Finding] = []
     reports: list[RootReport] = []
     memory: dict[str, Skill] = {}
     for root in unique_roots(_roots_of(places)):
         if root.url:
-            root, trouble = _open_url(root, cache, accepts_url)
+            root, trouble = _open_url(root, folder, accepts)
             findings += trouble
             if root.path == root.url:  # nothing could be had from there
                 reports.append(RootReport(root.source, root.path, 0, False, False, root.url, root.origin))
                 continue
-        found = scan(root, bounds=bounds, cache_dir=cache)
+        found = scan(root, bounds=bounds, cache_dir=folder)
         entries += found.entries
         findings += found.findings
         reports.append(
             RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, root.url, root.origin)
         )
-    for skill in _skills_of(places):
+    for skill in _skills_of(places, accepts):
         entries.append(skill.entry)
         memory[skill.entry.id] = skill
     entries = _each_once(entries)
@@ -105,28 +109,42 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
     return found
 
 
-def _skills_of(places: Iterable[Place]) -> Iterable[Skill]:
+def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> Iterable[Skill]:
+    """Skills made in code. What came from far is untrusted until exactly this content was accepted."""
     for place in places:
-        if isinstance(place, Skill):
-            yield place
-        elif not isinstance(place, (str, os.PathLike, Root)):
-            for skill in place.skills():
-                yield skill._replace(entry=skill.entry._replace(source=place.source))
+        if isinstance(place, (str, os.PathLike, Root)):
+            continue
+        source = place.entry.source if isinstance(place, Skill) else place.source
+        for skill in [place] if isinstance(place, Skill) else place.skills():
+            entry = skill.entry._replace(source=source)
+            if source in ("url", "mcp"):
+                entry = entry._replace(trusted=accepts(entry.id, skill.digest))
+            yield skill._replace(entry=entry)
 
 
 def _open_url(
     root: Root, cache_dir: str | None, accepts: Callable[[str, str], bool]
 ) -> tuple[Root, tuple[Finding, ...]]:
-    import tempfile
-
-    from prowess.skills.url_root import open_url_root
+    from prowess.skills.url_root import open_url_root  # late: it brings an archive reader and HTTP
 
     assert root.url is not None
-    opened = open_url_root(root.url, cache_dir or os.path.join(tempfile.gettempdir(), f"prowess-{os.getuid()}"))
+    opened = open_url_root(root.url, cache_dir or _own_folder())
     if opened.path is None:
         return root._replace(path=root.url), opened.findings
     trusted = opened.digest is not None and accepts(root.url, opened.digest)
     return root._replace(path=opened.path, trusted=trusted), opened.findings
+
+
+@cache
+def _own_folder() -> str:
+    """For those who gave no cache: a folder that nobody else can write to, gone with the process."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="prowess-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _each_once(entries: list[Entry]) -> list[Entry]:

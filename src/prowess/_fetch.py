@@ -92,11 +92,9 @@ def _part_beside(target: str) -> Iterator[IO[bytes]]:
                 with contextlib.suppress(FileNotFoundError):  # it became the target
                     os.unlink(part.name)
     except OSError as error:
-        raise FetchError(
-            f"Cannot write {target}: {error.strerror or error}.",
-            code="fetch-write",
-            hint="Check that the folder can be written to and that the disk has room.",
-        ) from error
+        message = f"Cannot write {target}: {error.strerror or error}."
+        hint = "Check that the folder can be written to and that the disk has room."
+        raise FetchError(message, code="fetch-write", hint=hint) from error
 
 
 def _settle(part: IO[bytes], target: str, answer: Fetched, sha256: str | None, shown: str) -> Fetched:
@@ -107,11 +105,9 @@ def _settle(part: IO[bytes], target: str, answer: Fetched, sha256: str | None, s
     while chunk := part.read(_CHUNK_BYTES):
         whole.update(chunk)
     if sha256 is not None and whole.hexdigest() != sha256.lower():
-        raise FetchError(
-            f"{shown} has sha256 {whole.hexdigest()}, not {sha256.lower()}, to which it is pinned.",
-            code="fetch-mismatch",
-            hint="Its content has changed. Look at it, and change the pin if you agree with it.",
-        )
+        message = f"{shown} has sha256 {whole.hexdigest()}, not {sha256.lower()}, to which it is pinned."
+        hint = "Its content has changed. Look at it, and change the pin if you agree with it."
+        raise FetchError(message, code="fetch-mismatch", hint=hint)
     os.replace(part.name, target)
     return replace(answer, sha256=whole.hexdigest(), size_bytes=size)
 
@@ -140,9 +136,7 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
 class _Download:
     """Attempts at one URL. They share the part file, so that one goes on where the one before was cut off."""
 
-    def __init__(
-        self, url: str, part: IO[bytes], limits: FetchLimits, validators: dict[str, str], pinned: bool
-    ) -> None:
+    def __init__(self, url: str, part: IO[bytes], limits: FetchLimits, validators: dict[str, str], *, pinned: bool):
         self._url, self._part, self._limits = url, part, limits
         self._validators, self._pinned = validators, pinned
         self._resume_etag: str | None = None  # a strong one, of what the part file begins with
@@ -238,21 +232,25 @@ class _Download:
 
 
 def _client(url: httpx.URL, limits: FetchLimits, left_s: float, shown: str) -> httpx.Client:
+    import ssl
+
     import httpx
 
     if not left_s:
         raise _timeout(shown)
     timeout = httpx.Timeout(min(limits.read_timeout_s, left_s), connect=min(limits.connect_timeout_s, left_s))
-    host = f"[{url.host}]" if ":" in url.host else url.host
+    local, host = is_loopback(url.host), f"[{url.host}]" if ":" in url.host else url.host
     try:
-        # Loopback means this machine, so it never goes through a proxy.
-        return httpx.Client(timeout=timeout, mounts={f"all://{host}": None} if is_loopback(url.host) else None)
+        return httpx.Client(
+            timeout=timeout,
+            mounts={f"all://{host}": None} if local else None,  # this machine is not behind a proxy
+            # Plain http here needs no certificates, and loading them takes longer than all the rest.
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local and url.scheme == "http" else True,
+        )
     except (ImportError, OSError, ValueError) as error:
-        raise FetchError(
-            f"Cannot prepare to fetch {shown}: {error}.",
-            code="fetch-settings",
-            hint="Check the proxy and certificate settings in the environment (HTTPS_PROXY, SSL_CERT_FILE).",
-        ) from error
+        message = f"Cannot prepare to fetch {shown}: {error}."
+        hint = "Check the proxy and certificate settings in the environment (HTTPS_PROXY, SSL_CERT_FILE)."
+        raise FetchError(message, code="fetch-settings", hint=hint) from error
 
 
 def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from prowess._digest import FileDigest, content_sha256, tree_digest
 from prowess._files import NotRegular, kind_of, open_regular, read_regular
 from prowess._nouns import Trigger
 from prowess._paths import inside, is_inside, refuse_unsafe_name
-from prowess.errors import ResourceNotFound, SkillInvalid, SkillNotFound
+from prowess.errors import PathEscape, ResourceNotFound, SkillInvalid, SkillNotFound
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import SKIPPED
 from prowess.skills.model import Catalog, Entry, Skill, SkillFile
@@ -59,6 +59,8 @@ def load_entry(entry: Entry) -> Skill:
             code="skill-removed",
             hint="Go on without it, or restore its folder.",
         ) from None
+    except PathEscape:
+        raise _refused(entry, Note("file-outside", None, {"what": entry.file})) from None
     except NotRegular as error:
         raise _refused(entry, Note("not-regular", None, {"kind": str(error).partition(",")[0].capitalize()})) from None
     except OSError as error:
@@ -110,7 +112,7 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
                 continue
             if len(files) >= MAX_FILES:
                 return files, [*notes, Note("too-many-files", None, {"limit": MAX_FILES})]
-            file = _file_of(directory, rel, child, (known or {}).get(rel), notes)
+            file = _file_of(directory, rel, child, (known or {}).get(rel), notes, MAX_TREE_BYTES - total)
             if file is not None:
                 files.append(file)
                 total += file.size_bytes
@@ -120,8 +122,9 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
 
 
 def _file_of(
-    directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note]
+    directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note], room_bytes: int
 ) -> SkillFile | None:
+    """Listed with its content's sha256, unless it is larger than there is room for: then nobody waits for that."""
     path = child.path
     try:
         if child.is_symlink():
@@ -131,11 +134,13 @@ def _file_of(
                 return None
             if os.path.isdir(path):
                 return None  # its files are listed where they are
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            notes.append(Note("special-file", None, {"target": rel, "kind": kind_of(mode)}))
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            notes.append(Note("special-file", None, {"target": rel, "kind": kind_of(found.st_mode)}))
             return None
-        executable = bool(mode & 0o111)
+        executable = bool(found.st_mode & 0o111)
+        if found.st_size > room_bytes:
+            return SkillFile(rel, found.st_size, executable, "")
         if data is not None:
             return SkillFile(rel, len(data), executable, content_sha256(data))
         with open(open_regular(path), "rb") as file:

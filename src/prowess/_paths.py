@@ -38,9 +38,17 @@ def is_inside(base: str, path: str) -> bool:
 def refuse_unsafe_name(relative: str) -> None:
     """Refuse, by its spelling alone, a name that no relative path needs: absolute, drive, NUL or `..`."""
     parts = relative.replace("\\", "/").split("/")
-    if "\0" in relative or relative.startswith(("/", "\\")) or _DRIVE.match(relative) or ".." in parts:
+    if not _can_be_a_name(relative) or relative.startswith(("/", "\\")) or _DRIVE.match(relative) or ".." in parts:
         raise PathEscape(
             f"{relative!r} is not a relative path below its folder.",
             op="resolve",
             hint="Use a plain relative path such as references/guide.md.",
         )
+
+
+def _can_be_a_name(relative: str) -> bool:
+    """A NUL, or half of a surrogate pair, cannot be passed to the system."""
+    try:
+        return b"\0" not in os.fsencode(relative)
+    except UnicodeEncodeError:
+        return False

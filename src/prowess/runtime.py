@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from prowess._discover import Library
 from prowess._nouns import CatalogPlan, Finding, Trigger
@@ -25,7 +26,6 @@ from prowess.skills.roots import default_roots, named_root
 
 if TYPE_CHECKING:
     from prowess._tokens import TokenCounter
-    from prowess.skills.search import Hit
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class Runtime:
             modes=self.config.skills.modes,
             bounds=self._bounds,
             cache_dir=self.places.cache_dir,
-            accepts_url=self.trust.accepts_url,
+            accepts=self.trust.accepts_url,
             refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
         )
 
@@ -99,19 +99,14 @@ class Runtime:
 
     def search(
         self, query: str, *, limit: int = 10, keep: Callable[[Entry], bool] | None = None
-    ) -> tuple[list[tuple[Entry, Hit]], list[Finding]]:
-        """Hits among what the model may see (or what `keep` says), best first."""
-        from prowess.skills.search import Document, open_search
+    ) -> tuple[list[tuple[Entry, float]], list[Finding]]:
+        """Hits among what the model may see (or what `keep` keeps), best first, from an index per project."""
+        from prowess.skills.search import search_catalog
 
-        catalog = self.catalog
-        wanted = keep or (lambda entry: catalog.visibility(entry).model_visible)
-        entries = {entry.id: entry for entry in catalog if wanted(entry)}
-        documents = [Document(e.id, e.name, e.description, e.keywords) for e in entries.values()]
-        path = os.path.join(self.places.cache_dir, "search", "catalog.db")
-        with open_search(documents, path) as index:
-            hits = index.search(query, limit)
-            trouble = [make_finding(Note("cache-unwritable", None, {"reason": index.note}), path)] if index.note else []
-        return [(entries[hit.id], hit) for hit in hits], trouble
+        key = f"{crc32(self.places.project.encode('utf-8', 'surrogateescape')):08x}{'-all' if keep else ''}"
+        path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
+        results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
+        return results, [make_finding(Note("cache-corrupt", None, {"reason": note}), path)] if note else []
 
 
 def all_roots(places: Places, loaded: Loaded, trust: Trust, flags: Sequence[str]) -> list[Root]:

@@ -25,7 +25,9 @@ def run(args: Sequence[str]) -> int:
     _be_readable_anywhere()
     as_json = "--json" in args
     try:
-        code = group.main(args=list(args), prog_name="prowess", standalone_mode=False)
+        # Not group.main(): that would answer a closed pipe and an interrupt in its own way.
+        with group.make_context("prowess", list(args)) as context:
+            code = group.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ProwessError as error:

@@ -156,7 +156,7 @@ def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
     if not told:
         screen.text("  none")
     if remarks:
-        screen.text(f"  {count(remarks, 'remark')} more with -v")
+        screen.text(f"  and {count(remarks, 'remark')}, shown with -v")
     screen.text()
     screen.heading("Installation")
     for key, value in document["installation"].items():

@@ -16,6 +16,7 @@ from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.model import Entry, Skill
 from prowess.skills.requirements import missing_requirements
+from prowess.values import Finding
 
 
 @verb("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
@@ -36,7 +37,7 @@ def command(call: Call, name: str, why: bool, source: str | None, roots: tuple[s
         elif why:
             _show_why(call, document)
         else:
-            _show(call, runtime, entry, document)
+            _show(call, entry, document)
     return 0
 
 
@@ -123,7 +124,7 @@ def _show_why(call: Call, document: dict[str, Any]) -> None:
         screen.text(f"  because {reason}")
 
 
-def _show(call: Call, runtime: Runtime, entry: Entry, document: dict[str, Any]) -> None:
+def _show(call: Call, entry: Entry, document: dict[str, Any]) -> None:
     skill, screen = document["skill"], call.screen
     _show_why(call, document)
     screen.text()
@@ -151,13 +152,10 @@ def _show(call: Call, runtime: Runtime, entry: Entry, document: dict[str, Any]) 
         screen.heading("Files")
         for file in skill["files"]:
             screen.text(f"  {file['path']}  {file['size_bytes']} bytes{'  executable' if file['executable'] else ''}")
-    findings = runtime.catalog.findings_of(entry)
     if document["findings"]:
-        from prowess.values import Finding
-
         screen.text()
         screen.heading("Findings")
-        screen.findings([Finding(**row) for row in document["findings"]] or list(findings), base=entry.path)
+        screen.findings([Finding(**row) for row in document["findings"]], base=entry.path)
 
 
 def _listed(items: list[str] | None, undeclared: str, empty: str) -> str:

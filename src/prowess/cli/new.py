@@ -13,6 +13,7 @@ from prowess.config import find_places
 from prowess.errors import ConfigError
 from prowess.skills.fields import name_notes
 from prowess.skills.findings import make_finding
+from prowess.skills.front_matter import Unreadable, read_mapping
 
 TEMPLATE = """\
 ---
@@ -97,8 +98,6 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
 def _yaml_text(text: str) -> str:
     """One line of YAML that means exactly this text, quoted only where it must be."""
     text = " ".join(text.split())
-    from prowess.skills.front_matter import Unreadable, read_mapping
-
     try:
         fields, _, notes = read_mapping(f"description: {text}")
         if fields == {"description": text} and not notes:

@@ -17,20 +17,6 @@ from prowess._nouns import Finding
 from prowess.errors import ProwessError
 from prowess.skills.findings import visible
 
-_STYLES = {
-    "error": "bold red",
-    "warning": "yellow",
-    "info": "cyan",
-    "active": "green",
-    "manual": "cyan",
-    "untrusted": "yellow",
-    "invalid": "bold red",
-    "shadowed": "dim",
-    "hidden": "dim",
-    "off": "dim",
-    "valid": "green",
-}
-
 
 class Screen:
     def __init__(self, *, json: bool = False, verbose: int = 0) -> None:
@@ -64,20 +50,29 @@ class Screen:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
         """`styled` is the column whose words have a colour."""
         cells = [[visible(cell) for cell in row] for row in rows]
-        if not sys.stdout.isatty():
+        if sys.stdout.isatty():
+            self._terminal_table(columns, cells, styled)
+        else:
             _plain_table(columns, cells)
-            return
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for number, column in enumerate(columns):
-            last = number == len(columns) - 1
-            table.add_column(column, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None)
-        for row in cells:
-            table.add_row(*(Text(cell, _STYLES.get(cell, "") if n == styled else "") for n, cell in enumerate(row)))
-        Console().print(table)
+    def _terminal_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], styled: int | None) -> None:
+        """One line per row: the last column is cut to what the others leave of the terminal's width."""
+        import shutil
+
+        from rich.cells import cell_len, set_cell_size
+
+        lines = [columns, *rows]
+        widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns) - 1)]
+        room = max(20, shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths))
+        for line in lines:
+            cells = [set_cell_size(cell, width) for cell, width in zip(line, widths, strict=False)]
+            if line is columns:
+                cells = [self.styled(cell, "heading") for cell in cells]
+                last = self.styled(line[-1], "heading")
+            else:
+                cells = [self.styled(cell, line[n]) if n == styled else cell for n, cell in enumerate(cells)]
+                last = line[-1] if cell_len(line[-1]) <= room else set_cell_size(line[-1], room - 1).rstrip() + "…"
+            sys.stdout.write("  ".join([*cells, last]) + "\n")
 
     def findings(self, findings: Sequence[Finding], *, base: str | None = None) -> None:
         """Each finding on two lines: where and what; what to do."""
@@ -125,6 +120,9 @@ _ANSI = {
     "manual": "36",
     "valid": "32",
     "active": "32",
+    "shadowed": "2",
+    "hidden": "2",
+    "off": "2",
     "heading": "1",
 }
 

@@ -31,17 +31,17 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
                     "id": entry.id,
                     "name": entry.name,
                     "source": entry.source,
-                    "score": hit.score,
+                    "score": score,
                     "description": entry.description,
                 }
-                for entry, hit in found
+                for entry, score in found
             ]
             call.screen.document({"schema": "prowess.search/1", "query": words, "results": results, "took_ms": took_ms})
             return 0
         if found:
             call.screen.table(
                 ["name", "source", "score", "description"],
-                [[e.name, e.source, f"{hit.score:.2f}", " ".join(e.description.split())] for e, hit in found],
+                [[e.name, e.source, f"{score:.2f}", " ".join(e.description.split())] for e, score in found],
             )
         else:
             visible = sum(catalog.visibility(entry).model_visible for entry in catalog)

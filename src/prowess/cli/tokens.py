@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from prowess._load import load_entry
 from prowess._tokens import get_counter
 from prowess.cli.app import Call, roots_option, verb
 from prowess.errors import SkillError
@@ -55,8 +56,6 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
 
 
 def _row(runtime: Runtime, entry: Entry, labels: dict[str, Any], counter: Any) -> dict[str, Any]:
-    from prowess._load import load_entry
-
     body: int | None = None
     try:
         skill = runtime.catalog.memory_skill(entry) or load_entry(entry)

@@ -9,12 +9,15 @@ import click
 
 from prowess._discover import discover
 from prowess.cli.app import Call, verb
+from prowess.cli.documents import finding_row
 from prowess.cli.render import count, visible_lines
 from prowess.config import find_places
 from prowess.errors import ConfigError, FetchError
 from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
 from prowess.skills.model import Catalog, Root
 from prowess.skills.roots import FOLDERS, is_url
+from prowess.skills.url_root import open_url_root
+from prowess.values import to_json
 
 
 @verb(
@@ -49,8 +52,6 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
 
 
 def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) -> int:
-    from prowess.skills.url_root import open_url_root
-
     with call.screen.working("Fetching"):
         opened = open_url_root(url, cache_dir, max_age_s=0)
         if opened.path is None or opened.digest is None:
@@ -104,9 +105,6 @@ def _revoke(call: Call, state_dir: str, target: str) -> int:
 
 
 def _list(call: Call, state_dir: str) -> int:
-    from prowess.cli.documents import finding_row
-    from prowess.values import to_json
-
     trust = load_trust(state_dir)
     if call.screen.is_json:
         document = to_json(trust)

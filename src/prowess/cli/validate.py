@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+import prowess
 from prowess._check import Report, check
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
@@ -83,8 +84,6 @@ def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
 
 def to_sarif(reports: list[Report], cwd: str) -> dict[str, Any]:
     """SARIF 2.1.0: one run, our registry as rules, one result per finding."""
-    import prowess
-
     findings = [finding for report in reports for finding in report.findings]
     codes = sorted({finding.code for finding in findings})
     levels = {"error": "error", "warning": "warning", "info": "note"}

@@ -49,6 +49,7 @@ _CONTROLLING = frozenset(
 )
 _KNOWN = frozenset((*SPECIFICATION, *EXTENSIONS, *MISSPELLED))
 _PLAIN_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_TOOL = re.compile(r"""[^()\[\]{}"'`]+(?:\(.*\))?""", re.DOTALL)
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -108,7 +109,10 @@ def _read_name(fields: dict[str, Any], lines: dict[str, int], folder: str, notes
     name = raw.strip()
     if not _PLAIN_NAME.fullmatch(name) or len(name) > 64:
         _note_invisible(name, "name", line, notes)
-        name = strip_invisible(unicodedata.normalize("NFKC", name))
+        name = strip_invisible(unicodedata.normalize("NFKC", name)).strip()
+        if not name:
+            notes.append(Note("name-missing", line, {"folder": folder}))
+            return None
         notes += name_notes(name, line)
     if name != folder and name != unicodedata.normalize("NFKC", folder):
         notes.append(Note("name-mismatch", line, {"name": name[:80], "folder": folder}))
@@ -200,7 +204,7 @@ def _read_controls(
 ) -> Controls:
     if fields.keys().isdisjoint(_CONTROLLING) and not ({"role", "requires"} & metadata.keys()):
         return _NOTHING_DECLARED
-    manual = _switch("disable-model-invocation", fields, lines, notes, default=False, when_unclear=True)
+    manual = _switch("disable-model-invocation", front, fields, lines, notes, default=False, when_unclear=True)
     role = _text(metadata.get("role"))
     if role not in (None, "coordinator"):
         notes.append(
@@ -212,7 +216,7 @@ def _read_controls(
         allowed_tools=_read_allowed_tools(front, fields, lines, notes),
         run_mode=_read_run_mode(fields, lines, notes),
         role=role,
-        user_invocable=_switch("user-invocable", fields, lines, notes, default=True, when_unclear=True),
+        user_invocable=_switch("user-invocable", front, fields, lines, notes, default=True, when_unclear=True),
         argument_hint=_text(fields.get("argument-hint")),
         paths=tuple(_words(fields.get("paths"))),
         requires=_read_requires(fields, metadata, lines, notes),
@@ -225,20 +229,27 @@ def _read_allowed_tools(
     if "allowed-tools" not in fields:
         return None
     value, line = fields["allowed-tools"], lines.get("allowed-tools")
+    tools: tuple[str, ...] = ()
     problem = None
-    if any(note.code == "duplicate-key" and note.details["key"] == "allowed-tools" for note in front.notes):
+    if _occurs_twice("allowed-tools", front):
         problem = "occurs twice"
     elif isinstance(value, dict) or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
         problem = "is neither a text nor a list of texts"
+    else:
+        items = split_tools(value) if isinstance(value, str) else [item.strip() for item in value]
+        tools = tuple(item for item in items if item)
+        if not all(map(_TOOL.fullmatch, tools)):
+            problem = "has unpaired brackets or quotes"
     if problem:
         notes.append(Note("allowed-tools-invalid", line, {"problem": problem}))
         return ()
-    tools = (
-        tuple(split_tools(value)) if isinstance(value, str) else tuple(item.strip() for item in value if item.strip())
-    )
     if not tools and front.how != "salvaged":
         notes.append(Note("allowed-tools-empty", line))
     return tools
+
+
+def _occurs_twice(field: str, front: FrontMatter) -> bool:
+    return any(note.code == "duplicate-key" and note.details["key"] == field for note in front.notes)
 
 
 def split_tools(text: str) -> list[str]:
@@ -286,6 +297,7 @@ def _read_requires(
 
 def _switch(
     field: str,
+    front: FrontMatter,
     fields: dict[str, Any],
     lines: dict[str, int],
     notes: list[Note],
@@ -296,9 +308,11 @@ def _switch(
     if field not in fields:
         return default
     word = str(fields[field]).strip().lower()
-    if word in _TRUE or word in _FALSE:
+    twice = _occurs_twice(field, front)
+    if not twice and (word in _TRUE or word in _FALSE):
         return word in _TRUE
-    problem = f"is '{word[:40]}'; {'true' if when_unclear else 'false'} is used"
+    what = "occurs twice" if twice else f"is '{word[:40]}'"
+    problem = f"{what}; {'true' if when_unclear else 'false'} is used"
     notes.append(_invalid(field, lines.get(field), problem, "Use true or false."))
     return when_unclear
 

@@ -7,6 +7,7 @@ docs/finding-codes.md.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from prowess._nouns import Finding, Severity
@@ -41,12 +42,11 @@ def make_finding(note: Note, path: str, *, severity: Severity | None = None) -> 
 
 
 def _fill(template: str, details: dict[str, Any]) -> str:
-    for key, value in details.items():
-        slot = "{" + key + "}"
-        if slot in template:
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            template = template.replace(slot, visible(text))
-    return template
+    def text(slot: re.Match[str]) -> str:
+        value = details.get(slot[1], slot[0])
+        return visible(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+
+    return re.sub(r"\{(\w+)\}", text, template)
 
 
 def visible(text: str) -> str:
@@ -310,7 +310,7 @@ RULES: dict[str, Rule] = {
     "folder-name-bytes": Rule(
         "file",
         "warning",
-        "The folder's name is not UTF-8; it is shown as '{shown}'.",
+        "The folder's name has bytes or characters that cannot be shown; it is shown as '{shown}'.",
         "Rename the folder.",
         "A name that cannot be written down cannot be asked for.",
     ),
@@ -481,7 +481,7 @@ RULES: dict[str, Rule] = {
     "cache-corrupt": Rule(
         "library",
         "info",
-        "A cache file was not usable and was made anew: {reason}.",
+        "A cache file was not usable: {reason}.",
         "Nothing to do. Caches can be deleted at any time.",
         "A cache may never change an answer.",
     ),

@@ -43,14 +43,15 @@ def parse_front_matter(text: str) -> FrontMatter:
         return FrontMatter(fields, lines, "strict", tuple(notes))
     except Unreadable as failure:
         first = failure
-    repaired, changed = _repair(text)
+    repaired, changed, cut = _repair(text)
     if changed:
         try:
             fields, lines, notes = read_mapping(repaired)
-            why = Note("yaml-repaired", changed[0], {"lines": changed, "reason": first.reason})
-            return FrontMatter(fields, lines, "repaired", (why, *notes))
         except Unreadable:
-            pass
+            return _salvage(text, first)
+        named = [*changed[:10], *(["…"] if len(changed) > 10 else [])]
+        why = Note("yaml-repaired", changed[0], {"lines": named, "reason": first.reason})
+        return FrontMatter(fields, lines, "repaired", (why, *notes, *cut))
     return _salvage(text, first)
 
 
@@ -165,21 +166,30 @@ def _error_reason(error: Any) -> str:
 
 # --- repair ---------------------------------------------------------------------------------------------------------
 
-_KEY_LINE = re.compile(r"^(?P<indent> *(?:- )?)(?P<key>[A-Za-z_][\w.-]*)[ \t]*:[ \t]+(?P<value>\S.*?)[ \t]*$")
+_KEY_LINE = re.compile(r"^(?P<indent> *(?:- )?)(?P<key>[A-Za-z_][\w.-]*)[ \t]*:[ \t]+(?P<value>\S.*)$")
 _BLOCK = re.compile(r"^[|>][+-]?[1-9]?[+-]?(?:[ \t]+#.*)?$")
 _WHOLE_QUOTED = re.compile(r"""^(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?$""")
 _WHOLE_FLOW = re.compile(r"^(?:\[[^\[\]]*\]|\{[^{}]*\})(?:[ \t]+#.*)?$")
 _COMMENT = re.compile(r"[ \t]#")
 
 
-def _repair(text: str) -> tuple[str, list[int]]:
+# A key that narrows what a skill may do, at the start of a line, however it is indented or quoted.
+_RESTRICTION = re.compile(
+    r"""^[ \t]*["']?(?P<key>allowed-tools|allowed_tools|allowedTools|disable-model-invocation)["']?[ \t]*:""",
+    re.MULTILINE,
+)
+
+
+def _repair(text: str) -> tuple[str, list[int], list[Note]]:
     """Quote plain values that YAML cannot read as plain: those with a ': ' inside or a reserved first character.
 
-    Block scalars, whole quoted values and whole flow values are left alone; so are comments.
+    Block scalars, whole quoted values and whole flow values are left alone; so are comments, with a note. A repair that
+    would make a restriction part of some other value is none: nothing is changed.
     """
     lines = text.split("\n")
     out: list[str] = []
     changed: list[int] = []
+    cut: list[Note] = []
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -192,20 +202,24 @@ def _repair(text: str) -> tuple[str, list[int]]:
         deeper = at
         while deeper < len(lines) and (not lines[deeper].strip() or _indent(lines[deeper]) > indent):
             deeper += 1
-        value, comment = _split_comment(found["value"])
+        value, comment = _split_comment(found["value"].rstrip())
         more = [part.strip() for part in lines[at:deeper] if part.strip()]
-        if _BLOCK.match(found["value"]):  # a block scalar owns everything that is deeper
+        if _BLOCK.match(found["value"].rstrip()):  # a block scalar owns everything that is deeper
             out += [line, *lines[at:deeper]]
             at = deeper
         elif not _needs_quotes(value, more):
             out.append(line)
+        elif any(map(_RESTRICTION.match, more)):
+            return text, [], []
         else:
             whole = " ".join([value, *more]).replace("\\", "\\\\").replace('"', '\\"')
             out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
             out += [""] * (deeper - at)  # keep the line numbers of what follows
             changed.append(at - 1 + FIRST_LINE)
+            if comment:
+                cut.append(Note("yaml-comment-cut", at - 1 + FIRST_LINE, {"key": found["key"][:80]}))
             at = deeper
-    return "\n".join(out), changed
+    return "\n".join(out), changed, cut
 
 
 def _needs_quotes(value: str, more: list[str]) -> bool:
@@ -232,7 +246,7 @@ def _indent(line: str) -> int:
 # --- salvage --------------------------------------------------------------------------------------------------------
 
 _SALVAGED = ("name", "description", "disable-model-invocation", "user-invocable")
-_TOP_KEY = re.compile(r"^(?P<key>[A-Za-z_][\w-]*)[ \t]*:[ \t]*(?P<value>.*?)[ \t]*$")
+_TOP_KEY = re.compile(r"^(?P<key>[A-Za-z_][\w-]*)[ \t]*:[ \t]*(?P<value>.*)$")
 
 
 def _salvage(text: str, failure: Unreadable) -> FrontMatter:
@@ -244,7 +258,7 @@ def _salvage(text: str, failure: Unreadable) -> FrontMatter:
     for number, line in enumerate(source):
         found = _TOP_KEY.match(line)
         if found and found["key"] in _SALVAGED and found["key"] not in fields:
-            value = found["value"]
+            value = found["value"].rstrip()
             if found["key"] == "description":
                 head = "" if _BLOCK.match(value) else value
                 value = " ".join(part for part in [head, *_deeper_lines(source, number + 1)] if part)
@@ -252,6 +266,9 @@ def _salvage(text: str, failure: Unreadable) -> FrontMatter:
             lines[found["key"]] = number + FIRST_LINE
     if not fields.get("description"):
         raise failure
+    mentions = [found["key"] for found in _RESTRICTION.finditer(text)].count("disable-model-invocation")
+    if mentions != ("disable-model-invocation" in fields):
+        fields["disable-model-invocation"] = "not readable"
     fields["allowed-tools"] = []
     note = Note("yaml-salvaged", failure.line, {"reason": failure.reason, "fields": sorted(fields)})
     return FrontMatter(fields, lines, "salvaged", (note,))

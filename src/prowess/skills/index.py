@@ -8,7 +8,6 @@ faster, never different.
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 import stat
@@ -17,34 +16,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from prowess._files import kind_of, write_whole
+from prowess._files import kind_of
 from prowess._nouns import Finding
 from prowess._paths import is_inside
 from prowess.skills.findings import Note, make_finding
-from prowess.skills.head import Controls
+from prowess.skills.known import DEFAULT_CONTROLS, NOTHING_KNOWN, Known, changed_ns, load_known, save_known, still_holds
 from prowess.skills.model import Entry, Root
 
-FORMAT = 1
 SKIPPED = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        "node_modules",
-        ".venv",
-        "venv",
-        "__pycache__",
-        ".tox",
-        ".nox",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".cache",
-    ]
+    ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()
 )
 # A file changed within this time of being read could change again without a new time stamp (coarse clocks).
 _SETTLED_NS = 50_000_000
-_DEFAULT_CONTROLS = Controls()
 _name_of = operator.attrgetter("name")
 _new = tuple.__new__
 
@@ -67,15 +50,13 @@ def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None)
     problem = _root_problem(root, base)
     if problem is not None:
         return Scan([], problem, exists=False)
-    walk = _Walk(root, base, bounds)
-    known, trouble = _load_known(cache_dir, base) if cache_dir else ({}, [])
-    walk.known = known
+    known, trouble = load_known(cache_dir, base) if cache_dir else (NOTHING_KNOWN, [])
+    walk = _Walk(root, base, bounds, known)
     with _no_collector():
         walk.run()
-    walk.findings += trouble
-    if cache_dir and (walk.fresh or walk.hits != len(known)):
-        walk.findings += _save_known(cache_dir, base, walk.rows_to_keep())
-    return Scan(walk.entries, walk.findings, read=walk.read)
+    if cache_dir and (walk.fresh or walk.hits != len(known.rows)):
+        trouble += save_known(cache_dir, base, walk.entries, {**known.rows, **walk.fresh})
+    return Scan(walk.entries, walk.findings + trouble, read=walk.read)
 
 
 @contextmanager
@@ -110,12 +91,11 @@ _Folder = tuple[str, str, int, str | None]  # real path, path below the root, de
 class _Walk:
     """One walk over one root, breadth first and sorted, so that the same tree always gives the same answer."""
 
-    def __init__(self, root: Root, base: str, bounds: Bounds) -> None:
-        self.root, self.base, self.bounds = root, base, bounds
+    def __init__(self, root: Root, base: str, bounds: Bounds, known: Known) -> None:
+        self.root, self.base, self.bounds, self.known = root, base, bounds, known
         self.source, self.trusted = root.source, root.trusted
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
-        self.known: dict[str, list[Any]] = {}
         self.fresh: dict[str, list[Any]] = {}
         self.hits = self.read = 0
         self.budget = bounds.max_entries
@@ -130,10 +110,6 @@ class _Walk:
         if self.too_deep is not None:
             self._note("depth-limit", self.too_deep, limit=self.bounds.max_depth, folder=self.too_deep)
         self.entries.sort(key=lambda entry: entry.rel)
-
-    def rows_to_keep(self) -> dict[str, list[Any]]:
-        kept = {entry.rel: self.known[entry.rel] for entry in self.entries if entry.rel in self.known}
-        return {**kept, **self.fresh}
 
     # --- folders -------------------------------------------------------------------------------------------------
 
@@ -155,7 +131,7 @@ class _Walk:
         self.budget -= len(children)
         others: list[_Folder] = []
         prefix = f"{rel}/" if rel else ""
-        for child in children:
+        for child in self._without_known(children, prefix) if self.known.rows and not linked else children:
             target = self._folder_behind(child)
             if target is None:
                 continue
@@ -167,17 +143,61 @@ class _Walk:
                 others.append(below)
         return others
 
+    def _without_known(self, children: list[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
+        """Take in the skills that are known and unchanged, and leave the others. Of a library that was read before this
+        is nearly everything, so it is written to be fast: one stat per skill, no calls of our own."""
+        rows, lstat, ending = self.known.rows, os.lstat, f"{os.sep}SKILL.md"
+        source, base, trusted = self.source, self.base, self.trusted
+        take_in, make = self.entries.append, self.known.entry
+        hits = 0
+        for child in children:
+            rel = prefix + child.name
+            row = rows.get(rel)
+            if row is None or not child.is_dir(follow_symlinks=False):
+                yield child
+                continue
+            try:
+                found = lstat(child.path + ending)
+            except OSError:
+                yield child
+                continue
+            if row[0] != changed_ns(found) or row[1] != found.st_size or row[2] != found.st_ino:
+                yield child
+                continue
+            hits += 1
+            if len(row) > 4:
+                take_in(make(row, self.root, base, rel, None))
+            else:  # nothing out of the ordinary: as Entry(…) would make it, at half the cost
+                plain = (
+                    source,
+                    base,
+                    rel,
+                    "SKILL.md",
+                    rel,
+                    None,
+                    row[3],
+                    None,
+                    (),
+                    DEFAULT_CONTROLS,
+                    row[1],
+                    (),
+                    trusted,
+                )
+                take_in(_new(Entry, (*plain, None, "")))
+        self.hits += hits
+
     def _folder_behind(self, child: os.DirEntry[str]) -> str | None:
         """The real folder behind an entry, or None when there is nothing to search."""
         try:
-            if child.is_dir(follow_symlinks=False):
-                if child.name in SKIPPED:
-                    if os.path.lexists(os.path.join(child.path, "SKILL.md")):
-                        self._note("skipped-folder", child.path, folder=child.name)
-                    return None
-                return child.path
-            if not child.is_symlink():
+            is_folder = child.is_dir(follow_symlinks=False)
+            if not is_folder and not child.is_symlink():
                 return None
+            if child.name in SKIPPED:
+                if os.path.lexists(os.path.join(child.path, "SKILL.md")):
+                    self._note("skipped-folder", child.path, folder=child.name)
+                return None
+            if is_folder:
+                return child.path
             target = os.path.realpath(child.path)
             if not os.path.exists(target):
                 self._note("link-broken", child.path, target=target)
@@ -187,17 +207,21 @@ class _Walk:
         except OSError as error:
             self._note("unreadable", child.path, reason=reason(error))
             return None
-        if target in self.searched or is_inside(target, self.base) or is_inside(self.base, target):
+        if target in self.searched or is_inside(target, self.base) or self._is_searched_anyway(target):
             self._note("link-again", child.path, target=target)
             return None
         self.searched.add(target)
         return target
 
+    def _is_searched_anyway(self, target: str) -> bool:
+        """Below the root, and in no folder that is skipped."""
+        return is_inside(self.base, target) and SKIPPED.isdisjoint(os.path.relpath(target, self.base).split(os.sep))
+
     # --- skills --------------------------------------------------------------------------------------------------
 
     def _is_skill(self, folder: _Folder) -> bool:
         """Whether the folder is a skill, good or bad, which is then taken in. A skill is a leaf: nothing is searched
-        below it. This runs for every folder, so the way of a skill that is known and unchanged is short."""
+        below it."""
         path, rel, _, linked = folder
         location = f"{path}{os.sep}SKILL.md"
         try:
@@ -207,14 +231,10 @@ class _Walk:
         except OSError as error:
             self._note("unreadable", location, reason=reason(error))
             return True
-        row = self.known.get(rel)
-        if row is not None and _still_holds(row, found):
+        row = self.known.rows.get(rel)
+        if row is not None and still_holds(row, found):
             self.hits += 1
-            if len(row) > 4:
-                self.entries.append(_entry_from_row(row, self.root, self.base, rel, linked))
-            else:  # nothing out of the ordinary; twice as fast as calling Entry
-                plain = (self.source, self.base, rel, "SKILL.md", rel, None, row[3], None, (), _DEFAULT_CONTROLS)
-                self.entries.append(_new(Entry, (*plain, row[1], (), self.trusted, linked, "")))
+            self.entries.append(self.known.entry(row, self.root, self.base, rel, linked))
         else:
             self._take_in(folder, "SKILL.md", found)
         return True
@@ -235,9 +255,9 @@ class _Walk:
         started_ns = time.time_ns()
         entry = read_entry(self.root, self.base, rel, os.path.join(path, file), found, linked=linked)
         self.entries.append(entry)
-        settled = _changed_ns(found) < started_ns - _SETTLED_NS
+        settled = changed_ns(found) < started_ns - _SETTLED_NS
         if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):
-            self.fresh[rel] = _row_from_entry(found, entry)
+            self.fresh[rel] = [changed_ns(found), found.st_size, found.st_ino]
 
     def _note(self, code: str, path: str, **details: Any) -> None:
         self.findings.append(make_finding(Note(code, None, details), path))
@@ -250,103 +270,3 @@ def reason(error: OSError) -> str:
 def _passing(notes: tuple[Note, ...]) -> bool:
     """Whether what was wrong could be gone next time without a new signature."""
     return any(note.code in ("unreadable", "file-outside") for note in notes)
-
-
-# --- what a scan remembers ------------------------------------------------------------------------------------------
-
-
-def _still_holds(row: list[Any], found: os.stat_result) -> bool:
-    return row[0] == _changed_ns(found) and row[1] == found.st_size and row[2] == found.st_ino
-
-
-def _row_from_entry(found: os.stat_result, entry: Entry) -> list[Any]:
-    """[time, size, inode, description] and, for what is not the ordinary case, a fifth item with the rest.
-
-    The time is that of the last change of anything about the file: unlike mtime it cannot be set back.
-    """
-    row: list[Any] = [_changed_ns(found), found.st_size, found.st_ino, entry.description]
-    notes = [[note.code, note.line, note.details] for note in entry.notes]
-    controls = None if entry.controls == _DEFAULT_CONTROLS else entry.controls
-    name = None if entry.name == entry.rel else entry.name
-    rest = [name, entry.declared, entry.version, entry.keywords, controls, notes]
-    return [*row, rest] if any(rest) else row
-
-
-# On Windows st_ctime is the time of creation.
-_changed_ns = operator.attrgetter("st_mtime_ns" if os.name == "nt" else "st_ctime_ns")
-
-
-def _entry_from_row(row: list[Any], root: Root, base: str, rel: str, linked: str | None) -> Entry:
-    name, declared, version, keywords, controls, notes = row[4]
-    return Entry(
-        root.source,
-        base,
-        rel,
-        "SKILL.md",
-        name or rel,
-        declared,
-        row[3],
-        version,
-        tuple(keywords),
-        _controls_from_row(controls) if controls else _DEFAULT_CONTROLS,
-        row[1],
-        tuple([Note(*note) for note in notes]),
-        root.trusted,
-        linked,
-    )
-
-
-def _controls_from_row(row: list[Any]) -> Controls:
-    mode, tools, run_mode, role, user_invocable, hint, paths, requires = row
-    return Controls(
-        mode,
-        None if tools is None else tuple(tools),
-        run_mode,
-        role,
-        user_invocable,
-        hint,
-        tuple(paths),
-        tuple((kind, tuple(items)) for kind, items in requires),
-    )
-
-
-def _index_path(cache_dir: str, base: str) -> str:
-    from zlib import crc32  # a collision costs a re-read, because the file says which root it is of
-
-    raw = base.encode("utf-8", "surrogateescape")
-    return os.path.join(cache_dir, "index", f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")
-
-
-def _load_known(cache_dir: str, base: str) -> tuple[dict[str, list[Any]], list[Finding]]:
-    path = _index_path(cache_dir, base)
-    try:
-        with open(path, "rb") as file:
-            checksum, _, payload = file.read().partition(b"\n")
-        if checksum != _checksum(payload):
-            raise ValueError("checksum")
-        stored = json.loads(payload)
-        if stored["format"] != FORMAT or stored["root"] != base:
-            return {}, []  # an older release's, or another root's with the same hash
-        return stored["skills"], []
-    except FileNotFoundError:
-        return {}, []
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return {}, [make_finding(Note("cache-corrupt", None, {"reason": str(error)[:80]}), path)]
-
-
-def _save_known(cache_dir: str, base: str, seen: dict[str, list[Any]]) -> list[Finding]:
-    path = _index_path(cache_dir, base)
-    document = {"schema": "prowess.index/1", "format": FORMAT, "root": base, "skills": seen}
-    payload = json.dumps(document, separators=(",", ":")).encode()
-    try:
-        write_whole(path, _checksum(payload) + b"\n" + payload)
-        return []
-    except OSError as error:
-        return [make_finding(Note("cache-unwritable", None, {"reason": reason(error)}), path)]
-
-
-def _checksum(payload: bytes) -> bytes:
-    """A flipped bit must not become a different description."""
-    from zlib import crc32
-
-    return f"{crc32(payload):08x}".encode()

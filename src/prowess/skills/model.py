@@ -216,8 +216,8 @@ class Catalog:
                 source, taken = entry.source, set()
             name = entry.qualified if "/" in entry.rel else entry.name
             if name in taken:
-                entry = entry._replace(suffix="@" + _place_hash(entry.path))
-            taken.add(name)
+                entry = _told_apart(entry, name, taken)
+            taken.add(name + entry.suffix)
             arranged.append(entry)
             if (entry.notes or self.modes) and not self._usable(entry):
                 continue
@@ -227,8 +227,10 @@ class Catalog:
         return tuple(arranged), winners
 
     def _usable(self, entry: Entry) -> bool:
-        broken = any(note.code in _FATAL for note in self._notes_of(entry))
-        return not broken and self._mode_of(entry)[0] != "off"
+        for note in self._notes_of(entry):
+            if note.code in _FATAL:
+                return False
+        return not self.modes or self._mode_of(entry)[0] != "off"
 
     @cached_property
     def _by_id(self) -> dict[str, Entry]:
@@ -477,10 +479,16 @@ def _names(entry: Entry) -> tuple[str, str, str]:
     return entry.id, entry.name, entry.qualified
 
 
-def _place_hash(path: str) -> str:
-    import hashlib
+def _told_apart(entry: Entry, name: str, taken: set[str]) -> Entry:
+    """With a suffix made of its place, so that it stays the same while the skill stays where it is."""
+    from zlib import crc32
 
-    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    suffix = base = f"@{crc32(entry.path.encode('utf-8', 'surrogateescape')) & 0xFFFFFF:06x}"
+    number = 1
+    while name + suffix in taken:
+        number += 1
+        suffix = f"{base}-{number}"
+    return entry._replace(suffix=suffix)
 
 
 def _why_first(winner: Entry, loser: Entry) -> str:

@@ -18,8 +18,12 @@ from prowess.skills.head import Head
 
 MAX_HEAD_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
-_OPENING = re.compile(rb"---[ \t]*(?:\r\n|\n|\r)")
-_CLOSING = re.compile(rb"---[ \t]*(?:\r\n|\n|\r|\Z)")
+# Blanks after a fence are bounded, so that every reader can decide within a bounded number of bytes.
+_OPENING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r)")
+_MAYBE_OPENING = re.compile(rb"-{0,2}|---[ \t]{0,200}")
+_CLOSING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")
+_LONGEST_FENCE_BYTES = 256
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Fence(NamedTuple):
@@ -46,7 +50,7 @@ def parse_front(data: bytes) -> FrontMatter | Note:
     try:
         text = data[fence.start : fence.end].decode("utf-8")
     except UnicodeDecodeError as error:
-        line = 2 + data[fence.start : fence.start + error.start].count(b"\n")
+        line = 2 + _count_lines(data[fence.start : fence.start + error.start])
         return Note("head-not-utf8", line, {"reason": f"byte 0x{data[fence.start + error.start]:02x}"})
     try:
         return parse_front_matter(unify_lines(text))
@@ -64,7 +68,7 @@ def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
     begin = 3 if data.startswith(_BOM) else 0
     opening = _OPENING.match(data, begin)
     if not opening:
-        if not whole and len(data) < 4096 and re.fullmatch(rb"-{0,3}[ \t]*", data[begin:]):
+        if not whole and (_MAYBE_OPENING.fullmatch(data, begin) or _BOM.startswith(data)):
             return None
         return Note("no-front-matter", 1)
     closing = _find_closing(data, opening.end())
@@ -72,7 +76,7 @@ def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
         if closing.start() > MAX_HEAD_BYTES:
             return Note("head-too-large", 1, {"limit_bytes": MAX_HEAD_BYTES})
         return Fence(opening.end(), closing.start(), closing.end())
-    if len(data) > MAX_HEAD_BYTES:
+    if len(data) > MAX_HEAD_BYTES + (0 if whole else _LONGEST_FENCE_BYTES):
         return Note("head-too-large", 1, {"limit_bytes": MAX_HEAD_BYTES})
     return Note("front-matter-unclosed", 1) if whole else None
 
@@ -92,12 +96,16 @@ def parse_body(data: bytes) -> tuple[str, int, tuple[Note, ...]]:
     fence = find_fence(data)
     start = fence.body if isinstance(fence, Fence) else 0
     raw = data[start:]
-    first_line = 1 + len(re.findall(rb"\r\n|\n|\r", data[:start]))
+    first_line = 1 + _count_lines(data[:start])
     try:
         return unify_lines(raw.decode("utf-8")), first_line, ()
     except UnicodeDecodeError as error:
-        line = first_line + raw[: error.start].count(b"\n")
+        line = first_line + _count_lines(raw[: error.start])
         return unify_lines(raw.decode("utf-8", "replace")), first_line, (Note("body-not-utf8", line),)
+
+
+def _count_lines(data: bytes) -> int:
+    return len(_LINE_END.findall(data))
 
 
 def unify_lines(text: str) -> str:

@@ -19,7 +19,7 @@ from prowess.skills.text import strip_invisible
 Format = Literal["xml", "markdown", "json"]
 FORMATS: tuple[Format, ...] = ("xml", "markdown", "json")
 MAX_LISTED_FILES = 50
-_OUR_TAGS = re.compile(r"<(?=/?(?:skill_content|skill_resources|skill_doc|available_skills)\b)", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<(?=/?(?:skill_content|skill_resources|skill_doc|available_skills))", re.IGNORECASE)
 
 
 def render_catalog(

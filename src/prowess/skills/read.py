@@ -120,4 +120,4 @@ def folder_name(root: str, rel: str) -> str:
     if folder.isascii() and folder.isprintable():
         return folder
     text = folder.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return strip_invisible(unicodedata.normalize("NFKC", text)).strip() or "unnamed"
+    return " ".join(strip_invisible(unicodedata.normalize("NFKC", text)).split()) or "unnamed"

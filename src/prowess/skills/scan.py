@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from prowess.skills.findings import Note
 from prowess.skills.model import Skill
-from prowess.skills.text import find_tag_text
-from prowess.skills.validate import Located
+from prowess.skills.text import Lines, Spans, fenced_code, find_tag_text
+from prowess.skills.validate import EXTENSIONS, Located
 
 MAX_SCANNED_BYTES = 1_000_000
 _PROSE = (".md", ".txt", ".rst")
-_FENCED = re.compile(r"^(?P<fence>```+|~~~+)[^\n]*\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(?P<code>[^`\n]+)`")
 _WARNING = re.compile(r"\b(never|do not|don't|avoid|dangerous|unsafe|instead of|bad:|wrong:)\b", re.IGNORECASE)
 
@@ -35,11 +34,12 @@ def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
     return Pattern(code, re.compile(expression, re.IGNORECASE), where, kind)
 
 
+# What may stand between two parts is bounded, so that no text takes more than linear time.
 PATTERNS = (
-    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]*\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b", "command"),
-    _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]*\)", "command"),
-    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]*\|\s*(?:sudo\s+)?(?:python3?|node|perl|ruby)\b", "command"),
-    _p("scan-encoded-command", r"base64\s+(?:-d|--decode|-D)\b[^\n]*\|\s*(?:ba|z)?sh\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]{0,300}\)", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+)?(?:python3?|node|perl|ruby)\b", "command"),
+    _p("scan-encoded-command", r"base64\s+(?:-d|--decode|-D)\b[^\n]{0,300}\|\s*(?:ba|z)?sh\b", "command"),
     _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
     _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:compile\s*\(\s*)?(?:zlib|codecs|bytes\.fromhex|binascii)\b", "command"),
     _p("scan-secret", r"\bAKIA[0-9A-Z]{16}\b", "any", "AWS access key"),
@@ -64,40 +64,36 @@ def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
         if listed.size_bytes > MAX_SCANNED_BYTES:
             continue
         data = read(listed.path)
-        if b"\0" in data[:4096]:
-            continue
+        extension = posixpath.splitext(listed.path)[1].lower()
+        if b"\0" in data[:4096] and extension not in (*_PROSE, *EXTENSIONS) and not data.startswith(b"#!"):
+            continue  # binary; what a model reads or an interpreter runs is text, whatever is in it
         text = data.decode("utf-8", "replace")
-        for note in scan_text(text, is_prose=posixpath.splitext(listed.path)[1].lower() in _PROSE):
+        for note in scan_text(text, is_prose=extension in _PROSE):
             yield listed.path, note
 
 
 def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
+    line_of = Lines(text)
     for offset, hidden in find_tag_text(text):
-        yield Note("scan-hidden-tags", _line(text, offset), {"text": _short(hidden)})
-    code = _code_spans(text) if is_prose else [(0, len(text))]
+        yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
+    blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
+    within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
     for pattern in PATTERNS:
         for found in pattern.expression.finditer(text):
-            in_code = any(start <= found.start() < end for start, end in code)
+            in_code = found.start() in blocks or found.start() in within_lines
             if pattern.where == "command" and not (in_code and not _warned_against(text, found.start())):
                 continue
             if pattern.where == "prose" and (not is_prose or in_code):
                 continue
             details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
-            yield Note(pattern.code, _line(text, found.start()), details)
-
-
-def _code_spans(text: str) -> list[tuple[int, int]]:
-    return [found.span("code") for pattern in (_FENCED, _INLINE) for found in pattern.finditer(text)]
+            yield Note(pattern.code, line_of.at(found.start()), details)
 
 
 def _warned_against(text: str, offset: int) -> bool:
     """Whether the sentence around it, or the line above its code block, says not to do it."""
-    start = text.rfind("\n", 0, max(0, text.rfind("\n", 0, offset)))
-    return bool(_WARNING.search(text[max(0, start) : offset]))
-
-
-def _line(text: str, offset: int) -> int:
-    return 1 + text.count("\n", 0, offset)
+    nearby = text[max(0, offset - 400) : offset]
+    above = nearby.rfind("\n", 0, max(0, nearby.rfind("\n")))
+    return bool(_WARNING.search(nearby[max(0, above) :]))
 
 
 def _short(text: str) -> str:

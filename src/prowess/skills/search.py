@@ -7,7 +7,8 @@ and every byte is as it was written. Otherwise the index is built again, and `no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,31 @@ from prowess.errors import ProwessError
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from prowess.skills.model import Catalog, Entry
+
+
+class Found(NamedTuple):
+    """What a search of a catalog found, and what a person should know about the index's file."""
+
+    results: list[tuple[Entry, float]]  # the best first, with its score
+    note: str | None = None
+
+
+def search_catalog(
+    catalog: Catalog,
+    query: str,
+    *,
+    limit: int = 10,
+    path: str | None = None,
+    keep: Callable[[Entry], bool] | None = None,
+) -> Found:
+    """Skills by what they are for, among those the model may see (or those that `keep` keeps)."""
+    wanted = keep or (lambda entry: catalog.visibility(entry).model_visible)
+    entries = {entry.id: entry for entry in catalog if wanted(entry)}
+    documents = [Document(e.id, e.name, e.description, e.keywords) for e in entries.values()]
+    with open_search(documents, path) as index:
+        return Found([(entries[hit.id], hit.score) for hit in index.search(query, limit)], index.note)
 
 
 class Document(NamedTuple):
@@ -37,12 +63,11 @@ def open_search(documents: Sequence[Document], path: str | None = None) -> Searc
     if path is None:
         return SearchIndex(_build(ordered), ids)
     fingerprint = _fingerprint(ordered)
-    image, note, replaceable = _read(path, fingerprint)
-    if image is not None:
-        return SearchIndex(_open(image), ids)
-    connection = _build(ordered)
-    if replaceable:
-        note = _write(path, fingerprint, connection) or note
+    connection, note, replaceable = _read(path, fingerprint)
+    if connection is None:
+        connection = _build(ordered)
+        if replaceable:
+            note = _write(path, fingerprint, connection) or note
     return SearchIndex(connection, ids, note)
 
 
@@ -58,16 +83,15 @@ class SearchIndex:
     def search(self, query: str, limit: int = 10) -> list[Hit]:
         """The best first, ties by id. A hit has one of the words at least, and ranks higher for more and rarer ones."""
         for expression in _expressions(_query_terms(query)):
-            rows = self._rows(expression, max(0, min(limit, len(self._ids))))
+            with self._one_at_a_time:
+                rows: list[tuple[int, float]] = self._connection.execute(
+                    "SELECT rowid, -bm25(words, 4, 2, 1) AS score FROM words WHERE words MATCH ?"
+                    " ORDER BY score DESC, rowid LIMIT ?",
+                    (expression, max(0, min(limit, len(self._ids)))),
+                ).fetchall()
             if rows:
                 return [Hit(self._ids[row - 1], round(score, 4)) for row, score in rows]
         return []
-
-    def _rows(self, expression: str, limit: int) -> list[tuple[int, float]]:
-        select = "SELECT rowid, -bm25(words, 4, 2, 1) AS score FROM words WHERE words MATCH ?"
-        with self._one_at_a_time:
-            found = self._connection.execute(f"{select} ORDER BY score DESC, rowid LIMIT ?", (expression, limit))
-            return found.fetchall()
 
     def close(self) -> None:
         self._connection.close()
@@ -82,31 +106,27 @@ class SearchIndex:
 # Chinese and Japanese have no spaces and Korean has endings: there a word is a character, or a pair of neighbours.
 _HIRAGANA = "\u3041-\u3096"
 _HAN = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
-_CJK = f"{_HAN}{_HIRAGANA}\u30a1-\u30fa\u30fc-\u30fe\uac00-\ud7a3"
-_CJK_RUN = re.compile(f"[{_CJK}]+")
-_WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
+_CJK_RUN = re.compile(f"([{_HAN}{_HIRAGANA}\u30a1-\u30fa\u30fc-\u30fe\uac00-\ud7a3]+)")
+_WORD = re.compile(r"[^\W_]+")
 _COMPOUND = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_.][^\W_]++)+")
-_NOT_JOINED = re.compile(f"[-_.{_CJK}]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # What nearly every request says, whatever it is about. Hiragana alone is grammar, as are some Chinese characters.
-_STOP_WORDS = re.compile(
-    "a|an|and|any|are|as|at|be|by|can|could|do|for|from|get|have|help|how|i|in|into|is|it|its|me|my|need|of|on|or|please"
-    "|should|so|some|that|the|this|to|use|user|using|want|wants|what|when|which|with|would|you|your"
+_STOP_WORDS = (
+    " a an and any are as at be by can could do for from get have help how i in into is it its me my need of on or "
+    " please should so some that the this to use user using want wants what when which with would you your "
 )
 _STOP_PAIRS = re.compile("一个|一下|一份|一些|如何|可以|需要|想要|使用")
 _GRAMMAR = re.compile(f"[{_HIRAGANA}的了吗呢吧把被我你您他她它们这那帮么]")
 
 
 def _query_terms(query: str) -> list[str]:
-    """Up to 64 distinct words in their order, without those that say nothing unless there are no others.
-
-    NUL, lone surrogates and every sign that is syntax to FTS5 are no part of a word, so they go no further than this.
-    """
+    """Up to 64 distinct words in their order, without those that say nothing unless there are no others."""
     text = _one_spelling(query[:10_000])
-    telling: dict[str, None] = {}
+    # NUL, lone surrogates and every sign that is syntax to FTS5 are no part of a word, so they end here.
+    telling = {word.lower(): None for word in _joined(text)}
     others: dict[str, None] = {}
-    for word in _WORD.findall(text):
+    for word in filter(None, chain.from_iterable(map(_CJK_RUN.split, _WORD.findall(text)))):
         if _CJK_RUN.match(word):
             pairs = list(map(str.__add__, word, word[1:])) or [word]
             words = [pair for pair in pairs if not _GRAMMAR.search(pair)]
@@ -117,8 +137,7 @@ def _query_terms(query: str) -> list[str]:
             others.update(dict.fromkeys(pairs))
         else:
             word = word.lower()
-            (others if _STOP_WORDS.fullmatch(word) else telling)[word] = None
-    telling.update(dict.fromkeys(word.lower() for word in _joined(text)))
+            (others if f" {word} " in _STOP_WORDS else telling)[word] = None
     return list(telling or others)[:64]
 
 
@@ -142,8 +161,7 @@ def _index_text(text: str, *, is_name: bool = False) -> str:
         extra += [_CASE_CHANGE.sub(" ", word) for word in text.split() if _CASE_CHANGE.search(word)]
     if not text.isascii():
         text = _CJK_RUN.sub(lambda run: f" {' '.join([*run[0], *map(str.__add__, run[0], run[0][1:])])} ", text)
-    # SQLite takes no lone surrogates.
-    return " ".join([text, *extra]).encode("utf-8", "replace").decode()
+    return " ".join([text, *extra]).encode("utf-8", "replace").decode()  # SQLite takes no lone surrogates
 
 
 def _one_spelling(text: str) -> str:
@@ -155,7 +173,8 @@ def _one_spelling(text: str) -> str:
 
 def _joined(text: str) -> list[str]:
     """csv-report is also csvreport."""
-    return [word for compound in _COMPOUND.findall(text) if (word := _NOT_JOINED.sub("", compound))]
+    words = (re.sub("[-_.]", "", _CJK_RUN.sub("", compound)) for compound in _COMPOUND.findall(text))
+    return list(filter(None, words))
 
 
 # BM25 weighs a word by its rarity, which a catalog of five cannot tell: a word in three of them would weigh nothing. So
@@ -173,10 +192,8 @@ def _build(documents: Sequence[Document]) -> sqlite3.Connection:
     rows += [("", "", f"{_FILLER} " * length)] * (_LIBRARY - len(rows))
     connection = _connect()
     try:
-        connection.execute(
-            "CREATE VIRTUAL TABLE words USING fts5(name, keywords, description, content='',"
-            " tokenize='porter unicode61 remove_diacritics 2')"
-        )
+        options = "content='', tokenize='porter unicode61 remove_diacritics 2'"
+        connection.execute(f"CREATE VIRTUAL TABLE words USING fts5(name, keywords, description, {options})")
         connection.executemany("INSERT INTO words(name, keywords, description) VALUES (?, ?, ?)", rows)
         connection.execute("INSERT INTO words(words) VALUES ('optimize')")
         connection.commit()
@@ -184,17 +201,6 @@ def _build(documents: Sequence[Document]) -> sqlite3.Connection:
         connection.close()
         if "no such module" in str(error):
             raise _unavailable("its SQLite is without full-text search (FTS5)") from error
-        raise
-    return connection
-
-
-def _open(image: bytes) -> sqlite3.Connection:
-    connection = _connect()
-    try:
-        connection.deserialize(image)
-        connection.execute("PRAGMA query_only = ON")
-    except BaseException:
-        connection.close()
         raise
     return connection
 
@@ -208,11 +214,8 @@ def _connect() -> sqlite3.Connection:
 
 
 def _unavailable(why: str) -> ProwessError:
-    return ProwessError(
-        f"This Python cannot search: {why}.",
-        code="search-unavailable",
-        hint="Use a Python whose sqlite3 has FTS5, such as one from python.org; everything but search works without.",
-    )
+    hint = "Use a Python whose sqlite3 has FTS5, such as one from python.org; everything but search works without."
+    return ProwessError(f"This Python cannot search: {why}.", code="search-unavailable", hint=hint)
 
 
 # The file: a line that says what it is, the fingerprint of its documents, the digest of the rest, an SQLite database.
@@ -221,20 +224,29 @@ _FORMAT = "1"  # change it when _index_text or the table changes
 _FILE_LIMIT_BYTES = 1 << 28
 
 
-def _read(path: str, fingerprint: bytes) -> tuple[bytes | None, str | None, bool]:
-    """The database if it is the right one; else what is wrong with the file, and whether it may be replaced."""
+def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str | None, bool]:
+    """The index in the file if it is the right one; else what is wrong with the file, and whether to replace it."""
     try:
         data = read_regular(path, _FILE_LIMIT_BYTES)
     except FileNotFoundError:
         return None, None, True
     except OSError as error:
-        return None, f"The search index {path} could not be read ({error.strerror or error}).", True
+        return None, f"The search index {path} could not be read ({error}).", True
     if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
         return None, f"{path} is no search index. It was left alone; the index is built anew each time.", False
     made_from, digest, image = data[len(_MAGIC) :][:32], data[len(_MAGIC) + 32 :][:32], data[len(_MAGIC) + 64 :]
     if digest != _digest(made_from + image):
         return None, f"The search index {path} was damaged and has been built again.", True
-    return (image if made_from == fingerprint else None), None, True
+    if made_from != fingerprint:
+        return None, None, True
+    connection = _connect()
+    try:
+        connection.deserialize(image)
+        connection.execute("SELECT rowid FROM words LIMIT 1")
+    except (AttributeError, connection.Error) as error:  # an SQLite too old to read it
+        connection.close()
+        return None, f"The search index {path} could not be opened ({error}).", True
+    return connection, None, True
 
 
 def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str | None:
@@ -243,8 +255,7 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
         image = connection.serialize()
         write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image)
     except (OSError, AttributeError) as error:  # AttributeError: an SQLite too old to serialize
-        why = getattr(error, "strerror", None) or error
-        return f"The search index could not be kept in {path} ({why}); it is built anew each time."
+        return f"The search index could not be kept in {path} ({error}); it is built anew each time."
     return None
 
 

@@ -1,37 +1,48 @@
-"""What a model sees has no characters that a person cannot see.
+"""What a model sees has no characters that a person cannot see, and where in a Markdown text something stands.
 
-Zero-width joiners stay where writing systems and emoji need them: between two letters or symbols beyond ASCII.
+A joiner stays where writing systems and emoji need it: one, between two letters or symbols beyond ASCII. A variation
+selector stays where it can change a look: one, right after a symbol. All others are hidden text.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _ZERO_WIDTH = (
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
 _TAGS = "\U000e0000-\U000e007f"
-_SELECTORS = "\U000e0100-\U000e01ef"
+_PLANE_14 = "\U000e0080-\U000e0fff"  # more variation selectors, and what Unicode keeps for more of the kind
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"
-# A joiner next to ASCII (or an edge) joins nothing that can be seen.
-_JOINER = "(?:(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f]))"
+_JOINERS = "\u200c\u200d"
+_SELECTORS = "\ufe00-\ufe0f"
 
-_INVISIBLE = re.compile(f"[{_CONTROL}{_BIDI}{_ZERO_WIDTH}{_TAGS}{_SELECTORS}]|{_JOINER}")
+_RUN = re.compile(f"[{_CONTROL}{_BIDI}{_ZERO_WIDTH}{_TAGS}{_PLANE_14}{_JOINERS}{_SELECTORS}]+")
 _TAG_RUN = re.compile(f"[{_TAGS}]+")
+_FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTILINE)
 
 
 def strip_invisible(text: str) -> str:
     """The text without invisible, direction-changing and control characters. Tabs and line ends stay."""
-    return text if _is_plain(text) else _INVISIBLE.sub("", text)
+    return text if _is_plain(text) else _RUN.sub(lambda run: "".join(text[at] for at in _kept(run)), text)
 
 
 def find_invisible(text: str) -> list[tuple[int, str]]:
     """(offset, 'U+202E RIGHT-TO-LEFT OVERRIDE') of each character that `strip_invisible` would remove."""
     if _is_plain(text):
         return []
-    return [(found.start(), _describe(found[0])) for found in _INVISIBLE.finditer(text)]
+    return [
+        (at, _describe(text[at]))
+        for run in _RUN.finditer(text)
+        for kept in [_kept(run)]
+        for at in range(*run.span())
+        if at not in kept
+    ]
 
 
 def find_tag_text(text: str) -> list[tuple[int, str]]:
@@ -44,9 +55,63 @@ def find_tag_text(text: str) -> list[tuple[int, str]]:
     ]
 
 
+def _kept(run: re.Match[str]) -> list[int]:
+    """Of a run of characters without a look of their own, the offsets of the one or two that have an effect."""
+    text, (start, end) = run.string, run.span()
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if before.isascii() and before not in tuple("0123456789#*"):  # or nothing before it
+        return []
+    kept = [start] if "\ufe00" <= text[start] <= "\ufe0f" else []
+    joiner = next((at for at in range(start, end) if text[at] in _JOINERS), None)
+    if joiner is not None and not before.isascii() and not after.isascii():
+        kept.append(joiner)
+    return kept
+
+
 def _is_plain(text: str) -> bool:
-    return text.isascii() and (text.isprintable() or not _INVISIBLE.search(text))
+    return text.isascii() and (text.isprintable() or not _RUN.search(text))
 
 
 def _describe(character: str) -> str:
     return f"U+{ord(character):04X} {unicodedata.name(character, 'CONTROL')}"
+
+
+# --- places in a text -----------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Line numbers of offsets, from 1. Counted once, because a hostile text may have a hundred thousand matches."""
+
+    def __init__(self, text: str) -> None:
+        self._ends = [found.start() for found in re.finditer("\n", text)]
+
+    def at(self, offset: int) -> int:
+        return 1 + bisect_left(self._ends, offset)
+
+
+class Spans:
+    """Which offsets lie in some of the given spans, which do not overlap and come in order."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._spans = list(spans)
+        self._starts = [start for start, _ in self._spans]
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._spans[at][1]
+
+
+def fenced_code(text: str) -> Spans:
+    """The insides of fenced code blocks. One that is never closed goes on to the end, as in Markdown."""
+    spans = []
+    opened: re.Match[str] | None = None
+    for found in _FENCE.finditer(text):
+        if opened is None:
+            if found["fence"][0] == "~" or "`" not in found["info"]:  # else it is code within a line
+                opened = found
+        elif found["fence"].startswith(opened["fence"]) and not found["info"].strip():
+            spans.append((opened.end(), found.start()))
+            opened = None
+    if opened is not None:
+        spans.append((opened.end(), len(text)))
+    return Spans(spans)

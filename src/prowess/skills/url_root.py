@@ -50,12 +50,7 @@ class UrlRoot:
 
 
 def open_url_root(
-    url: str,
-    cache_dir: str,
-    *,
-    max_age_s: float = 600,
-    offline: bool = False,
-    now: Callable[[], float] = time.time,
+    url: str, cache_dir: str, *, max_age_s: float = 600, offline: bool = False, now: Callable[[], float] = time.time
 ) -> UrlRoot:
     """The skills behind `url`: an archive or one SKILL.md, pinned by `#sha256=…` if wished, as fresh as `max_age_s`."""
     shown, findings = shown_url(url), []
@@ -119,7 +114,7 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
     """What the cache holds, or why it cannot be used. Digests are what trust refers to, so the files are read again."""
     try:
         data = read_regular(os.path.join(folder, "meta.json"), _MAX_META_BYTES)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as error:
         return None, _reason(error)
@@ -223,7 +218,7 @@ def _lines(data: bytes) -> Iterator[str]:
 
 def _name_from(url: str) -> str:
     with contextlib.suppress(ValueError):
-        parts = [part for part in urllib.parse.unquote(urllib.parse.urlsplit(url).path).split("/") if part]
+        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(url).path.split("/") if part]
         name = _EXTENSION.sub("", parts[-1]) if parts else ""
         if name.lower() == "skill" and len(parts) > 1:  # …/pdf-forms/SKILL.md
             name = parts[-2]

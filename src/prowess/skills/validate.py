@@ -16,7 +16,8 @@ from prowess._nouns import Severity
 from prowess._tokens import estimate
 from prowess.skills.findings import RULES, Note
 from prowess.skills.model import Skill
-from prowess.skills.text import find_invisible
+from prowess.skills.parse import parse_front
+from prowess.skills.text import Lines, fenced_code, find_invisible
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is
@@ -41,8 +42,8 @@ _STRICT = frozenset(
 )
 _PORTABLE = frozenset(["name-not-portable", "angle-brackets", "metadata-invalid", "absolute-path", "reference-missing"])
 
-_FENCED = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")
+# Bounded, so that no text takes more than linear time.
+_LINK = re.compile(r"\[[^\]\n]{0,300}\]\((?P<target>[^)\s]{1,500})(?:[ \t]{1,9}\"[^\"\n]{0,300}\")?\)")
 _PATH = re.compile(r"(?<![\w/.\-<{$])(?:\./)?(?P<target>(?:scripts|references?|assets)/[\w./\-]*[\w\-])")
 _ABSOLUTE = re.compile(
     r"(?<![\w:/.\-$}])(?P<target>(?:/(?:home|Users|root|mnt|opt|srv)/[\w.\-/]+)|[A-Za-z]:\\[\w.\-\\]+)"
@@ -52,7 +53,7 @@ _WHEN = re.compile(
     r"|当|適用|适用|用于|用於|使用|需要|とき|場合|際に|する時",
     re.IGNORECASE,
 )
-_EXTENSIONS = frozenset(
+EXTENSIONS = frozenset(
     ".py .sh .bash .js .mjs .cjs .ts .rb .pl .php .r .R .lua .ps1 .bat .cmd .go .jl .sql .awk".split()
 )
 _DATA = frozenset(
@@ -73,7 +74,9 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
     for note in skill.notes:
         yield file, note
     if not _WHEN.search(skill.description):
-        yield file, Note("description-no-when", _line_of_field(skill, "description"))
+        front = parse_front(read(file))
+        line = None if isinstance(front, Note) else front.lines.get("description")
+        yield file, Note("description-no-when", line)
     yield from check_body(skill)
     yield from check_references(skill, read)
     yield from check_scripts(skill, read)
@@ -95,8 +98,9 @@ def check_body(skill: Skill) -> Iterator[Located]:
         line = first + body.count("\n", 0, hidden[0][0])
         characters = sorted({what for _, what in hidden})[:5]
         yield file, Note("invisible-characters", line, {"where": "body", "characters": characters})
+    line_of = Lines(body)
     for found in _ABSOLUTE.finditer(body):
-        line = first + body.count("\n", 0, found.start())
+        line = first + line_of.at(found.start()) - 1
         yield file, Note("absolute-path", line, {"target": found["target"]})
 
 
@@ -106,28 +110,29 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
     present = {listed.path for listed in skill.files}
     folders = {folder for path in present for folder in _folders_of(path)}
     direct: set[str] = set()
+    line_of = Lines(skill.body)
     for target, offset in find_references(skill.body):
         direct.add(target)
         if target not in present and target not in folders:
-            line = skill.body_line + skill.body.count("\n", 0, offset)
+            line = skill.body_line + line_of.at(offset) - 1
             yield file, Note("reference-missing", line, {"target": target})
     for doc in sorted(direct & set(skill.docs)):
         text = read(doc).decode("utf-8", "replace")
+        line_of = Lines(text)
         for target, offset in find_references(text, base=posixpath.dirname(doc)):
             if target in present and target not in direct and target != file:
-                line = 1 + text.count("\n", 0, offset)
-                yield doc, Note("reference-deep", line, {"target": target, "via": doc})
+                yield doc, Note("reference-deep", line_of.at(offset), {"target": target, "via": doc})
 
 
 def find_references(text: str, base: str = "") -> list[tuple[str, int]]:
     """(path relative to the skill, offset), each path once: Markdown links, and paths under scripts/, references/ and
     assets/. What stands in a fenced block is an example as often as not, so there only scripts/ paths count."""
-    fenced = [found.span() for found in _FENCED.finditer(text)]
+    fenced = fenced_code(text)
     seen: dict[str, int] = {}
     for pattern in (_LINK, _PATH):
         for found in pattern.finditer(text):
             target = found["target"].split("#")[0].split("?")[0]
-            in_fence = any(start <= found.start() < end for start, end in fenced)
+            in_fence = found.start() in fenced
             if pattern is _LINK and (
                 in_fence or not target or re.match(r"[a-z][a-z0-9+.-]*:|//|/|#|<|\{|\$", target, re.I)
             ):
@@ -152,14 +157,10 @@ def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Locate
         has_shebang = read(listed.path)[:2] == b"#!"
         if has_shebang and not listed.executable:
             yield listed.path, Note("script-not-executable", 1, {"target": listed.path})
-        elif not has_shebang and extension not in _EXTENSIONS and (listed.executable or not extension):
+        elif not has_shebang and extension not in EXTENSIONS and (listed.executable or not extension):
             yield listed.path, Note("script-no-interpreter", 1, {"target": listed.path})
 
 
 def _folders_of(path: str) -> list[str]:
     parts = path.split("/")[:-1]
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
-
-
-def _line_of_field(skill: Skill, field: str) -> int | None:
-    return next((note.line for note in skill.entry.notes if note.details.get("field") == field), None) or 1

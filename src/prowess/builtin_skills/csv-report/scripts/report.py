@@ -28,6 +28,8 @@ MAX_BYTES = 200_000_000
 MAX_TOP = 1000
 MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-")
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+YES_NO = {"true", "false", "yes", "no", "是", "否"}
+NUMERIC = ("integer", "number")
 AGGREGATES = ("sum", "mean", "min", "max", "count")
 ID_NAME = re.compile(r"(^|[\s_-])(id|no|nr|number|code|zip|year|phone)$|编号|年份|序号", re.IGNORECASE)
 
@@ -38,6 +40,9 @@ _DATE = re.compile(
     r"(\d{4})[-/.年](\d{1,2})[-/.月](\d{1,2})日?(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
 )
 _OTHER_DATE = re.compile(r"\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2})")
+
+_GROUPING = re.compile(r"[ \u00a0\u202f']")
+_WHOLE = re.compile(r"\d*")
 
 getcontext().prec = 200  # sums and means of money are exact, not nearly right
 
@@ -58,21 +63,31 @@ class Table(NamedTuple):
     notes: list[str]
 
 
+class Number(NamedTuple):
+    value: Decimal
+    unit: str
+    has_fraction: bool
+
+    @property
+    def places(self) -> int:
+        exponent = self.value.as_tuple().exponent
+        return -exponent if isinstance(exponent, int) and exponent < 0 else 0
+
+
 class Column(NamedTuple):
     name: str
     kind: str  # integer | number | date | yes/no | text | empty
     unit: str
+    places: int  # the most digits behind the point; results are written with as many
     cells: list[str]
     numbers: list[Decimal | None]
     dates: list[date | None]
-    missing: int
-    counts: Counter[str]
+    counts: Counter[str]  # what is there
+    blanks: Counter[str]  # what counts as missing
 
     @property
-    def places(self) -> int:
-        """The most digits behind the point; results are written with as many."""
-        exponents = [number.as_tuple().exponent for number in self.numbers if number is not None]
-        return min(12, max([0, *(-exponent for exponent in exponents if isinstance(exponent, int))]))
+    def filled(self) -> int:
+        return sum(self.counts.values())
 
 
 class Chart(NamedTuple):
@@ -157,16 +172,16 @@ def parse_table(text: str, args: argparse.Namespace) -> Table:
     rows = [cells for _, cells in raw]
     lines = [line for line, _ in raw]
     ragged = [line for line, cells in raw if len(cells) != len(header)]
+    unlike = f"more or fewer fields than the header ({len(header)})"
     if len(ragged) > len(raw) // 2:
-        raise Problem(
-            4,
-            f"{args.csv_file}: {len(ragged)} of {len(raw)} rows do not have {len(header)} fields, the first on line "
-            f"{ragged[0]}; pass --delimiter if it is not {name_of(delimiter)}",
-        )
+        hint = f"the first on line {ragged[0]}; pass --delimiter if it is not {name_of(delimiter)}"
+        raise Problem(4, f"{args.csv_file}: {len(ragged)} of {len(raw)} rows have {unlike}, {hint}")
     if ragged:
         some = ", ".join(map(str, ragged[:5])) + (", …" if len(ragged) > 5 else "")
-        fields = f"do not have {len(header)} fields: missing cells count as missing, extra cells are left out"
-        notes.append(f"{count(len(ragged), 'row')} (line {some}) {fields}.")
+        notes.append(
+            f"{unlike.capitalize()}: {count(len(ragged), 'row')} (line {some}). "
+            "Missing cells count as missing, extra cells are left out."
+        )
     width = len(header)
     return Table(header, [(cells + [""] * width)[:width] for cells in rows], lines, delimiter, notes)
 
@@ -208,50 +223,55 @@ def unique_names(names: list[str], notes: list[str]) -> list[str]:
 
 def describe(table: Table, index: int, comma: bool) -> Column:
     cells = [row[index] for row in table.rows]
-    counts = Counter(cell for cell in cells if not is_missing(cell))
-    missing = len(cells) - sum(counts.values())
+    texts = Counter(cells)
+    blanks = Counter({text: times for text, times in texts.items() if is_missing(text)})
+    counts = texts - blanks
     numbers = {text: parse_number(text, comma) for text in counts}
-    units = {unit for parsed in numbers.values() if parsed for unit in [parsed[1]]}
     days = {text: parse_date(text) for text in counts}
-    kind, unit = "text", ""
+    read = [number for number in numbers.values() if number]
+    kind, unit, places = "text", "", 0
     if not counts:
         kind = "empty"
-    elif all(numbers.values()) and len(units) == 1:
-        unit = units.pop()
-        kind = (
-            "integer"
-            if all(parsed and parsed[0] == int(parsed[0]) and not parsed[2] for parsed in numbers.values())
-            else "number"
-        )
+    elif len(read) == len(counts) and len({number.unit for number in read}) == 1:
+        kind = "number" if any(number.has_fraction for number in read) else "integer"
+        unit, places = read[0].unit, min(12, max(number.places for number in read))
     elif all(days.values()):
         kind = "date"
-    elif {text.lower() for text in counts} <= {"true", "false", "yes", "no", "是", "否"}:
+    elif {text.lower() for text in counts} <= YES_NO:
         kind = "yes/no"
-    parsed_cells: list[Decimal | None] = [None] * len(cells)
-    if kind in ("integer", "number"):
-        parsed_cells = [parsed[0] if (parsed := numbers.get(cell)) else None for cell in cells]
-    day_cells: list[date | None] = [days.get(cell) if kind == "date" else None for cell in cells]
-    return Column(table.header[index], kind, unit, cells, parsed_cells, day_cells, missing, counts)
+    values = {text: number.value for text, number in numbers.items() if number} if kind in NUMERIC else {}
+    return Column(
+        name=table.header[index],
+        kind=kind,
+        unit=unit,
+        places=places,
+        cells=cells,
+        numbers=[values.get(cell) for cell in cells],
+        dates=[days.get(cell) for cell in cells] if kind == "date" else [None for _ in cells],
+        counts=counts,
+        blanks=blanks,
+    )
 
 
 def is_missing(cell: str) -> bool:
     return not cell or cell.lower() in MISSING_WORDS
 
 
-def parse_number(text: str, comma: bool) -> tuple[Decimal, str, bool] | None:
-    """(value, unit, whether it has a fraction); None for what is not a number, 007 and very long digits included."""
+def parse_number(text: str, comma: bool) -> Number | None:
+    """None for what is not a number, and for identifiers: 007, or more than 18 digits."""
     parts = _UNIT.fullmatch(text)
     if parts is None or (parts["before"] and parts["after"]):
         return None
     number = parts["number"]
     if not (_COMMA if comma else _POINT).fullmatch(number) or not any(c.isdigit() for c in number):
         return None
-    number = re.sub(r"[ \u00a0\u202f']", "", number).replace("−", "-")
+    number = _GROUPING.sub("", number).replace("−", "-")
     number = number.replace(".", "").replace(",", ".") if comma else number.replace(",", "")
-    whole = re.split(r"[.eE]", number.lstrip("+-"))[0]
-    if (len(whole) > 1 and whole.startswith("0")) or len(whole) > 18:
-        return None  # an identifier: a post code, an article number
-    return Decimal(number), parts["before"] or parts["after"] or "", "." in number or "e" in number.lower()
+    whole = _WHOLE.match(number.lstrip("+-"))
+    digits = whole[0] if whole else ""
+    if (len(digits) > 1 and digits.startswith("0")) or len(digits) > 18:
+        return None
+    return Number(Decimal(number), parts["before"] or parts["after"] or "", "." in number or "e" in number.lower())
 
 
 def parse_date(text: str) -> date | None:
@@ -269,7 +289,7 @@ def decides_comma(table: Table, wanted: str | None) -> bool:
     if wanted:
         return wanted == "comma"
     only_point = only_comma = either = 0
-    for cell in {cell for row in table.rows for cell in row}:
+    for cell in {cell for row in table.rows[:20_000] for cell in row}:
         if "," not in cell and "." not in cell:
             continue
         as_point, as_comma = parse_number(cell, False), parse_number(cell, True)
@@ -288,12 +308,12 @@ def column_notes(table: Table, columns: list[Column], comma: bool) -> list[str]:
             "Numbers are read with a decimal comma (1.234,5). If that is wrong, run again with --decimal point."
         )
     for column in columns:
-        words = Counter(cell for cell in column.cells if cell and is_missing(cell))
-        for word, times in sorted(words.items()):
-            notes.append(f"{column.name}: '{word}' ({count(times, 'cell')}) is counted as missing.")
+        for word, times in sorted(column.blanks.items()):
+            if word:
+                notes.append(f"{column.name}: '{word}' ({count(times, 'cell')}) is counted as missing.")
         if column.kind != "text":
             continue
-        filled = sum(column.counts.values())
+        filled = column.filled
         odd = [text for text in column.counts if not parse_number(text, comma)]
         rest = sum(column.counts[text] for text in odd)
         if odd and rest * 10 <= filled:
@@ -364,7 +384,7 @@ def make_chart(columns: list[Column], table: Table, args: argparse.Namespace, no
 def choose_value(columns: list[Column], table: Table, args: argparse.Namespace) -> Column | None:
     if args.value:
         column = named(columns, args.value)
-        if column.kind not in ("integer", "number"):
+        if column.kind not in NUMERIC:
             comma = decides_comma(table, args.decimal)
             bad = next(
                 (
@@ -382,7 +402,7 @@ def choose_value(columns: list[Column], table: Table, args: argparse.Namespace) 
         return column
     grouped = named(columns, args.group_by) if args.group_by else None
     for column in columns:
-        if column.kind in ("integer", "number") and column is not grouped and not ID_NAME.search(column.name):
+        if column.kind in NUMERIC and column is not grouped and not ID_NAME.search(column.name):
             return column
     if args.agg:
         raise Problem(4, f"{args.csv_file}: there is no column of numbers for --agg {args.agg}; --agg count needs none")
@@ -395,7 +415,7 @@ def choose_group(columns: list[Column], value: Column | None, wanted: str | None
         return named(columns, wanted)
     others = [column for column in columns if column is not value]
     few = [column for column in others if column.kind in ("text", "yes/no") and 2 <= len(column.counts) <= 20]
-    repeated = [column for column in few if len(column.counts) < sum(column.counts.values())]
+    repeated = [column for column in few if len(column.counts) < column.filled]
     dates = [column for column in others if column.kind == "date"]
     texts = [column for column in others if column.kind == "text"]
     return (repeated or few or dates or texts or others or columns)[0]
@@ -482,7 +502,8 @@ def render_chart(chart: Chart) -> str:
 
 
 def render_report(name: str, table: Table, columns: list[Column], chart: Chart, notes: list[str], top: int) -> str:
-    complete = sum(not any(is_missing(cell) for cell in row) for row in table.rows)
+    blanks = {text for column in columns for text in column.blanks}
+    complete = sum(blanks.isdisjoint(row) for row in table.rows)
     title = "standard input" if name == "-" else os.path.basename(name)
     lines = [f"# Report on {cell_text(title)}", ""]
     lines += [f"- Rows: {len(table.rows)}, of which {complete} have no missing value"]
@@ -490,9 +511,9 @@ def render_report(name: str, table: Table, columns: list[Column], chart: Chart, 
     lines += ["## Columns", ""]
     lines += markdown_table(
         ["Column", "Type", "Filled", "Missing", "Distinct"],
-        [[c.name, kind_of(c), sum(c.counts.values()), c.missing, len(c.counts)] for c in columns],
+        [[c.name, kind_of(c), c.filled, sum(c.blanks.values()), len(c.counts)] for c in columns],
     )
-    numeric = [column for column in columns if column.kind in ("integer", "number")]
+    numeric = [column for column in columns if column.kind in NUMERIC]
     if numeric:
         lines += ["## Numbers", ""]
         lines += markdown_table(["Column", "Min", "Mean", "Median", "Max", "Sum"], [number_row(c) for c in numeric])
@@ -508,7 +529,7 @@ def render_report(name: str, table: Table, columns: list[Column], chart: Chart, 
         lines += ["## Most frequent values", ""]
         rows = []
         for column in worded:
-            filled = sum(column.counts.values())
+            filled = column.filled
             ranked = sorted(column.counts.items(), key=lambda pair: (-pair[1], pair[0]))[:top]
             rows += [[column.name, text, times, f"{Decimal(100 * times) / filled:.1f} %"] for text, times in ranked]
         lines += markdown_table(["Column", "Value", "Rows", "Share"], rows)

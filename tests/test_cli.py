@@ -1,0 +1,435 @@
+"""The command line as people and programs use it: output, errors, exit codes, and every document against its schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from prowess.cli.main import VERBS, main
+from prowess.cli.schema import FOLDER
+
+
+class Cli:
+    def __init__(self, capsys, monkeypatch, cwd: Path) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+        self.cwd = cwd
+
+    def __call__(self, *args: str, code: int = 0) -> str:
+        """stdout of a call that ends with `code`."""
+        self._monkeypatch.chdir(self.cwd)
+        self._capsys.readouterr()
+        ended = main(list(args))
+        captured = self._capsys.readouterr()
+        self.err = captured.err
+        assert ended == code, f"exit code {ended}: {captured.out}{captured.err}"
+        return captured.out
+
+    def json(self, *args: str, code: int = 0) -> dict:
+        document = json.loads(self("--json", *args, code=code))
+        if "error" in document:
+            schema = "error"
+        else:
+            schema = document["schema"].removeprefix("prowess.").removesuffix("/1")
+        jsonschema.validate(document, json.loads((Path(FOLDER) / f"{schema}.json").read_text(encoding="utf-8")))
+        return document
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    return Cli(capsys, monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path, make_skill, cli):
+    """A trusted project with four skills, one of them broken and one for people only."""
+    skills = tmp_path / ".agent" / "skills"
+    make_skill(
+        skills / "pdf", description="Reads PDF files. Use when the user has a PDF.", files={"references/a.md": "# A\n"}
+    )
+    make_skill(skills / "deploy", front="name: deploy\ndescription: Use when told.\ndisable-model-invocation: true\n")
+    make_skill(skills / "broken", front="name: broken\n")
+    make_skill(skills / "colon", front="name: colon\ndescription: Use when: asked\n")
+    cli("trust", "--yes")
+    return tmp_path
+
+
+def test_version_is_answered_before_click_is_imported():
+    code = "import sys; from prowess.cli.main import main; main(['--version']); assert 'click' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "prowess 0.1.0\n")
+
+
+def test_help_has_an_example_for_every_verb(cli):
+    text = cli("--help")
+    for verb in VERBS:
+        assert f"  {verb} " in text
+        page = cli(verb, "--help")
+        assert "Example:\n    prowess" in page and "--json" in page
+
+
+def test_list_for_people_and_programs(cli, project):
+    text = cli("list", "--source", "project")
+    assert text.splitlines()[0].split() == ["NAME", "STATUS", "SOURCE", "DESCRIPTION"]
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [
+        ["broken", "invalid"],
+        ["colon", "active"],
+        ["deploy", "manual"],
+        ["pdf", "active"],
+    ]
+    assert "4 skills" in cli.err and "2 findings: prowess doctor" in cli.err
+    document = cli.json("list", "--source", "project")
+    by_name = {skill["name"]: skill for skill in document["skills"]}
+    assert by_name["pdf"]["id"] == "project:pdf" and by_name["pdf"]["digest"] is None
+    assert by_name["broken"]["finding_codes"] == ["description-missing"]
+    assert by_name["colon"]["finding_codes"] == ["yaml-repaired"]
+    assert not by_name["deploy"]["model_visible"] and by_name["deploy"]["user_visible"]
+    assert {"code": "yaml-repaired", "line": 3}.items() <= document["findings"][1].items()
+    project_roots = [root for root in document["roots"] if root["source"] == "project"]
+    assert project_roots[0] == {
+        "source": "project",
+        "path": str(project / ".agent" / "skills"),
+        "skills": 4,
+        "exists": True,
+    }
+
+
+def test_list_digest_and_tokens(cli, project):
+    document = cli.json("list", "--digest", "--tokens", "--root", str(project / ".agent" / "skills" / "pdf"))
+    [skill] = document["skills"]
+    assert skill["digest"].startswith("sha256:") and skill["tokens"]["body"] < 20 and skill["tokens"]["exact"] is False
+    assert skill["source"] == "explicit"
+
+
+def test_hidden_ones_are_counted_and_shown_with_all(cli, project, make_skill, machine):
+    make_skill(machine / ".agents" / "skills" / "pdf")
+    (project / ".agent" / "config.toml").write_text('[skills.modes]\ncolon = "off"\n', encoding="utf-8")
+    cli("trust", "--yes")
+    assert "2 more with --all" in (cli("list"), cli.err)[1]
+    statuses = {skill["id"]: skill["status"] for skill in cli.json("list", "--all")["skills"]}
+    assert statuses["user:pdf"] == "shadowed" and statuses["project:colon"] == "off"
+
+
+def test_an_untrusted_project_is_listed_for_people_and_kept_from_models(cli, tmp_path, make_skill):
+    make_skill(tmp_path / ".claude" / "skills" / "pdf")
+    [skill] = [s for s in cli.json("list")["skills"] if s["source"] == "project"]
+    assert skill["status"] == "untrusted" and not skill["model_visible"]
+    assert "pdf" not in cli("prompt")
+    error = cli.json("load", "pdf", code=3)["error"]
+    assert error["code"] == "skill-untrusted" and f"prowess trust {tmp_path}" in error["hint"]
+    assert cli.json("trust", code=2)["error"]["code"] == "needs-yes"
+    assert cli.json("trust", "--yes")["skills"] == ["pdf"]
+    assert "<name>\npdf\n</name>" in cli("prompt")
+    assert [folder["path"] for folder in cli.json("trust", "--list")["folders"]] == [str(tmp_path)]
+    cli.json("trust", "--revoke")
+    assert "pdf" not in cli("prompt")
+    assert cli.json("trust", "--revoke", code=2)["error"]["code"] == "not-trusted"
+
+
+def test_trust_for_one_call(cli, tmp_path, make_skill, monkeypatch):
+    make_skill(tmp_path / ".agent" / "skills" / "pdf")
+    monkeypatch.setenv("PROWESS_TRUST", "1")
+    assert "<name>\npdf\n</name>" in cli("prompt")
+    monkeypatch.delenv("PROWESS_TRUST")
+    assert "pdf" not in cli("prompt")
+
+
+def test_roots_from_the_working_folder_up_to_the_git_root_nearest_first(cli, tmp_path, make_skill):
+    (tmp_path / ".git").mkdir()
+    package = tmp_path / "packages" / "web"
+    make_skill(package / ".agents" / "skills" / "pdf", description="Nearest. Use when asked.")
+    make_skill(tmp_path / ".agents" / "skills" / "pdf", description="Farther. Use when asked.")
+    make_skill(tmp_path.parent / ".agents" / "skills" / "outside")
+    cli("trust", str(tmp_path), "--yes")
+    cli.cwd = package
+    skills = {skill["id"]: skill for skill in cli.json("list", "--all")["skills"]}
+    assert skills["project:pdf"]["description"].startswith("Nearest")
+    assert [s["status"] for id, s in skills.items() if id.startswith("project:pdf@")] == ["shadowed"]
+    assert not any("outside" in id for id in skills)
+
+
+def test_environment_roots_and_their_older_name(cli, tmp_path, make_skill, monkeypatch):
+    make_skill(tmp_path / "a" / "one")
+    make_skill(tmp_path / "b" / "two")
+    monkeypatch.setenv("SKILLS_ROOT", str(tmp_path / "a"))
+    assert "explicit:one" in [skill["id"] for skill in cli.json("list")["skills"]]
+    monkeypatch.setenv("PROWESS_SKILLS_ROOT", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
+    assert {"explicit:one", "explicit:two"} <= {skill["id"] for skill in cli.json("list")["skills"]}
+
+
+def test_inspect_says_everything_and_why(cli, project):
+    document = cli.json("inspect", "pdf")
+    assert document["skill"]["files"][0]["path"] == "SKILL.md" and document["skill"]["docs"] == ["references/a.md"]
+    assert document["why"]["in_prompt"] == "shown" and document["why"]["reasons"]
+    assert "project:deploy: manual" in cli("inspect", "deploy", "--why")
+    assert "disable-model-invocation: true" in cli("inspect", "deploy", "--why")
+    (project / ".agent" / "config.toml").write_text("[skills]\nbudget = 40\n", encoding="utf-8")
+    cli("trust", "--yes")
+    assert "budget of 40 tokens" in cli("inspect", "pdf", "--why")
+    broken = cli.json("inspect", "broken")
+    assert broken["why"]["status"] == "invalid" and broken["skill"]["files"] == []
+    assert cli.json("inspect", "pfd", code=1)["error"]["hint"].startswith("Did you mean 'pdf'?")
+
+
+def test_validate(cli, project):
+    skills = str(project / ".agent" / "skills")
+    document = cli.json("validate", skills, code=1)
+    assert {skill["name"]: skill["valid"] for skill in document["skills"]} == {
+        "broken": False,
+        "colon": False,
+        "deploy": True,
+        "pdf": True,
+    }
+    assert cli.json("validate", f"{skills}/pdf/SKILL.md", "--profile", "spec")["valid"]
+    assert not cli.json("validate", f"{skills}/deploy", "--profile", "spec", code=1)["valid"]
+    text = cli("validate", f"{skills}/pdf")
+    assert text.startswith(f"valid  {skills}/pdf\n") and "1 skill checked · 0 invalid" in cli.err
+    missing = cli.json("validate", "nowhere", code=1)
+    assert missing["skills"][0]["findings"][0]["code"] == "root-missing"
+    sarif = json.loads(cli("validate", skills, "--sarif", code=1))
+    [run] = sarif["runs"]
+    assert sarif["version"] == "2.1.0" and run["tool"]["driver"]["name"] == "prowess"
+    result = next(r for r in run["results"] if r["ruleId"] == "yaml-repaired")
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "yaml-repaired"
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {
+        "artifactLocation": {"uri": ".agent/skills/colon/SKILL.md"},
+        "region": {"startLine": 3},
+    }
+
+
+def test_prompt_forms_and_plan(cli, project):
+    assert cli("prompt").startswith("<available_skills>\n<skill>\n<name>\ncolon\n</name>")
+    assert cli("prompt", "--format", "markdown").startswith("- colon: Use when: asked (project)\n")
+    assert json.loads(cli("prompt", "--format", "json"))["skills"][0]["name"] == "colon"
+    plan = cli.json("prompt", "--plan", "--budget", "90")
+    assert plan["shown"][0] == "project:colon" and plan["searchable"] and "project:deploy" in plan["hidden"]
+    assert "over the budget" in (cli("prompt", "--budget", "90"), cli.err)[1]
+    assert cli.json("prompt")["text"] + "\n" == cli("prompt")
+
+
+def test_prompt_of_nothing_is_nothing(cli, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert cli("prompt", "--root", "empty") == ""
+
+
+def test_load_and_docs(cli, project):
+    assert cli("load", "pdf").startswith('<skill_content name="pdf" source="project">\n')
+    assert '<skill_doc skill="pdf" path="references/a.md">' in cli("load", "pdf", "--docs", "*.md")
+    document = cli.json("load", "pdf", "--docs", "references/*")
+    assert document["docs"] == ["references/a.md"] and document["skill"]["digest"].startswith("sha256:")
+    assert cli.json("load", "pdf", "--docs", "x", code=1)["error"]["code"] == "doc-not-found"
+    assert cli.json("load", "broken", code=1)["error"]["code"] == "skill-invalid"
+    assert "deploy" in cli("load", "deploy"), "a person may load what is kept for people"
+    assert "yaml-repaired" in (cli("load", "colon"), cli.err)[1]
+
+
+def test_search(cli, project):
+    results = cli.json("search", "pdf", "file")["results"]
+    assert results[0]["id"] == "project:pdf" and results[0]["score"] > 0
+    assert "deploy" not in cli("search", "deploy") and "deploy" in cli("search", "deploy", "--all")
+    assert cli("search", "zzzz") == "" and "None of" in cli.err
+
+
+def test_tokens_are_labelled(cli, project):
+    estimated = cli.json("tokens")
+    assert estimated["method"] == "estimate" and not estimated["exact"]
+    exact = cli.json("tokens", "pdf", "--exact")
+    assert exact["exact"] and "o200k" in exact["method"] and [skill["name"] for skill in exact["skills"]] == ["pdf"]
+    assert "(estimate" in (cli("tokens"), cli.err)[1]
+
+
+def test_doctor_explains(cli, project, make_skill, machine):
+    make_skill(machine / ".agent" / "skills" / "pdf")
+    make_skill(project / ".agent" / "skills" / "node_modules")
+    needy = "name: needy\ndescription: Use when asked.\nrequires:\n  bins: [no-such-program]\n  env: NO_SUCH_KEY\n"
+    make_skill(project / ".agent" / "skills" / "needy", front=needy)
+    document = cli.json("doctor", code=1)
+    root = next(r for r in document["roots"] if r["source"] == "project" and r["exists"])
+    assert root["repaired"] == ["project:colon"] and root["statuses"]["invalid"] == 1 and len(root["skipped"]) == 1
+    user = next(r for r in document["roots"] if r["source"] == "user" and r["exists"])
+    assert user["shadowed"] == {"user:pdf": "project:pdf comes first (project before user)"}
+    codes = {finding["code"] for finding in document["findings"]}
+    assert {"requires-missing", "description-missing", "yaml-repaired", "skipped-folder"} <= codes
+    text = cli("doctor", code=1)
+    for word in ("Roots", "Catalog", "Findings", "Installation", "shadowed: user:pdf", "no-such-program (program)"):
+        assert word in text
+
+
+def test_new_makes_a_skill_that_validates(cli, tmp_path):
+    for name, description in [
+        ("csv-report", None),
+        ("a", 'Says: "hi" # and more. Use when asked.'),
+        ("技能", "当需要时使用"),
+    ]:
+        args = ["new", name, *(["-d", description] if description else [])]
+        made = cli.json(*args)
+        assert made["path"] == str(tmp_path / ".agent" / "skills" / name)
+        report = cli.json("validate", made["path"])
+        assert [f for f in report["skills"][0]["findings"] if f["severity"] != "info"] == []
+        body = Path(made["file"]).read_text(encoding="utf-8")
+        for part in ("Goal", "Inputs and outputs", "Steps", "Failure modes", "Checklist", "Resources"):
+            assert f"\n## {part}\n" in body
+    assert cli.json("inspect", "a")["skill"]["description"] == 'Says: "hi" # and more. Use when asked.'
+    assert cli.json("new", "a", code=2)["error"]["code"] == "skill-exists"
+
+
+@pytest.mark.parametrize("name", ["../x", "A", "a--b", "-a", "a/b", "x" * 65, "", " ", "a\nb", "\x1b[31m"])
+def test_new_refuses_a_name_that_is_none(cli, tmp_path, name):
+    error = cli.json("new", "--to", str(tmp_path / "to"), "--", name, code=2)["error"]
+    assert error["code"].startswith("name-") and error["hint"]
+    assert not (tmp_path / "to").exists() and sorted(os.listdir(tmp_path)) == []
+
+
+def test_init_leaves_what_is_there(cli, tmp_path):
+    assert len(cli.json("init")["written"]) == 3
+    (tmp_path / ".agent" / "config.toml").write_text("# mine\n", encoding="utf-8")
+    again = cli.json("init")
+    assert again["written"] == [] and len(again["kept"]) == 3
+    assert (tmp_path / ".agent" / "config.toml").read_text(encoding="utf-8") == "# mine\n"
+    assert "/runs/" in (tmp_path / ".agent" / ".gitignore").read_text(encoding="utf-8")
+
+
+def test_the_written_configuration_is_valid_when_uncommented(cli, tmp_path):
+    cli("init")
+    path = tmp_path / ".agent" / "config.toml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    active = [line.removeprefix("# ") for line in lines if "=" in line or line.startswith("# [")]
+    path.write_text("\n".join(active), encoding="utf-8")
+    cli("trust", "--yes")
+    assert cli.json("config", "show")["values"]["skills.budget"] == 4000
+
+
+def test_config_show_says_where_values_come_from(cli, tmp_path, monkeypatch):
+    cli("init")
+    (tmp_path / ".agent" / "config.toml").write_text("[skills]\nbudget = 99\n", encoding="utf-8")
+    untrusted = cli.json("config", "show")
+    assert untrusted["values"]["skills.budget"] == 99, "it tightens, so it counts"
+    cli("trust", "--yes")
+    monkeypatch.setenv("PROWESS_RUN_DENIED_COMMANDS", "rm, curl")
+    document = cli.json("config", "show", "--set")
+    assert document["origins"] == {
+        "skills.budget": str(tmp_path / ".agent" / "config.toml"),
+        "workspace.commands_deny": "environment PROWESS_RUN_DENIED_COMMANDS",
+    }
+    assert "skills.budget" in cli("config", "show", "--origin")
+    (tmp_path / ".agent" / "config.toml").write_text("[skills]\nbugdet = 99\n", encoding="utf-8")
+    error = cli.json("config", "show", code=2)["error"]
+    assert error["code"] == "config-unknown-field" and "budget" in error["hint"] + error["message"]
+
+
+def test_max_body_lines_refuses(cli, project):
+    (project / ".agent" / "config.toml").write_text("[security]\nmax_skill_body_lines = 2\n", encoding="utf-8")
+    assert cli.json("load", "pdf", code=1)["error"]["code"] == "body-over-limit"
+
+
+def test_schema_prints_every_schema(cli):
+    names = cli.json("schema")["schemas"]
+    assert {"list", "event", "config", "error"} <= set(names)
+    for name in names:
+        jsonschema.Draft202012Validator.check_schema(json.loads(cli("schema", name)))
+    assert cli("schema", "prowess.list/1") == cli("schema", "list")
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["lst"], "usage"),
+        (["list", "--no-such"], "usage"),
+        (["list", "--source", "moon"], "usage"),
+        (["validate"], "usage"),
+        (["-C", "/no/such/folder", "list"], "no-folder"),
+        (["--config", "/no/such/file", "list"], "config-unreadable"),
+        (["read-properties", "/no/such"], "no-path"),
+        (["schema", "nope"], "schema-unknown"),
+        (["trust", "/no/such", "--yes"], "no-folder"),
+    ],
+)
+def test_usage_and_configuration_errors(cli, args, code):
+    error = cli.json(*args, code=2)["error"]
+    assert error["code"] == code and error["message"] and error["hint"]
+    cli(*args, code=2)
+    assert cli.err.startswith("Error: ") and f"[{code}]" in cli.err and "Traceback" not in cli.err
+
+
+def test_global_options_work_before_and_after_the_verb(cli, tmp_path, make_skill):
+    make_skill(tmp_path / "elsewhere" / ".agent" / "skills" / "pdf")
+    before = json.loads(cli("--json", "-C", "elsewhere", "list"))
+    after = json.loads(cli("list", "--json", "-C", "elsewhere"))
+    assert before == after and before["skills"]
+
+
+def test_nothing_from_a_skill_reaches_the_terminal_unescaped(cli, tmp_path, make_skill):
+    front = 'name: evil\ndescription: "Use when \\e[31mred\\e[0m \\u202Ertl"\nodd\x07: x\n'
+    make_skill(tmp_path / "s" / "evil", front=front, body="\x1b]0;title\x07 body")
+    for args in (
+        ["list"],
+        ["inspect", "evil"],
+        ["prompt"],
+        ["doctor"],
+        ["search", "red"],
+        ["load", "evil"],
+        ["tokens"],
+    ):
+        main([*args, "--root", str(tmp_path / "s")])
+    out = cli("list", "--root", str(tmp_path / "s"))
+    assert "\x1b" not in out + cli.err and "\u202e" not in out
+    for args in (["inspect", "evil"], ["prompt"], ["load", "evil"]):
+        cli._capsys.readouterr()
+        main([*args, "--root", str(tmp_path / "s")])
+        captured = cli._capsys.readouterr()
+        assert not {"\x1b", "\u202e", "\x07"} & set(captured.out + captured.err), args
+
+
+def test_output_survives_any_locale_and_a_closed_pipe(tmp_path, make_skill):
+    for number in range(300):
+        make_skill(tmp_path / "s" / f"技能-{number}", description="当用户需要时使用 — café ✓")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "prowess", "list", "--root", str(tmp_path / "s")]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert done.returncode == 0 and "技能-1" in done.stdout.decode("utf-8")
+    piped = subprocess.run(["bash", "-c", '"$@" | head -1; exit ${PIPESTATUS[0]}', "-", *command], capture_output=True)
+    assert (piped.returncode, piped.stderr.count(b"Traceback")) == (0, 0), piped.stderr
+
+
+def test_a_table_on_a_terminal_has_colour_and_fits(tmp_path, make_skill):
+    """On a real pseudo-terminal of 80 columns."""
+    import pty
+    import struct
+    import termios
+
+    make_skill(tmp_path / "s" / "pdf", description="long words " * 40 + "Use when asked.")
+    leader, follower = pty.openpty()
+    import fcntl
+
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "prowess", "list", "--root", str(tmp_path / "s")],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**environment, "TERM": "xterm-256color"},
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            data = os.read(leader, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    process.wait()
+    os.close(leader)
+    text = shown.decode()
+    assert "\x1b[32mactive" in text and "…" in text
+    import re
+
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()) <= 80
