@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import prowess
+from prowess.skills.entry import PRIORITY, Entry
 from prowess.skills.findings import Note
 from prowess.skills.head import Controls
-from prowess.skills.model import PRIORITY, Catalog, Entry
+from prowess.skills.model import Catalog
 
 
 def entry(name: str, source: str = "project", *, rel: str | None = None, trusted: bool = True, **more) -> Entry:

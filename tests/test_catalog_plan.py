@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import prowess
 from prowess._tokens import estimate
-from prowess.skills.model import Root
+from prowess.skills.entry import Root
 
 
 def test_nothing_when_there_are_no_skills():

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import prowess
+from prowess.skills.entry import Root
 from prowess.skills.index import Bounds
-from prowess.skills.model import Root
 
 
 def names(catalog: prowess.Catalog) -> list[str]:

@@ -10,7 +10,7 @@ from recipes import FIXTURES, build_library, load_expectations
 from prowess._check import check
 from prowess._discover import discover
 from prowess._load import load
-from prowess.skills.model import Skill
+from prowess.skills.entry import Skill
 
 GOOD = FIXTURES / "good"
 CASES = sorted(path.name for path in GOOD.iterdir())

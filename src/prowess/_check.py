@@ -13,9 +13,9 @@ from prowess._files import NotRegular, read_regular
 from prowess._load import MAX_BODY_BYTES, load_entry, read_resource
 from prowess._nouns import Finding
 from prowess.errors import SkillError
+from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
-from prowess.skills.model import Entry, Root, Skill
 from prowess.skills.reference import reference_errors
 from prowess.skills.scan import scan_skill
 from prowess.skills.validate import Profile, check_skill, graded

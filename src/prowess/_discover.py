@@ -15,9 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from prowess._nouns import Finding, Mode
+from prowess.skills.entry import PRIORITY, Changes, Entry, Root, RootReport, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
-from prowess.skills.model import PRIORITY, Catalog, Changes, Entry, Root, RootReport, Skill, matches_pattern
+from prowess.skills.model import Catalog, matches_pattern
 from prowess.skills.roots import is_url, unique_roots
 
 if TYPE_CHECKING:

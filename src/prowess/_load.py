@@ -19,9 +19,10 @@ from prowess._files import NotRegular, kind_of, open_regular, read_regular
 from prowess._nouns import Trigger
 from prowess._paths import inside, is_inside, refuse_unsafe_name
 from prowess.errors import PathEscape, ResourceNotFound, SkillInvalid, SkillNotFound
+from prowess.skills.entry import Entry, Skill, SkillFile
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import SKIPPED
-from prowess.skills.model import Catalog, Entry, Skill, SkillFile
+from prowess.skills.model import Catalog
 from prowess.skills.parse import parse_body, parse_front
 
 MAX_BODY_BYTES = 4 * 1024 * 1024

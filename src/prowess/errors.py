@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 
 
 class ProwessError(Exception):
+    """What happened, to which thing, what to do next; `code` never changes its meaning."""
+
     code: ClassVar[str] | str = "error"
     exit_code: ClassVar[int] = 1
 
@@ -38,15 +40,21 @@ class ProwessError(Exception):
 
 
 class ConfigError(ProwessError):
+    """A setting, a file of settings or a command line that cannot be used as it is."""
+
     code = "config-invalid"
     exit_code = 2
 
 
 class SkillError(ProwessError):
+    """Something about a skill; one of those below says what."""
+
     code = "skill-error"
 
 
 class SkillNotFound(SkillError):
+    """No skill of that name, several, or one that was removed; `near` has what comes close."""
+
     code = "skill-not-found"
 
     def __init__(
@@ -64,6 +72,8 @@ class SkillDenied(SkillError):
 
 
 class SkillInvalid(SkillError):
+    """The skill is there and its files cannot be used; `findings` says why."""
+
     code = "skill-invalid"
 
     def __init__(
@@ -74,10 +84,14 @@ class SkillInvalid(SkillError):
 
 
 class ResourceNotFound(SkillError):
+    """A file of a skill that is not there, changed since the load, or is too large."""
+
     code = "resource-not-found"
 
 
 class WorkspaceError(ProwessError):
+    """Something about the place where scripts run; `op` says during what."""
+
     code = "workspace-error"
 
     def __init__(
@@ -95,18 +109,26 @@ class WorkspaceError(ProwessError):
 
 
 class PathEscape(WorkspaceError):
+    """A path that leads outside the folder it belongs to."""
+
     code = "path-escape"
 
 
 class ExecTimeout(WorkspaceError):
+    """A script took longer than it may."""
+
     code = "exec-timeout"
 
 
 class WorkspaceUnavailable(WorkspaceError):
+    """Nothing here can run scripts the way it was asked for."""
+
     code = "workspace-unavailable"
 
 
 class ModelError(ProwessError):
+    """A model or its provider failed; `retryable` says whether trying again can help."""
+
     code = "model-error"
 
     def __init__(
@@ -117,10 +139,14 @@ class ModelError(ProwessError):
 
 
 class ModelAuth(ModelError):
+    """The provider refused the key, or there is none."""
+
     code = "model-auth"
 
 
 class ModelOverloaded(ModelError):
+    """The provider asks to wait; `retry_after_s` says how long, when it is known."""
+
     code = "model-overloaded"
 
     def __init__(
@@ -136,38 +162,56 @@ class ModelOverloaded(ModelError):
 
 
 class ModelMalformed(ModelError):
+    """The model answered something that is not an answer."""
+
     code = "model-malformed"
 
 
 class StoreError(ProwessError):
+    """What must be kept could not be read or written."""
+
     code = "store-error"
 
 
 class SessionConflict(StoreError):
+    """Somebody else wrote to the session; nothing was mixed."""
+
     code = "session-conflict"
 
 
 class AuditBroken(StoreError):
+    """A record is not what was written."""
+
     code = "audit-broken"
 
 
 class PackError(ProwessError):
+    """An archive or a pack that cannot be used."""
+
     code = "pack-error"
 
 
 class PackUnsafe(PackError):
+    """An archive that would write where it must not, or grow without bound; nothing was unpacked."""
+
     code = "pack-unsafe"
 
 
 class PackMismatch(PackError):
+    """The content is not the one that was promised."""
+
     code = "pack-mismatch"
 
 
 class SignatureInvalid(PackError):
+    """The signature does not belong to the content, or to nobody who is trusted."""
+
     code = "signature-invalid"
 
 
 class FetchError(ProwessError):
+    """An address gave no usable content; `retryable` says whether trying again can help."""
+
     code = "fetch-failed"
 
     def __init__(
@@ -178,6 +222,8 @@ class FetchError(ProwessError):
 
 
 class MissingExtra(ProwessError):
+    """A part of Prowess that is installed only on request."""
+
     code = "missing-extra"
     exit_code = 2
 

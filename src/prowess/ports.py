@@ -13,7 +13,7 @@ from prowess.events import ApprovalAnswered, Envelope, ModelReplied
 from prowess.values import Decision, Isolation, Message, Outcome, SkillRef, Source, ToolCall, ToolSpec
 
 if TYPE_CHECKING:
-    from prowess.skills.model import Skill
+    from prowess.skills.entry import Skill
 
 
 class Model(Protocol):

@@ -19,9 +19,10 @@ from prowess._nouns import CatalogPlan, Finding, Trigger
 from prowess._paths import is_inside
 from prowess.config import Config, Loaded, Places, find_places, load_config
 from prowess.policy.trust import Trust, load_trust
+from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds
-from prowess.skills.model import Catalog, Entry, Root, Skill
+from prowess.skills.model import Catalog
 from prowess.skills.roots import default_roots, named_root
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from prowess.cli.documents import finding_row
 from prowess.cli.render import count
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
+from prowess.skills.entry import RootReport
 from prowess.skills.findings import Note, make_finding
-from prowess.skills.model import RootReport
 from prowess.skills.requirements import missing_requirements
 
 _REPAIRED = ("yaml-repaired", "yaml-salvaged")

@@ -6,7 +6,8 @@ from typing import Any
 
 from prowess._nouns import Finding
 from prowess._tokens import estimate_bytes
-from prowess.skills.model import Catalog, Entry
+from prowess.skills.entry import Entry
+from prowess.skills.model import Catalog
 
 
 def skill_row(

@@ -14,7 +14,7 @@ from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.documents import finding_row, skill_row
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
-from prowess.skills.model import Entry, Skill
+from prowess.skills.entry import Entry, Skill
 from prowess.skills.requirements import missing_requirements
 from prowess.values import Finding
 

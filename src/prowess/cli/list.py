@@ -10,7 +10,7 @@ from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.documents import finding_row, skill_row
 from prowess.cli.render import count
 from prowess.runtime import Runtime
-from prowess.skills.model import Entry
+from prowess.skills.entry import Entry
 
 _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
 

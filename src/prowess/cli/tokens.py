@@ -11,7 +11,7 @@ from prowess._tokens import get_counter
 from prowess.cli.app import Call, roots_option, verb
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
-from prowess.skills.model import Entry
+from prowess.skills.entry import Entry
 from prowess.skills.prompt import render_catalog, render_skill, shown_names, xml_entry
 
 

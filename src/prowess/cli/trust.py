@@ -14,7 +14,8 @@ from prowess.cli.render import count, visible_lines
 from prowess.config import find_places
 from prowess.errors import ConfigError, FetchError
 from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
-from prowess.skills.model import Catalog, Root
+from prowess.skills.entry import Root
+from prowess.skills.model import Catalog
 from prowess.skills.roots import FOLDERS, is_url
 from prowess.skills.url_root import open_url_root
 from prowess.values import to_json

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from prowess._nouns import CatalogPlan, TokenUse
 from prowess._tokens import estimate
-from prowess.skills.model import PRIORITY, Catalog, Entry
+from prowess.skills.entry import PRIORITY, Entry
+from prowess.skills.model import Catalog
 from prowess.skills.prompt import more_line, shown_names, xml_entry
 
 CONTEXT_WINDOW = 200_000

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from prowess._files import kind_of
 from prowess._nouns import Finding
 from prowess._paths import is_inside
+from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.known import DEFAULT_CONTROLS, NOTHING_KNOWN, Known, changed_ns, load_known, save_known, still_holds
-from prowess.skills.model import Entry, Root
 
 SKIPPED = frozenset(
     ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()

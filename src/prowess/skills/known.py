@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from prowess._files import write_whole
 from prowess._nouns import Finding
+from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.head import Controls
-from prowess.skills.model import Entry, Root
 
 FORMAT = 2
 DEFAULT_CONTROLS = Controls()

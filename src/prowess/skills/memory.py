@@ -8,8 +8,8 @@ from prowess._digest import FileDigest, content_sha256, tree_digest
 from prowess._nouns import Source
 from prowess._paths import refuse_unsafe_name
 from prowess.errors import SkillInvalid
+from prowess.skills.entry import Skill, SkillFile
 from prowess.skills.findings import Note, make_finding
-from prowess.skills.model import Skill, SkillFile
 from prowess.skills.parse import parse_body, parse_front, parse_head
 from prowess.skills.read import make_entry
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from prowess._nouns import CatalogPlan
-from prowess.skills.model import Catalog, Entry, Skill
+from prowess.skills.entry import Entry, Skill
+from prowess.skills.model import Catalog
 from prowess.skills.text import strip_invisible
 
 Format = Literal["xml", "markdown", "json"]

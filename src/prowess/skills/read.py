@@ -11,9 +11,9 @@ import unicodedata
 from prowess._files import NotRegular, open_regular
 from prowess._nouns import Source
 from prowess._paths import is_inside
+from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note
 from prowess.skills.head import Head
-from prowess.skills.model import Entry, Root
 from prowess.skills.parse import MAX_HEAD_BYTES, find_fence, parse_head
 from prowess.skills.text import strip_invisible
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from prowess._nouns import Source
-from prowess.skills.model import Root
+from prowess.skills.entry import Root
 
 FOLDERS = (".agent", ".agents", ".claude")
 BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from prowess.skills.entry import Skill
 from prowess.skills.findings import Note
-from prowess.skills.model import Skill
 from prowess.skills.text import Lines, Spans, fenced_code, find_tag_text
 from prowess.skills.validate import EXTENSIONS, Located
 

@@ -18,7 +18,8 @@ from prowess.errors import ProwessError
 if TYPE_CHECKING:
     import sqlite3
 
-    from prowess.skills.model import Catalog, Entry
+    from prowess.skills.entry import Entry
+    from prowess.skills.model import Catalog
 
 
 class Found(NamedTuple):

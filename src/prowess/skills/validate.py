@@ -14,8 +14,8 @@ from typing import Literal
 
 from prowess._nouns import Severity
 from prowess._tokens import estimate
+from prowess.skills.entry import Skill
 from prowess.skills.findings import RULES, Note
-from prowess.skills.model import Skill
 from prowess.skills.parse import parse_front
 from prowess.skills.text import Lines, fenced_code, find_invisible
 
