@@ -102,7 +102,11 @@ def test_list_for_people_and_programs(cli, project):
 def test_list_digest_and_tokens(cli, project):
     document = cli.json("list", "--digest", "--tokens", "--root", str(project / ".agent" / "skills" / "pdf"))
     [skill] = document["skills"]
-    assert skill["digest"].startswith("sha256:") and skill["tokens"]["body"] < 20 and skill["tokens"]["exact"] is False
+    assert (
+        skill["digest"].startswith("sha256:")
+        and 60 < skill["tokens"]["body"] < 200
+        and skill["tokens"]["exact"] is False
+    )
     assert skill["source"] == "explicit"
 
 

@@ -44,6 +44,7 @@ class Setup:
         flags: dict[str, Any] | None = None,
         config_file: str | None = None,
         cwd: Path | None = None,
+        without_files: bool = False,
     ) -> Loaded:
         whole = self.environ | (environ or {})
         return load_config(
@@ -51,6 +52,7 @@ class Setup:
             whole,
             flags=flags,
             config_file=config_file,
+            without_files=without_files,
             is_trusted=lambda folder: trusted,
             accepts=lambda file, sha256: accepted,
         )
@@ -231,7 +233,7 @@ def test_a_nasty_file_gets_an_error_with_code_place_and_hint(setup: Setup, name:
     file, text, code, words = NASTY[name]
     path = setup.user(text, file) if where == "user" else setup.project_file(text, file)
     with pytest.raises(ConfigError) as caught:
-        setup.load(trusted=False)
+        setup.load(trusted=True)
     assert caught.value.code == code
     assert caught.value.hint
     assert path in caught.value.message
@@ -239,6 +241,19 @@ def test_a_nasty_file_gets_an_error_with_code_place_and_hint(setup: Setup, name:
         assert word in str(caught.value)
     assert len(str(caught.value)) < 1_000
     assert "\x1b" not in str(caught.value)
+
+
+def test_a_strangers_broken_file_is_a_finding_and_stops_nobody(setup: Setup) -> None:
+    setup.project_file("[skills]\nbugdet = 1\n", "config.toml")
+    loaded = setup.load(trusted=False)
+    assert [(f.code, f.severity) for f in loaded.findings] == [("config-unknown-field", "error")]
+    assert loaded.config.skills.budget is None
+
+
+def test_without_files_none_is_read(setup: Setup) -> None:
+    setup.user("not toml at all [", "config.toml")
+    setup.project_file("nor this [", "config.toml")
+    assert setup.load(trusted=True, without_files=True).findings == ()
 
 
 def test_not_utf8_names_the_line(setup: Setup) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from prowess.events import (
     EPHEMERAL,
     EVENT_TYPES,
+    PLACE,
     ApprovalAnswered,
     CallActed,
     CallDecided,
@@ -36,7 +37,6 @@ CONTRACT = (
     *("plan_changed", "call_planned", "call_decided", "approval_asked", "approval_answered", "call_acted"),
     *("skill_loaded", "skill_unloaded", "note_appended", "compacted", "error", "run_finished"),
 )
-PLACE = ("seq", "at", "session", "run", "type")
 
 
 def envelope_of(event: Any, seq: int | None = 1) -> Envelope:
@@ -60,7 +60,12 @@ def test_round_trip(cls: type, data: st.DataObject) -> None:
     envelope = Envelope(
         seq=data.draw(st.none() | st.integers(min_value=1)),
         at=data.draw(st.text(max_size=5)),
+        tenant=data.draw(st.just("default") | st.text(max_size=5)),
+        app=data.draw(st.just("default") | st.text(max_size=5)),
+        user=data.draw(st.just("default") | st.text(max_size=5)),
         session=data.draw(st.text(max_size=5)),
+        prev=data.draw(st.none() | st.text(max_size=5)),
+        hash=data.draw(st.none() | st.text(max_size=5)),
         run=data.draw(st.text(max_size=5)),
         event=data.draw(strategy_of(cls)),
     )
@@ -119,6 +124,9 @@ def test_an_ephemeral_event_has_no_number() -> None:
         ({"at": 5}, "event.at"),
         ({"session": None}, "event.session"),
         ({"run": []}, "event.run"),
+        ({"tenant": None}, "event.tenant"),
+        ({"prev": 0}, "event.prev"),
+        ({"hash": None}, "event.hash"),
         ({"answer": "perhaps"}, "ApprovalAnswered.answer"),
         ({"call_id": None}, "ApprovalAnswered.call_id"),
     ],

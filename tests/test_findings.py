@@ -1,8 +1,9 @@
-"""Every finding code owns a folder under fixtures/bad that shows it, and whatever is in there costs its neighbours nothing.
+"""Every finding code owns a folder under fixtures/bad that shows it, and nothing in there harms its neighbours.
 
-A folder is a library: skills as they are, or as its `make.py` makes them where git cannot hold them. `expect.toml` lists every finding
-of that code: where, on which line, and how severe it is at discovery (`discover`), in `prowess validate` (`validate`), or through the
-door that `findings()` of its `make.py` opens (`found`). What is not listed must not be there.
+A folder is a library: skills as they are, or as its `make.py` makes them where git cannot hold them. `expect.toml`
+lists every finding of that code: where, on which line, and how severe it is at discovery (`discover`), in `prowess
+validate` (`validate`), or through the door that `findings()` of its `make.py` opens (`found`). What is not listed must
+not be there.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recipes import FIXTURES, build_library, load_expectations, load_maker
 
 from prowess._check import Report, check
 from prowess._discover import discover
 from prowess._load import load
 from prowess.skills.findings import RULES, Note, make_finding
 from prowess.values import Finding
+from recipes import FIXTURES, build_library, load_expectations, load_maker
 
 BAD = FIXTURES / "bad"
 NEIGHBOUR = "good-neighbour"

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prowess import values
-from prowess.values import CatalogPlan, Finding, Message, Outcome, Plan, Usage, from_json, to_json
+from prowess.errors import StoreError
+from prowess.values import CatalogPlan, Finding, Message, Outcome, Plan, SessionKey, Usage, from_json, to_json
 
 ALL_VALUES = [
     cls
@@ -27,6 +28,9 @@ ALL_VALUES = [
 def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     """Anything that the type allows, with the awkward ends: empty, huge, every character JSON can carry."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if kind is SessionKey:  # the one value that refuses some texts
+        part = st.from_regex(r"[^\W_][\w @:/.-]{0,20}\w", fullmatch=True)
+        return st.builds(SessionKey, tenant=part, app=part, user=part, session=part)
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = typing.get_type_hints(kind)
         return st.builds(kind, **{n: strategy_of(h) for n, h in hints.items() if typing.get_origin(h) is not ClassVar})
@@ -94,6 +98,7 @@ def test_any_json_is_a_value_or_a_value_error(cls: type, data: Any) -> None:
         (Plan, {"goal": "g", "constraints": {"max_turns": 1.5}}, "Plan.constraints.max_turns"),
         (Outcome, {"status": "ok", "data": []}, "Outcome.data"),
         (Usage, {"cost": "free"}, "Usage.cost"),
+        (SessionKey, {"tenant": "t"}, "SessionKey.session is missing"),
     ],
 )
 def test_bad_data_names_the_field(cls: type, data: Any, field: str) -> None:
@@ -105,3 +110,20 @@ def test_bad_data_names_the_field(cls: type, data: Any, field: str) -> None:
 def test_values_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Usage().input = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " a", "a ", "/a", "\\a", "a\nb", "a\x00", "a\x7f", "a\u202eb", "a\ud800", "a" * 201, None, 5]
+)
+@pytest.mark.parametrize("part", ["tenant", "app", "user", "session"])
+def test_a_key_that_cannot_be_stored_cannot_be_made(part: str, text: Any) -> None:
+    with pytest.raises(StoreError) as caught:
+        SessionKey(**{"session": "s", part: text})
+    assert caught.value.code == "session-key-invalid" and f"SessionKey.{part}" in str(caught.value)
+    with pytest.raises(ValueError, match=f"SessionKey.{part}"):
+        from_json(SessionKey, {"session": "s", part: text})
+
+
+@pytest.mark.parametrize("text", ["a", "会议 2024", "a/b:c@d", "..", "a" * 200, "-rf", "ünï\N{PILE OF POO}"])
+def test_a_key_is_any_text_on_one_line(text: str) -> None:
+    assert SessionKey(session=text) == SessionKey(tenant="default", app="default", user="default", session=text)

@@ -15,11 +15,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from prowess._nouns import Finding, Mode
-from prowess.skills.entry import PRIORITY, Changes, Entry, Root, RootReport, Skill
+from prowess.errors import ConfigError
+from prowess.skills.entry import MODES, PRIORITY, Changes, Entry, Root, RootReport, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
 from prowess.skills.model import Catalog, matches_pattern
-from prowess.skills.roots import is_url, unique_roots
+from prowess.skills.roots import named_root, unique_roots
 
 if TYPE_CHECKING:
     from prowess.ports import SkillSource
@@ -39,23 +40,31 @@ def discover(
 
     `accepts(place, digest)` says whether content from an address or an MCP server was accepted; nothing is by default.
     """
+    for pattern, mode in (modes or {}).items():
+        if mode not in MODES:
+            raise ConfigError(
+                f"'{mode}' is not a mode, for '{pattern}'.", code="mode-unknown", hint=f"Use one of {', '.join(MODES)}."
+            )
     folder = os.fspath(cache_dir) if cache_dir is not None else None
     entries: list[Entry] = []
     findings: list[Finding] = []
     reports: list[RootReport] = []
     memory: dict[str, Skill] = {}
     for root in unique_roots(_roots_of(places)):
+        shown = None
         if root.url:
-            root, trouble = _open_url(root, folder, accepts)
+            root, shown, trouble = _open_url(root, folder, accepts)
             findings += trouble
             if root.path == root.url:  # nothing could be had from there
-                reports.append(RootReport(root.source, root.path, 0, False, False, root.url, root.origin))
+                reports.append(RootReport(root.source, shown, 0, False, False, shown, root.origin))
                 continue
         found = scan(root, bounds=bounds, cache_dir=folder)
         entries += found.entries
         findings += found.findings
+        if root.expected and found.exists and not found.entries and not found.findings:
+            findings.append(make_finding(Note("root-empty"), shown or root.path))
         reports.append(
-            RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, root.url, root.origin)
+            RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, shown, root.origin)
         )
     for skill in _skills_of(places, accepts):
         entries.append(skill.entry)
@@ -102,11 +111,13 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
         if isinstance(place, Root):
             found.append(place)
         elif isinstance(place, (str, os.PathLike)):
-            text = os.fspath(place)
-            if is_url(text):
-                found.append(Root("url", text, False, url=text))
-            else:
-                found.append(Root("explicit", os.path.abspath(os.path.expanduser(text))))
+            found.append(named_root(os.fspath(place), origin="given", base=os.getcwd(), home=os.path.expanduser("~")))
+        elif not isinstance(place, Skill) and not hasattr(place, "skills"):
+            raise ConfigError(
+                f"{place!r} is not a place where skills can be.",
+                code="root-unknown",
+                hint="Give a folder, an address, a Skill, or something with skills().",
+            )
     return found
 
 
@@ -125,15 +136,17 @@ def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> 
 
 def _open_url(
     root: Root, cache_dir: str | None, accepts: Callable[[str, str], bool]
-) -> tuple[Root, tuple[Finding, ...]]:
-    from prowess.skills.url_root import open_url_root  # late: it brings an archive reader and HTTP
+) -> tuple[Root, str, tuple[Finding, ...]]:
+    """The root on disk, its address as anyone may see it, and what happened."""
+    from prowess._urls import shown_url  # late, both: they bring an archive reader and HTTP
+    from prowess.skills.url_root import open_url_root
 
     assert root.url is not None
     opened = open_url_root(root.url, cache_dir or _own_folder())
     if opened.path is None:
-        return root._replace(path=root.url), opened.findings
+        return root._replace(path=root.url), shown_url(root.url), opened.findings
     trusted = opened.digest is not None and accepts(root.url, opened.digest)
-    return root._replace(path=opened.path, trusted=trusted), opened.findings
+    return root._replace(path=opened.path, trusted=trusted), shown_url(root.url), opened.findings
 
 
 @cache
@@ -150,7 +163,7 @@ def _own_folder() -> str:
 
 def _each_once(entries: list[Entry]) -> list[Entry]:
     """One real folder is one skill, however many links lead to it: a trusted way to it first, then by priority."""
-    if not any(entry.linked for entry in entries):
+    if len({entry.root for entry in entries}) < 2 and not any(entry.linked for entry in entries):
         return entries
     best: dict[str, Entry] = {}
     for entry in sorted(entries, key=lambda e: (not e.trusted, PRIORITY.index(e.source), bool(e.linked))):

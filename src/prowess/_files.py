@@ -20,9 +20,10 @@ def open_regular(path: str, *, follow: bool = False) -> int:
     if not stat.S_ISREG(before.st_mode):
         raise NotRegular(f"{kind_of(before.st_mode)}, not a regular file: {path}")
     fd = os.open(path, _READ if follow else _READ | _NOFOLLOW)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    after = os.fstat(fd)
+    if not stat.S_ISREG(after.st_mode):
         os.close(fd)
-        raise NotRegular(f"not a regular file: {path}")
+        raise NotRegular(f"{kind_of(after.st_mode)}, not a regular file: {path}")
     return fd
 
 

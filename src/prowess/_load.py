@@ -63,7 +63,9 @@ def load_entry(entry: Entry) -> Skill:
     except PathEscape:
         raise _refused(entry, Note("file-outside", None, {"what": entry.file})) from None
     except NotRegular as error:
-        raise _refused(entry, Note("not-regular", None, {"kind": str(error).partition(",")[0].capitalize()})) from None
+        raise _refused(
+            entry, Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)})
+        ) from None
     except OSError as error:
         raise _refused(entry, Note("unreadable", None, {"reason": (error.strerror or "error").lower()})) from None
     if len(data) > MAX_BODY_BYTES:

@@ -16,6 +16,7 @@ from prowess._nouns import Finding
 from prowess._settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
 from prowess.errors import ConfigError
 from prowess.policy.tighten import tighten
+from prowess.skills.findings import Note, make_finding
 
 __all__ = ["Config", "Loaded", "Places", "describe_fields", "find_places", "load_config", "split_roots"]
 
@@ -73,30 +74,28 @@ def load_config(
     *,
     flags: Mapping[str, Any] | None = None,
     config_file: str | None = None,
+    without_files: bool = False,
     is_trusted: Callable[[str], bool],
     accepts: Callable[[str, str], bool],
 ) -> Loaded:
     """All layers, lowest first. `flags` has dotted names; one that is None was not given.
 
-    `config_file` stands in for the project's file, and is trusted because a person named it.
+    `config_file` stands in for the project's file, and is trusted because a person named it. `without_files` leaves all
+    files out, for whoever must work although one of them is broken.
     """
     merged = _Merged()
     findings: list[Finding] = []
     for_this_call = _is_on(environ, "PROWESS_TRUST")
     trusted = for_this_call or is_trusted(places.project)
-    if path := find_config_file(places.state_dir):
+    if without_files:
+        config_file = None
+    elif path := find_config_file(places.state_dir):
         merged.add(_settings_of(load_config_text(path), places.home, places.home), path)
     if config_file is not None:
         path = _absolute(config_file, places.cwd, places.home)
         merged.add(_settings_of(load_config_text(path), places.project, places.home), path)
-    elif path := find_config_file(os.path.join(places.project, ".agent")):
-        file = load_config_text(path)
-        settings = _settings_of(file, places.project, places.home)
-        accepted = trusted and (for_this_call or accepts(path, file.sha256))
-        kept, ignored = (settings, []) if accepted else tighten(merged.values, settings)
-        merged.add(kept, path)
-        findings += [_changed(path)] if trusted and not accepted else []
-        findings += [_ignored(file, name) for name in ignored]
+    elif not without_files:
+        findings += _add_project_file(merged, places, trusted, for_this_call, accepts)
     for name, (primary, fallback) in _COMMAND_LISTS.items():
         if found := _find_variable(environ, primary, fallback):
             merged.add({name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}")
@@ -110,6 +109,34 @@ def load_config(
         extra_roots=tuple(dict.fromkeys(extra_roots)),
         project_trusted=trusted,
     )
+
+
+def _add_project_file(
+    merged: _Merged, places: Places, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
+) -> list[Finding]:
+    """The project's file: all of it when it is accepted, else only what tightens. A broken file of a folder that nobody
+    trusts is a finding: a stranger's typing mistake must not stop anybody's work."""
+    try:
+        path = find_config_file(os.path.join(places.project, ".agent"))
+        if path is None:
+            return []
+        file = load_config_text(path)
+        settings = _settings_of(file, places.project, places.home)
+    except ConfigError as error:
+        if trusted:
+            raise
+        place = os.path.join(places.project, ".agent")
+        return [Finding(code=error.code, severity="error", path=place, message=error.message, hint=error.hint)]
+    if trusted and (for_this_call or accepts(path, file.sha256)):
+        merged.add(settings, path)
+        return []
+    kept, ignored = tighten(merged.values, settings)
+    merged.add(kept, path)
+    changed = [make_finding(Note("config-changed"), path)] if trusted else []
+    return changed + [
+        make_finding(Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100]}), path)
+        for name in ignored
+    ]
 
 
 def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
@@ -174,27 +201,6 @@ def _nested(flags: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             (table.setdefault(section, {}) if section else table)[last] = value
     return table
-
-
-def _changed(path: str) -> Finding:
-    return Finding(
-        code="config-changed",
-        severity="warning",
-        path=path,
-        message="The folder is trusted, but this content of its config was not accepted: it may only tighten.",
-        hint="Read the file, then run: prowess trust",
-    )
-
-
-def _ignored(file: ConfigText, name: str) -> Finding:
-    return Finding(
-        code="config-ignored-untrusted",
-        severity="warning",
-        path=file.path,
-        line=file.find_line(name),
-        message=f"{name[:100]!r} is ignored: a config that nobody has trusted may only make things stricter.",
-        hint="If you trust this folder, run: prowess trust",
-    )
 
 
 def _absolute(path: str, base: str, home: str) -> str:

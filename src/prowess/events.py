@@ -9,12 +9,25 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 
-from prowess.values import CatalogPlan, Decision, Outcome, Plan, ToolCall, Trigger, Usage, from_json, to_json
+from prowess.values import (
+    CatalogPlan,
+    Decision,
+    Outcome,
+    Plan,
+    SessionKey,
+    ToolCall,
+    Trigger,
+    Usage,
+    from_json,
+    to_json,
+)
 
 SCHEMA = "prowess.events/1"
 EPHEMERAL = frozenset({"text_delta"})  # shown while it happens, never numbered, never stored
+PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # no event has such a field
 
 Answer = Literal["once", "run", "always", "no"]
 StopReason = Literal[
@@ -216,21 +229,40 @@ EVENT_TYPES: dict[str, type[Any]] = {cls.type: cls for cls in typing.get_args(Ev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """An event with its place: `seq` counts per session and is None until the log has numbered it."""
+    """An event with its place: `seq` counts per session. It is None until the log has numbered the event, and so are
+    `prev` and `hash`, its link to the event before it."""
 
     seq: int | None = None
     at: str  # UTC, ISO 8601
+    tenant: str = "default"
+    app: str = "default"
+    user: str = "default"
     session: str
     run: str
     event: Event | UnknownEvent
+    prev: str | None = None
+    hash: str | None = None
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(tenant=self.tenant, app=self.app, user=self.user, session=self.session)
 
 
 def render_event(envelope: Envelope) -> dict[str, Any]:
-    """The flat line. An event without a number has no `seq` at all."""
+    """The flat line. What is not there yet is not in it, nor is a tenant, app or user that is the default one."""
     event = envelope.event
-    place: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
-    place |= {"at": envelope.at, "session": envelope.session, "run": envelope.run, "type": event.type}
-    return place | to_json(event.data if isinstance(event, UnknownEvent) else event)
+    line: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
+    line["at"] = envelope.at
+    line |= {name: value for name in _OWNERS if (value := getattr(envelope, name)) != "default"}
+    line |= {"session": envelope.session, "run": envelope.run, "type": event.type}
+    line |= to_json(event.data if isinstance(event, UnknownEvent) else event)
+    line |= {name: value for name in _LINKS if (value := getattr(envelope, name)) is not None}
+    return line
+
+
+def render_at(moment: datetime) -> str:
+    """The `at` of an envelope: UTC with microseconds, all of one length, so that they sort as they happened."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_event(data: Any) -> Envelope:
@@ -240,11 +272,17 @@ def parse_event(data: Any) -> Envelope:
     seq = data.get("seq")
     if seq is not None and (not isinstance(seq, int) or isinstance(seq, bool)):
         raise ValueError(f"event.seq must be int, not {seq!r}"[:300])
-    at, session, run, kind = (_text(data, name) for name in ("at", "session", "run", "type"))
-    rest = {name: value for name, value in data.items() if name not in ("seq", "at", "session", "run", "type")}
+    place = {name: _text(data, name) for name in ("at", "session", "run")}
+    place |= {name: _text(data, name) for name in (*_OWNERS, *_LINKS) if name in data}
+    kind = _text(data, "type")
+    rest = {name: value for name, value in data.items() if name not in PLACE}
     known = EVENT_TYPES.get(kind)
     event = from_json(known, rest) if known else UnknownEvent(type=kind, data=rest)
-    return Envelope(seq=seq, at=at, session=session, run=run, event=event)
+    return Envelope(seq=seq, event=event, **place)
+
+
+_OWNERS = ("tenant", "app", "user")
+_LINKS = ("prev", "hash")
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

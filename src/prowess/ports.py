@@ -6,11 +6,25 @@ while a run is going on is async; skills are read before a run, so a skill sourc
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from prowess.events import ApprovalAnswered, Envelope, ModelReplied
-from prowess.values import Decision, Isolation, Message, Outcome, SkillRef, Source, ToolCall, ToolSpec
+from prowess.values import (
+    Artifact,
+    Decision,
+    Head,
+    Isolation,
+    Lease,
+    Message,
+    Outcome,
+    SessionInfo,
+    SessionKey,
+    SkillRef,
+    Source,
+    ToolCall,
+    ToolSpec,
+)
 
 if TYPE_CHECKING:
     from prowess.skills.entry import Skill
@@ -84,45 +98,92 @@ class Workspace(Protocol):
 
 
 class EventLog(Protocol):
-    """The single truth about a session: what was appended is durable, ordered and never changed."""
+    """The single truth about a session: what was appended is durable, ordered, chained and never changed.
 
-    async def lease(self, session: str) -> int:
-        """A number larger than every lease before it; from now on older leases cannot append."""
+    One fencing check serves concurrency, crash recovery and takeover: only the newest lease can append, and only right
+    after the last event. A lease does not expire and needs no renewal: it holds until somebody takes the next one.
+    Unknown sessions are StoreError `session-unknown`.
+    """
+
+    async def lease(self, key: SessionKey, owner: str = "") -> Lease:
+        """Make the session if need be. From now on older leases cannot append; `owner` is for people to read."""
         ...
 
     async def append(
-        self, session: str, expected_seq: int, lease: int, events: Sequence[Envelope]
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
-        """Append all, numbered from `expected_seq` + 1, or nothing: SessionConflict when somebody else was first."""
+        """All of them, durable, numbered from `expected_seq` + 1 and linked; or nothing changed and an error:
+        SessionConflict `session-conflict` when somebody else was first, `lease-lost` when somebody took over."""
         ...
 
-    def read(self, session: str, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
-        """Everything after that number, in order."""
+    def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
+        """Everything after that number, in order, as of now."""
         ...
+
+    def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        """The same as it was stored: with fields that this version does not know, so that the chain can be checked."""
+        ...
+
+    async def head(self, key: SessionKey) -> Head:
+        """How many events there are and the hash of the last, as kept beside them at each append."""
+        ...
+
+    async def sessions(
+        self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
+    ) -> Sequence[SessionInfo]:
+        """One tenant's sessions, sorted by key: of that app, of that user, whose name begins so."""
+        ...
+
+    async def delete(self, key: SessionKey) -> None:
+        """Forget the session. Its leases stay lost, also when a session of that name begins anew."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class ArtifactStore(Protocol):
-    """Keeps every version of every saved file; concurrent saves never lose one."""
+    """Keeps every version of every saved file: whole or not at all; concurrent saves never lose one.
 
-    async def save(self, session: str, name: str, data: bytes, *, mime_type: str | None = None) -> int:
-        """The new version: 0, 1, 2 …"""
+    A name that begins with `user:` belongs to the user and is seen from all of the user's sessions, others belong to
+    the session. What is not there is StoreError `artifact-not-found`.
+    """
+
+    async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
+        """A new version: 0, 1, 2 …; a number is never given twice, even after a delete."""
         ...
 
-    async def load(self, session: str, name: str, *, version: int | None = None) -> bytes:
-        """That version, or the newest."""
+    async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
+        """That version, or the newest; StoreError `artifact-corrupt` when it is not what was saved."""
         ...
 
-    async def names(self, session: str) -> Sequence[str]:
-        """Every name with at least one version, sorted."""
+    def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
+        """The same in pieces, in constant memory."""
         ...
 
-    async def versions(self, session: str, name: str) -> Sequence[int]:
+    async def get(self, key: SessionKey, name: str, *, version: int | None = None) -> Artifact:
+        """What is known about that version, or the newest."""
+        ...
+
+    async def names(self, key: SessionKey) -> Sequence[str]:
+        """Every name with at least one version, the user's included, sorted."""
+        ...
+
+    async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
         """Every version of that name, oldest first; empty when there is none."""
         ...
 
-    async def delete(self, session: str, name: str) -> None:
-        """Remove every version of that name."""
+    async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
+        """Remove that version, or every version of that name."""
         ...
+
+
+class Readable(Protocol):
+    """An open file, as far as reading goes."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+Content = bytes | Readable | Iterable[bytes] | AsyncIterable[bytes]
 
 
 class Approver(Protocol):

@@ -36,6 +36,7 @@ def open_runtime(
     environ: Mapping[str, str],
     roots: Sequence[str] = (),
     config_file: str | None = None,
+    without_files: bool = False,
     flags: Mapping[str, Any] | None = None,
     bounds: Bounds = Bounds(),
 ) -> Iterator[Runtime]:
@@ -47,17 +48,26 @@ def open_runtime(
         environ,
         flags=flags,
         config_file=config_file,
+        without_files=without_files,
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    yield Runtime(places, loaded, trust, roots, bounds)
+    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ))
 
 
 class Runtime:
     """What one call works with. The library is read when it is first asked for."""
 
-    def __init__(self, places: Places, loaded: Loaded, trust: Trust, roots: Sequence[str], bounds: Bounds) -> None:
-        self.places, self.loaded, self.trust = places, loaded, trust
+    def __init__(
+        self,
+        places: Places,
+        loaded: Loaded,
+        trust: Trust,
+        roots: Sequence[str],
+        bounds: Bounds,
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        self.places, self.loaded, self.trust, self._findings = places, loaded, trust, tuple(findings)
         self._roots, self._bounds = tuple(roots), bounds
 
     @property
@@ -82,7 +92,7 @@ class Runtime:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What should be known before the first skill: about trust and configuration; then about the library."""
-        return (*self.trust.findings, *self.loaded.findings, *self.catalog.findings)
+        return (*self._findings, *self.trust.findings, *self.loaded.findings, *self.catalog.findings)
 
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
         from prowess.skills.catalog_plan import plan_catalog
@@ -107,7 +117,35 @@ class Runtime:
         key = f"{crc32(self.places.project.encode('utf-8', 'surrogateescape')):08x}{'-all' if keep else ''}"
         path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
         results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
+        if note and os.path.isfile(path):
+            os.unlink(path)  # it is in our own cache, so what is wrong with it need not be said twice
         return results, [make_finding(Note("cache-corrupt", None, {"reason": note}), path)] if note else []
+
+
+VARIABLES = (
+    "PROWESS_CACHE_DIR",
+    "PROWESS_HOME",
+    "PROWESS_MANAGED_POLICY",
+    "PROWESS_RUN_ALLOWED_COMMANDS",
+    "PROWESS_RUN_DENIED_COMMANDS",
+    "PROWESS_SKILLS_ROOT",
+    "PROWESS_TRUST",
+)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
+    """Variables that look like ours and are not: most likely a typing mistake."""
+    unknown = [name for name in environ if name.startswith("PROWESS_") and name not in VARIABLES]
+    if not unknown:
+        return []
+    import difflib
+
+    found = []
+    for name in sorted(unknown):
+        near = difflib.get_close_matches(name, VARIABLES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(VARIABLES)}"
+        found.append(make_finding(Note("environment-unknown", None, {"name": name, "remedy": remedy}), name))
+    return found
 
 
 def all_roots(places: Places, loaded: Loaded, trust: Trust, flags: Sequence[str]) -> list[Root]:

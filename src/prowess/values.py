@@ -13,20 +13,38 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar
 
+from prowess._kept import (
+    Artifact,
+    ArtifactRef,
+    Head,
+    Lease,
+    SessionInfo,
+    SessionKey,
+    artifact_scope,
+    parse_artifact_ref,
+    render_artifact_ref,
+)
 from prowess._nouns import CatalogPlan, Finding, Mode, Severity, SkillRef, Source, Status, TokenUse, Trigger
+from prowess.errors import ProwessError
 
 __all__ = [
+    "Artifact",
+    "ArtifactRef",
     "CatalogPlan",
     "Decision",
     "Finding",
+    "Head",
     "Held",
     "Isolation",
+    "Lease",
     "Message",
     "Mode",
     "Outcome",
     "Part",
     "Plan",
     "Role",
+    "SessionInfo",
+    "SessionKey",
     "Severity",
     "SkillRef",
     "Source",
@@ -39,7 +57,10 @@ __all__ = [
     "Trigger",
     "Usage",
     "Verdict",
+    "artifact_scope",
     "from_json",
+    "parse_artifact_ref",
+    "render_artifact_ref",
     "to_json",
 ]
 
@@ -148,8 +169,10 @@ class Usage:
 
 def to_json(value: Any) -> Any:
     """Plain JSON data. Tuples become lists; a field that is None stays, because readers rely on its presence."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if names := _dataclass_fields(type(value)):
+        return {name: to_json(getattr(value, name)) for name in names}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple
         return {name: to_json(item) for name, item in value._asdict().items()}  # type: ignore[attr-defined]
     if isinstance(value, Mapping):
@@ -157,6 +180,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     return value
+
+
+@cache
+def _dataclass_fields(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
 
 
 def from_json(cls: type[T], data: Any) -> T:
@@ -202,7 +230,10 @@ def _build_fields(cls: Any, data: Any, where: str) -> Any:
             given[name] = _build(_hints(cls)[name], data[name], f"{where}.{name}")
         elif name in _required(cls):
             raise ValueError(f"{where}.{name} is missing")
-    return cls(**given)
+    try:
+        return cls(**given)
+    except ProwessError as error:  # every field fits its type, and yet there can be no such value
+        raise ValueError(f"{where}: {error.message}") from error
 
 
 def _field_names(cls: Any) -> tuple[str, ...]:

@@ -22,9 +22,11 @@ from prowess.skills.index import Bounds
 
 def run(args: Sequence[str]) -> int:
     """Run one call. Never a traceback for something a user can do."""
-    _be_readable_anywhere()
+    _have_streams()
     as_json = "--json" in args
     try:
+        if not args:
+            args = ["--help"]
         # Not group.main(): that would answer a closed pipe and an interrupt in its own way.
         with group.make_context("prowess", list(args)) as context:
             code = group.invoke(context)
@@ -47,6 +49,9 @@ def run(args: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk, a folder that vanished: the user's world, not our mistake
+        if error.filename is None:  # it may be stdout itself that cannot be written to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            as_json = False
         reason = error.strerror or type(error).__name__
         place = f": {error.filename}" if error.filename else ""
         failure = ProwessError(
@@ -65,8 +70,13 @@ def _usage(error: click.UsageError, as_json: bool) -> int:
     return 2
 
 
-def _be_readable_anywhere() -> None:
-    """Output is UTF-8 whatever the locale says, and what UTF-8 cannot hold is spelled out instead of raising."""
+def _have_streams() -> None:
+    """Output is UTF-8 whatever the locale says, and what UTF-8 cannot hold is spelled out instead of raising. A stream
+    that was closed before we started is nowhere."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
@@ -108,32 +118,34 @@ class Call:
     def cwd(self) -> str:
         directory = self.options.get("directory")
         if directory is None:
-            return os.getcwd()
+            try:
+                return os.getcwd()
+            except FileNotFoundError:
+                raise ConfigError(
+                    "The working folder does not exist any more.",
+                    code="no-folder",
+                    hint="Change to another one, or use -C.",
+                ) from None
         if not os.path.isdir(directory):
             raise ConfigError(f"There is no folder '{directory}'.", code="no-folder", hint="Check the value of -C.")
         return os.path.abspath(directory)
 
     @contextmanager
-    def runtime(
-        self,
-        *,
-        roots: Sequence[str] = (),
-        max_depth: int | None = None,
-        max_entries: int | None = None,
-    ) -> Iterator[Runtime]:
-        default = Bounds()
-        bounds = Bounds(
-            default.max_depth if max_depth is None else max_depth,
-            default.max_entries if max_entries is None else max_entries,
-        )
+    def runtime(self, *, roots: Sequence[str] = (), without_files: bool = False) -> Iterator[Runtime]:
         with open_runtime(
             cwd=self.cwd,
             environ=os.environ,
             roots=roots,
             config_file=self.options.get("config_file"),
-            bounds=bounds,
+            without_files=without_files,
+            bounds=self.bounds,
         ) as runtime:
             yield runtime
+
+    @property
+    def bounds(self) -> Bounds:
+        given = {name: self.options[name] for name in _BOUNDS if self.options.get(name) is not None}
+        return Bounds()._replace(**given)
 
 
 _GLOBAL: tuple[Callable[[Any], Any], ...] = (
@@ -143,6 +155,7 @@ _GLOBAL: tuple[Callable[[Any], Any], ...] = (
     click.option("-C", "directory", metavar="DIR", help="Work as if started in DIR."),
 )
 _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
+_BOUNDS = ("max_depth", "max_entries")
 
 
 def verb(
@@ -154,6 +167,7 @@ def verb(
         def callback(**given: Any) -> int:
             inherited = dict(click.get_current_context().find_root().params)
             options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
+            options |= {key: given.pop(key, None) for key in _BOUNDS}
             return function(Call(options), **given) or 0
 
         callback.__doc__ = function.__doc__
@@ -168,13 +182,25 @@ def verb(
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-roots_option = click.option(
-    "--root",
-    "roots",
-    multiple=True,
-    metavar="DIR|URL",
-    help="Look here instead of the default places. May be repeated.",
-)
+
+def bounds_options(function: Any) -> Any:
+    """How far to look. The Call takes them; a verb's function does not see them."""
+    depth = click.option(
+        "--max-depth", type=click.IntRange(0, 64), help="How many levels below a root to look.  [default: 6]"
+    )
+    entries = click.option(
+        "--max-entries", type=click.IntRange(1), help="How many folder entries to see.  [default: 20000]"
+    )
+    return depth(entries(function))
+
+
+def roots_option(function: Any) -> Any:
+    root = click.option(
+        "--root", "roots", multiple=True, metavar="DIR|URL", help="Look here, not in the default places. Repeatable."
+    )
+    return root(bounds_options(function))
+
+
 source_option = click.option(
     "--source",
     type=click.Choice(["explicit", "project", "user", "url", "mcp", "builtin"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,10 +16,10 @@ from prowess._nouns import Finding
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
-from prowess.errors import SkillError
+from prowess.errors import ConfigError, SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import RootReport
-from prowess.skills.findings import Note, make_finding
+from prowess.skills.findings import Note, make_finding, visible
 from prowess.skills.requirements import missing_requirements
 
 _REPAIRED = ("yaml-repaired", "yaml-salvaged")
@@ -32,9 +33,17 @@ def command(call: Call, roots: tuple[str, ...]) -> int:
     For each root what became of its skills; then every finding, bodies included; then this installation. Exit code 1
     when there is a finding of level error.
     """
-    with call.runtime(roots=roots) as runtime:
+    broken: list[Finding] = []
+    try:
+        with call.runtime(roots=roots):
+            pass
+    except ConfigError as error:  # whoever asks what is wrong must get an answer, above all then
+        broken.append(
+            Finding(code=error.code, severity="error", path="configuration", message=error.message, hint=error.hint)
+        )
+    with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
         with call.screen.working("Reading every skill"):
-            document = examine(runtime)
+            document = examine(runtime, broken)
         if call.screen.is_json:
             call.screen.document(document)
         else:
@@ -42,10 +51,10 @@ def command(call: Call, roots: tuple[str, ...]) -> int:
         return 1 if any(row["severity"] == "error" for row in document["findings"]) else 0
 
 
-def examine(runtime: Runtime) -> dict[str, Any]:
+def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
     catalog = runtime.catalog
     plan = runtime.plan()
-    findings = [*runtime.findings, *_beyond_the_heads(runtime)]
+    findings = [*broken, *runtime.findings, *_beyond_the_heads(runtime)]
     return {
         "schema": "prowess.doctor/1",
         "roots": [_root_row(runtime, root, findings) for root in catalog.roots],
@@ -68,7 +77,7 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
     for entry in catalog:
         if catalog.visibility(entry).status in ("invalid", "shadowed", "off"):
             continue
-        missing = missing_requirements(entry.controls, os.environ)
+        missing = missing_requirements(entry.controls, os.environ, catalog.__contains__)
         if missing:
             found.append(make_finding(Note("requires-missing", None, {"missing": missing}), entry.location))
         try:
@@ -77,6 +86,10 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
             found += getattr(error, "findings", ())
             continue
         found += check_loaded(skill, "loading")
+        limit, lines = runtime.config.security.max_skill_body_lines, skill.body.count("\n") + 1
+        if limit is not None and lines > limit:
+            note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": limit})
+            found.append(make_finding(note, entry.location))
     return found
 
 
@@ -89,7 +102,7 @@ def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> di
         statuses.setdefault(catalog.visibility(entry).status, []).append(entry.id)
     return {
         "source": root.source,
-        "path": root.url or root.path,
+        "path": root.shown,
         "origin": root.origin,
         "exists": root.exists,
         "trusted": root.trusted,
@@ -141,6 +154,8 @@ def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
     screen.heading("Catalog")
     tokens = catalog["tokens"]
     screen.text(f"  {count(catalog['shown'], 'skill')} shown to models, {tokens['used']} of {tokens['budget']} tokens")
+    if catalog["name_only"]:
+        screen.text(f"  {count(catalog['name_only'], 'skill')} shown by name only")
     if catalog["over_budget"]:
         screen.text(
             f"  {len(catalog['over_budget'])} over the budget, found by search: {_some(catalog['over_budget'])}"
@@ -172,17 +187,17 @@ def _show_root(call: Call, root: dict[str, Any]) -> None:
     state = ", ".join(f"{number} {status}" for status, number in root["statuses"].items())
     there = "" if root["exists"] else ", not there"
     number = count(root["skills"], "skill")
-    screen.text(f"  {root['source']}  {root['path']}{there}{trusted}: {number}{': ' if state else ''}{state}")
+    screen.text(f"  {root['source']}  {visible(root['path'])}{there}{trusted}: {number}{': ' if state else ''}{state}")
     if root["repaired"]:
         screen.text(f"    repaired: {_some(root['repaired'])}")
     for id, why in root["shadowed"].items():
-        screen.text(f"    shadowed: {id}: {why}")
+        screen.text(f"    shadowed: {visible(id)}: {visible(why)}")
     for path in root["skipped"]:
-        screen.text(f"    skipped: {path}")
+        screen.text(f"    skipped: {visible(path)}")
 
 
 def _some(ids: list[str]) -> str:
-    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    return visible(", ".join(ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
 
 
 def _word(value: Any) -> str:

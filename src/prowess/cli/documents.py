@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from prowess._nouns import Finding
-from prowess._tokens import estimate_bytes
-from prowess.skills.entry import Entry
+from prowess._tokens import estimate, estimate_bytes
+from prowess.skills.entry import Entry, Skill
 from prowess.skills.model import Catalog
+from prowess.skills.prompt import render_skill, xml_entry
 
 
 def skill_row(
@@ -40,9 +42,17 @@ def skill_row(
 
 
 def rough_tokens(entry: Entry) -> dict[str, Any]:
-    """From sizes alone: the catalog entry's text and the file's length."""
-    catalog = estimate_bytes(len(entry.name) + len(entry.description) + 70)
-    return {"catalog": catalog, "body": estimate_bytes(entry.size_bytes), "exact": False}
+    """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
+    return {"catalog": _in_catalog(entry, estimate), "body": estimate_bytes(entry.size_bytes), "exact": False}
+
+
+def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate, *, exact: bool = False) -> dict[str, Any]:
+    """What a skill costs: its entry in the catalog, and what a load adds."""
+    return {"catalog": _in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": exact}
+
+
+def _in_catalog(entry: Entry, counter: Callable[[str], int]) -> int:
+    return counter(xml_entry(entry, (entry.name, None)) + "\n")
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import click
 
 from prowess._check import check_loaded
 from prowess._load import load_entry
-from prowess._tokens import estimate
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.documents import finding_row, skill_row
+from prowess.cli.documents import finding_row, skill_row, skill_tokens
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry, Skill
+from prowess.skills.findings import visible
 from prowess.skills.requirements import missing_requirements
 from prowess.values import Finding
 
@@ -47,7 +47,7 @@ def describe(runtime: Runtime, entry: Entry) -> dict[str, Any]:
     row = skill_row(catalog, entry, digest=skill.digest if skill else None)
     findings = [*catalog.findings_of(entry), *trouble]
     if skill:
-        row["tokens"]["body"] = estimate(skill.body)
+        row["tokens"] = skill_tokens(skill)
         findings += check_loaded(skill)
     return {
         "schema": "prowess.inspect/1",
@@ -60,7 +60,7 @@ def describe(runtime: Runtime, entry: Entry) -> dict[str, Any]:
             "argument_hint": entry.controls.argument_hint,
             "paths": list(entry.controls.paths),
             "requires": {kind: list(items) for kind, items in entry.controls.requires},
-            "missing": missing_requirements(entry.controls, os.environ),
+            "missing": missing_requirements(entry.controls, os.environ, catalog.__contains__),
             "keywords": list(entry.keywords),
             "fields": dict(skill.fields) if skill else {},
             "files": [{"path": f.path, "size_bytes": f.size_bytes, "executable": f.executable} for f in _files(skill)],
@@ -92,8 +92,8 @@ def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
     reasons = list(seen.reasons)
     if place == "searchable":
         reasons.append(
-            f"the catalog's budget of {plan.tokens.budget} tokens is used up by {len(plan.shown)} skills before it; "
-            "the model finds it with skill_search"
+            f"the catalog's budget of {plan.tokens.budget} tokens has no room left for its description, after "
+            f"{len(plan.shown)} skills that come first; the model finds it with skill_search"
         )
     if not reasons:
         reasons = ["nothing restricts it, and the catalog's budget has room for it"]
@@ -119,9 +119,11 @@ _IN_PROMPT = {
 def _show_why(call: Call, document: dict[str, Any]) -> None:
     skill, why = document["skill"], document["why"]
     screen = call.screen
-    screen.text(f"{skill['id']}: {screen.styled(why['status'], why['status'])}: {_IN_PROMPT[why['in_prompt']]}.")
+    screen.text(
+        f"{visible(skill['id'])}: {screen.styled(why['status'], why['status'])}: {_IN_PROMPT[why['in_prompt']]}."
+    )
     for reason in why["reasons"]:
-        screen.text(f"  because {reason}")
+        screen.text(f"  because {visible(reason)}")
 
 
 def _show(call: Call, entry: Entry, document: dict[str, Any]) -> None:
@@ -129,29 +131,29 @@ def _show(call: Call, entry: Entry, document: dict[str, Any]) -> None:
     _show_why(call, document)
     screen.text()
     rows = [
-        ["description", " ".join(skill["description"].split())],
-        ["location", skill["location"]],
-        ["version", skill["version"] or "-"],
-        ["digest", skill["digest"] or "-"],
-        ["allowed tools", _listed(skill["controls"]["allowed_tools"], "not declared", "none")],
-        ["run mode", skill["controls"]["run_mode"]],
-        ["tokens", f"about {skill['tokens']['catalog']} in the catalog, {skill['tokens']['body']} when loaded"],
+        ("description", " ".join(skill["description"].split())),
+        ("location", skill["location"]),
+        ("version", skill["version"] or "-"),
+        ("digest", skill["digest"] or "-"),
+        ("allowed tools", _listed(skill["controls"]["allowed_tools"], "not declared", "none")),
+        ("run mode", skill["controls"]["run_mode"]),
+        ("tokens", f"about {skill['tokens']['catalog']} in the catalog, {skill['tokens']['body']} when loaded"),
     ]
     if skill["declared_name"] != skill["name"]:
-        rows.insert(0, ["declared name", skill["declared_name"]])
+        rows.insert(0, ("declared name", skill["declared_name"]))
     if skill["requires"]:
         needs = "; ".join(f"{kind}: {', '.join(items)}" for kind, items in skill["requires"].items())
-        rows.append(["requires", needs])
+        rows.append(("requires", needs))
     if skill["missing"]:
-        rows.append(["missing here", ", ".join(skill["missing"])])
-    width = max(len(label) for label, _ in rows)
-    for label, text in rows:
-        screen.text(f"{label.ljust(width)}  {text}")
+        rows.append(("missing here", ", ".join(skill["missing"])))
+    screen.fields(rows)
     if skill["files"]:
         screen.text()
         screen.heading("Files")
         for file in skill["files"]:
-            screen.text(f"  {file['path']}  {file['size_bytes']} bytes{'  executable' if file['executable'] else ''}")
+            screen.text(
+                f"  {visible(file['path'])}  {file['size_bytes']} bytes{'  executable' if file['executable'] else ''}"
+            )
     if document["findings"]:
         screen.text()
         screen.heading("Findings")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from typing import Any
 
 import click
 
+from prowess._load import load_entry
+from prowess._nouns import Finding
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.documents import finding_row, skill_row
+from prowess.cli.documents import finding_row, skill_row, skill_tokens
 from prowess.cli.render import count
+from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry
+from prowess.skills.findings import visible
 
 _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
 
@@ -27,8 +33,6 @@ prowess list --root ./skills --json""",
 @roots_option
 @click.option("--digest", is_flag=True, help="Compute each skill's digest (reads all its files).")
 @click.option("--tokens", is_flag=True, help="Count body tokens from the text, not from the file's size.")
-@click.option("--max-depth", type=click.IntRange(0), help="How many levels below a root to look.  [default: 6]")
-@click.option("--max-entries", type=click.IntRange(1), help="How many folder entries to see.  [default: 20000]")
 def command(
     call: Call,
     everything: bool,
@@ -36,14 +40,12 @@ def command(
     roots: tuple[str, ...],
     digest: bool,
     tokens: bool,
-    max_depth: int | None,
-    max_entries: int | None,
 ) -> int:
     """Show every skill that was found, and its status.
 
     Skills that are shadowed, hidden or off are left out unless you ask with --all; their number is always said.
     """
-    with call.runtime(roots=roots, max_depth=max_depth, max_entries=max_entries) as runtime:
+    with call.runtime(roots=roots) as runtime:
         with call.screen.working("Reading skills"):
             catalog = runtime.catalog
             entries = [entry for entry in catalog if source in (None, entry.source)]
@@ -56,7 +58,7 @@ def command(
                     "skills": rows,
                     "findings": [finding_row(finding) for finding in runtime.findings],
                     "roots": [
-                        {"source": r.source, "path": r.url or r.path, "skills": r.skills, "exists": r.exists}
+                        {"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists}
                         for r in catalog.roots
                     ],
                 }
@@ -68,32 +70,26 @@ def command(
 
 def _row(runtime: Runtime, entry: Entry, *, digest: bool, tokens: bool) -> dict[str, Any]:
     catalog = runtime.catalog
-    usable = catalog.visibility(entry).status != "invalid"
-    if not (digest or tokens) or not usable:
+    if not (digest or tokens) or catalog.visibility(entry).status == "invalid":
         return skill_row(catalog, entry)
-    from prowess._load import load_entry
-    from prowess._tokens import estimate
-    from prowess.errors import SkillError
-
     try:
         skill = catalog.memory_skill(entry) or load_entry(entry)
     except SkillError:
         return skill_row(catalog, entry)
     row = skill_row(catalog, entry, digest=skill.digest if digest else None)
-    if tokens:
-        row["tokens"] = {**row["tokens"], "body": estimate(skill.body)}
-    return row
+    return {**row, "tokens": skill_tokens(skill)} if tokens else row
 
 
 def _show(call: Call, runtime: Runtime, rows: list[dict[str, Any]], *, hidden: int, digest: bool) -> None:
     screen = call.screen
     if rows:
+        times = Counter(row["name"] for row in rows)
         columns = ["name", "status", "source", *(["digest"] if digest else []), "description"]
         screen.table(
             columns,
             [
                 [
-                    _label(row, rows),
+                    row["name"] if times[row["name"]] == 1 else row["id"],
                     row["status"],
                     row["source"],
                     *([(row["digest"] or "")[:19]] if digest else []),
@@ -103,20 +99,31 @@ def _show(call: Call, runtime: Runtime, rows: list[dict[str, Any]], *, hidden: i
             ],
             styled=1,
         )
+    problems = [finding for finding in runtime.findings if finding.severity != "info"]
+    if screen.verbose:
+        screen.text()
+        screen.findings(problems, base=runtime.places.project)
+    _summarise(call, runtime, rows, hidden, problems)
+
+
+def _summarise(call: Call, runtime: Runtime, rows: list[dict[str, Any]], hidden: int, problems: list[Finding]) -> None:
+    """What the table does not show, and where to look for it."""
+    screen = call.screen
+    named = [root for root in runtime.catalog.roots if root.origin == "flag"]
+    same_roots = "".join(f" --root {shlex.quote(root.shown)}" for root in named)
     summary = [count(len(rows), "skill")]
     if hidden:
         summary.append(f"{hidden} more with --all")
-    problems = [finding for finding in runtime.findings if finding.severity != "info"]
     if problems:
-        summary.append(f"{count(len(problems), 'finding')}: prowess doctor")
+        summary.append(f"{count(len(problems), 'finding')}: prowess doctor{same_roots}")
     if any(row["status"] == "untrusted" for row in rows):
-        summary.append("untrusted skills are kept from models: prowess trust")
+        urls = [root.shown for root in runtime.catalog.roots if root.url and not root.trusted]
+        summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
     screen.note(("\n" if rows else "") + " · ".join(summary))
-    if not rows:
-        places = [root.url or root.path for root in runtime.catalog.roots if root.origin != "default" or root.exists]
-        screen.note("Looked in: " + (", ".join(places) or "the default places") + ". Make one with: prowess new NAME")
-
-
-def _label(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The name, or the id where two rows share the name."""
-    return row["name"] if sum(other["name"] == row["name"] for other in rows) == 1 else row["id"]
+    if rows:
+        return
+    if problems:
+        screen.findings(problems[:3])
+        return
+    places = [root.shown for root in runtime.catalog.roots if root.origin != "default" or root.exists]
+    screen.note(f"Looked in: {visible(', '.join(places)) or 'the default places'}. Make one with: prowess new NAME")

@@ -7,6 +7,7 @@ import click
 from prowess._load import read_resource, select_docs
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.documents import finding_row
+from prowess.skills.findings import visible
 from prowess.skills.prompt import render_doc, render_skill
 from prowess.values import to_json
 
@@ -14,15 +15,18 @@ from prowess.values import to_json
 @verb("load", example="prowess load csv-report\nprowess load csv-report --docs 'references/*.md'")
 @click.argument("name")
 @click.option("--docs", "docs", multiple=True, metavar="GLOB", help="Also these docs of the skill. May be repeated.")
+@click.option("--as-model", is_flag=True, help="Refuse what only a person may start, as for a model.")
 @source_option
 @roots_option
-def command(call: Call, name: str, docs: tuple[str, ...], source: str | None, roots: tuple[str, ...]) -> int:
+def command(
+    call: Call, name: str, docs: tuple[str, ...], as_model: bool, source: str | None, roots: tuple[str, ...]
+) -> int:
     """Print what a model gets when it loads a skill.
 
-    For people who want to see it, and for agents that only have a shell.
+    For people who want to see it, and, with --as-model, for agents that only have a shell.
     """
     with call.runtime(roots=roots) as runtime:
-        skill = runtime.load(name, source=source)
+        skill = runtime.load(name, source=source, trigger="model" if as_model else "user")
         parts = [render_skill(skill)]
         chosen = select_docs(skill, docs)
         parts += [render_doc(skill, doc, read_resource(skill, doc)) for doc in chosen]
@@ -42,5 +46,5 @@ def command(call: Call, name: str, docs: tuple[str, ...], source: str | None, ro
             call.screen.text(text)
             for finding in skill.findings:
                 if finding.severity != "info":
-                    call.screen.note(f"{finding.severity}: {finding.message} [{finding.code}]")
+                    call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
     return 0

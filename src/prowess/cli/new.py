@@ -86,13 +86,32 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
         )
     title = name.replace("-", " ").capitalize()
     text = TEMPLATE.format(name=name, title=title, description=_yaml_text(description or DEFAULT.format(title=title)))
-    write_whole(target, text.encode())
+    if len(description or "") > 1024:
+        length = len(description or "")
+        raise ConfigError(
+            f"The description has {length} characters; 1024 are allowed.",
+            code="description-too-long",
+            hint="Say what it does and when to use it; the rest belongs into the body.",
+        )
+    _write(target, text)
     if call.screen.is_json:
         call.screen.document({"schema": "prowess.new/1", "name": name, "path": os.path.dirname(target), "file": target})
     else:
         call.screen.text(target)
         call.screen.note(f"Write its description and steps, then run: prowess validate {os.path.dirname(target)}")
     return 0
+
+
+def _write(target: str, text: str) -> None:
+    """The skill, or nothing: a folder without its SKILL.md would be in the way of the next try."""
+    folder = os.path.dirname(target)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    os.mkdir(folder)
+    try:
+        write_whole(target, text.encode())
+    except OSError:
+        os.rmdir(folder)
+        raise
 
 
 def _yaml_text(text: str) -> str:

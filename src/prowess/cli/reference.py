@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from prowess._files import read_regular
+from prowess._files import NotRegular, read_regular
 from prowess._load import MAX_BODY_BYTES
+from prowess._paths import is_inside
 from prowess.cli.app import Call, verb
 from prowess.errors import ConfigError, ProwessError, SkillInvalid
 from prowess.skills.reference import reference_prompt, reference_properties
@@ -55,9 +56,15 @@ def _read(path: str) -> tuple[str, dict[str, Any]]:
     folder = os.path.realpath(path)
     for name in ("SKILL.md", "skill.md"):
         location = os.path.join(folder, name)
-        if os.path.exists(location):
-            data = read_regular(location, MAX_BODY_BYTES, follow=True)
-            return location, reference_properties(data)
+        if not os.path.lexists(location):
+            continue
+        if not is_inside(folder, os.path.realpath(location)):
+            raise SkillInvalid(f"{location} leads outside the skill's folder", code="file-outside")
+        try:
+            return location, reference_properties(read_regular(location, MAX_BODY_BYTES, follow=True))
+        except OSError as error:
+            reason = str(error) if isinstance(error, NotRegular) else (error.strerror or "error").lower()
+            raise SkillInvalid(f"{location} cannot be read: {reason}", code="unreadable") from None
     raise SkillInvalid(f"SKILL.md not found in {path}", code="skill-not-found")
 
 

@@ -31,9 +31,9 @@ class Screen:
         if self.is_json:
             self.document({"error": error.to_json()})
             return
-        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {visible_lines(error.message)}\n")
+        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {visible(error.message)}\n")
         if error.hint:
-            sys.stderr.write(f"  {visible_lines(error.hint)}\n")
+            sys.stderr.write(f"  {visible(error.hint)}\n")
         sys.stderr.write(f"  [{error.code}]\n")
 
     # --- for people ----------------------------------------------------------------------------------------------
@@ -59,30 +59,38 @@ class Screen:
         """One line per row: the last column is cut to what the others leave of the terminal's width."""
         import shutil
 
-        from rich.cells import cell_len, set_cell_size
+        from rich.cells import cell_len
 
+        columns = [column.upper() for column in columns]
         lines = [columns, *rows]
-        widths = [max(cell_len(line[n]) for line in lines) for n in range(len(columns) - 1)]
+        widths = [min(_WIDEST, max(cell_len(line[n]) for line in lines)) for n in range(len(columns) - 1)]
         room = max(20, shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths))
         for line in lines:
-            cells = [set_cell_size(cell, width) for cell, width in zip(line, widths, strict=False)]
+            cells = [_cut(cell, width) for cell, width in zip(line, widths, strict=False)]
             if line is columns:
                 cells = [self.styled(cell, "heading") for cell in cells]
                 last = self.styled(line[-1], "heading")
             else:
                 cells = [self.styled(cell, line[n]) if n == styled else cell for n, cell in enumerate(cells)]
-                last = line[-1] if cell_len(line[-1]) <= room else set_cell_size(line[-1], room - 1).rstrip() + "…"
+                last = line[-1] if cell_len(line[-1]) <= room else _cut(line[-1], room).rstrip()
             sys.stdout.write("  ".join([*cells, last]) + "\n")
+
+    def fields(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Labels and texts in two columns; on a terminal a long text goes on below itself."""
+        width = max(len(label) for label, _ in rows) + 2
+        for label, text in rows:
+            self.text(label.ljust(width) + _wrapped(visible(text), " " * width))
 
     def findings(self, findings: Sequence[Finding], *, base: str | None = None) -> None:
         """Each finding on two lines: where and what; what to do."""
         for finding in findings:
-            place = _shorter(finding.path, base)
+            place = visible(_shorter(finding.path, base))
             line = f":{finding.line}" if finding.line else ""
+            message = f"{finding.severity}  {place}{line}  {visible(finding.message)}  [{finding.code}]"
             severity = self._styled(finding.severity, finding.severity, sys.stdout)
-            self.text(f"  {severity}  {visible_lines(place)}{line}  {visible_lines(finding.message)}  [{finding.code}]")
+            self.text("  " + _wrapped(message, "         ").replace(finding.severity, severity, 1))
             if finding.hint:
-                self.text(f"         {visible_lines(finding.hint)}")
+                self.text("         " + _wrapped(visible(finding.hint), "         "))
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -105,7 +113,7 @@ class Screen:
         return self._styled(text, style, sys.stdout)
 
     def _styled(self, text: str, style: str, stream: Any) -> str:
-        if not stream.isatty() or os.environ.get("NO_COLOR"):
+        if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
             return text
         code = _ANSI.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code else text
@@ -127,20 +135,44 @@ _ANSI = {
 }
 
 
-def visible_lines(text: str) -> str:
-    return "\n  ".join(visible(line) for line in text.split("\n"))
-
-
 def count(number: int, thing: str, things: str | None = None) -> str:
     return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
+_WIDEST = 40  # of any column but the last, on a terminal
+
+
+def _cut(cell: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+
+
+def _wrapped(text: str, indent: str) -> str:
+    """On a terminal, lines that end at words and go on below the first."""
+    if not sys.stdout.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size().columns - len(indent))
+    return f"\n{indent}".join(textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""])
+
+
 def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     lines = [[column.upper() for column in columns], *rows]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    widths = [max(_width(line[n]) for line in lines) for n in range(len(columns) - 1)]
     for line in lines:
-        padded = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=False)]
+        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=False)]
         sys.stdout.write("  ".join([*padded, line[-1]]).rstrip() + "\n")
+
+
+def _width(cell: str) -> int:
+    if cell.isascii():
+        return len(cell)
+    from rich.cells import cell_len
+
+    return cell_len(cell)
 
 
 def _shorter(path: str, base: str | None) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from prowess._load import load_entry
-from prowess._tokens import get_counter
+from prowess._tokens import TokenCounter, get_counter
 from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.documents import rough_tokens, skill_tokens
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry
-from prowess.skills.prompt import render_catalog, render_skill, shown_names, xml_entry
+from prowess.skills.prompt import render_catalog
 
 
 @verb("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
@@ -30,8 +31,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
         plan = runtime.plan(counter=counter)
         chosen = [catalog.get(name) for name in names] or [e for e in catalog if catalog.visibility(e).model_visible]
         with call.screen.working("Counting"):
-            labels = shown_names(catalog, chosen)
-            rows = [_row(runtime, entry, labels, counter) for entry in chosen]
+            rows = [_row(runtime, entry, counter) for entry in chosen]
             shown = counter(render_catalog(catalog, plan))
         document = {
             "schema": "prowess.tokens/1",
@@ -55,11 +55,10 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     return 0
 
 
-def _row(runtime: Runtime, entry: Entry, labels: dict[str, Any], counter: Any) -> dict[str, Any]:
-    body: int | None = None
+def _row(runtime: Runtime, entry: Entry, counter: TokenCounter) -> dict[str, Any]:
     try:
         skill = runtime.catalog.memory_skill(entry) or load_entry(entry)
-        body = counter(render_skill(skill))
-    except SkillError:
-        pass  # shown as '-'; doctor says why
-    return {"id": entry.id, "name": entry.name, "catalog": counter(xml_entry(entry, labels[entry.id])), "body": body}
+    except SkillError:  # shown as '-'; doctor says why
+        return {"id": entry.id, "name": entry.name, "catalog": rough_tokens(entry)["catalog"], "body": None}
+    tokens = skill_tokens(skill, counter)
+    return {"id": entry.id, "name": entry.name, "catalog": tokens["catalog"], "body": tokens["body"]}

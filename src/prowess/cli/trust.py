@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 import click
 
 from prowess._discover import discover
+from prowess._urls import shown_url
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
-from prowess.cli.render import count, visible_lines
+from prowess.cli.render import count
 from prowess.config import find_places
-from prowess.errors import ConfigError, FetchError
+from prowess.errors import ConfigError, FetchError, SkillDenied
 from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
 from prowess.skills.entry import Root
+from prowess.skills.findings import visible
+from prowess.skills.index import SKIPPED, Bounds
 from prowess.skills.model import Catalog
 from prowess.skills.roots import FOLDERS, is_url
 from prowess.skills.url_root import open_url_root
@@ -45,11 +49,35 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
         return _trust_url(call, places.state_dir, places.cache_dir, target, yes)
     if not os.path.isdir(target):
         raise ConfigError(f"There is no folder {target}.", code="no-folder", hint="Trust is given to a folder.")
-    catalog = discover(*(Root("project", os.path.join(target, f, "skills"), expected=False) for f in FOLDERS))
-    files = [name for name in TRUSTED_BY_CONTENT if os.path.isfile(os.path.join(target, name))]
-    _confirm(call, f"Trust {target} and what is below it?", catalog, files, yes)
+    if os.path.dirname(target) == target:
+        raise ConfigError(
+            "The whole file system cannot be trusted.", code="trust-too-wide", hint="Name the folder of a project."
+        )
+    catalog = discover(*(Root("project", place, expected=False) for place in roots_below(target)))
+    files = [path for path in configs_below(target) if os.path.isfile(path)]
+    wide = " That is your home folder, with everything in it." if target == os.path.realpath(places.home) else ""
+    _confirm(call, f"Trust {visible(target)} and what is below it?{wide}", catalog, files, yes)
     grant_folder(places.state_dir, target)
     return _done(call, "folder", target, catalog, digest=None)
+
+
+def roots_below(target: str) -> list[str]:
+    """Every place below a folder where skills of a project are looked for: all becomes trusted, so all is shown."""
+    return [os.path.join(folder, name, "skills") for folder in _folders(target) for name in FOLDERS]
+
+
+def configs_below(target: str) -> list[str]:
+    return [os.path.join(target, name) for name in TRUSTED_BY_CONTENT]
+
+
+def _folders(target: str) -> Iterator[str]:
+    bounds = Bounds()
+    for seen, (folder, below, _) in enumerate(os.walk(target)):
+        depth = folder[len(target) :].count(os.sep)
+        below[:] = sorted(n for n in below if n not in SKIPPED and n not in FOLDERS) if depth < bounds.max_depth else []
+        if seen >= bounds.max_entries:
+            return
+        yield folder
 
 
 def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) -> int:
@@ -59,21 +87,26 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
             problem = opened.findings[0]
             raise FetchError(problem.message, code=problem.code, hint=problem.hint)
         catalog = discover(Root("url", opened.path, True, url=None))
-    _confirm(call, f"Trust this content of {url}?\n  {opened.digest}", catalog, [], yes)
+    shown = shown_url(url)
+    _confirm(call, f"Trust this content of {shown}?\n  {opened.digest}", catalog, [], yes)
     grant_url(state_dir, url, opened.digest)
-    return _done(call, "url", url, catalog, digest=opened.digest)
+    return _done(call, "url", shown, catalog, digest=opened.digest)
 
 
 def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes: bool) -> None:
     screen = call.screen
     if not screen.is_json:
         screen.note(f"{count(len(catalog), 'skill')} here:" if len(catalog) else "No skills here yet.")
-        for entry in list(catalog)[:20]:
-            screen.note(f"  {visible_lines(entry.name)}: {visible_lines(' '.join(entry.description.split()))[:100]}")
-        if len(catalog) > 20:
-            screen.note(f"  … and {len(catalog) - 20} more")
-        for name in files:
-            screen.note(f"  {name} will be in force as it is now.")
+        for entry in catalog:
+            description = visible(" ".join(entry.description.split()))
+            short = description if len(description) <= 100 else description[:99] + "…"
+            screen.note(f"  {visible(entry.name)}: {short}  ({visible(entry.path)})")
+        for path in files:
+            screen.note(f"  {visible(path)} will be in force as it is now:")
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = [line.strip() for line in file.read(100_000).splitlines()]
+            for line in [line for line in lines if line and not line.startswith("#")]:
+                screen.note(f"    {visible(line)}")
     if yes:
         return
     if not sys.stdin.isatty():
@@ -81,7 +114,7 @@ def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes:
             "Nobody is there to say yes.", code="needs-yes", hint="Look at the skills first, then add --yes."
         )
     if not click.confirm(question, err=True):
-        raise click.Abort
+        raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
 
 
 def _done(call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | None) -> int:

@@ -9,10 +9,10 @@ import click
 
 import prowess
 from prowess._check import Report, check
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, bounds_options, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
-from prowess.skills.findings import RULES
+from prowess.skills.findings import RULES, visible
 from prowess.skills.validate import PROFILES, Profile
 
 
@@ -28,6 +28,7 @@ from prowess.skills.validate import PROFILES, Profile
     help="spec: exactly as strict as the reference library; portable: for every agent; security: also the static scan.",
 )
 @click.option("--sarif", is_flag=True, help="Answer in SARIF 2.1.0, for code-scanning tools.")
+@bounds_options
 @click.option("--quiet", "-q", is_flag=True, help="Only skills with findings of level error or warning.")
 def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, quiet: bool) -> int:
     """Check skills against the specification and good practice.
@@ -37,7 +38,8 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
     """
     cwd = call.cwd
     with call.screen.working("Checking"):
-        reports = list(check([os.path.join(cwd, path) for path in paths], profile=profile))
+        places = [os.path.join(cwd, path) for path in paths]
+        reports = list(check(places, profile=profile, bounds=call.bounds))
     valid = all(report.valid for report in reports)
     if sarif:
         call.screen.document(to_sarif(reports, cwd))
@@ -70,7 +72,8 @@ def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
         if quiet and not findings:
             continue
         verdict = "valid" if report.valid else "invalid"
-        screen.text(f"{screen.styled(verdict, verdict)}  {report.path}" if report.name else report.path)
+        place = visible(report.path)
+        screen.text(f"{screen.styled(verdict, verdict)}  {place}" if report.name else place)
         screen.findings(findings, base=report.path)
     skills = [report for report in reports if report.name]
     findings = [finding for report in reports for finding in report.findings]

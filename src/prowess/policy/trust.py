@@ -18,6 +18,7 @@ from prowess._files import read_regular, write_whole
 from prowess._nouns import Finding
 from prowess._paths import is_inside
 from prowess.errors import ConfigError, StoreError
+from prowess.skills.findings import Note, make_finding
 
 SCHEMA = "prowess.trust/1"
 TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")
@@ -184,13 +185,7 @@ def _records(rows: Any, name: str, kind: Any) -> Iterator[Any]:
 
 
 def _corrupt(path: str, why: str) -> Finding:
-    return Finding(
-        code="trust-store-corrupt",
-        severity="error",
-        path=path,
-        message=f"The trust store cannot be read, so nothing is trusted: {why}"[:400],
-        hint="Repair or remove the file, or run 'prowess trust' again, which keeps a copy of it.",
-    )
+    return make_finding(Note("trust-store-corrupt", None, {"reason": why[:300]}), path)
 
 
 def _load_or_move_aside(state_dir: str) -> Trust:

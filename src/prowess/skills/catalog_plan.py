@@ -71,14 +71,13 @@ def _costs(catalog: Catalog, visible: list[Entry], count: Callable[[str], int]) 
 
 
 def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room: int) -> list[Entry]:
-    """In order, as many as fit. The first that does not fit ends it, so that what is shown never depends on how long
-    the descriptions of lesser skills are; pinned skills are shown even where they alone exceed the budget."""
+    """In order, as many as fit; one that is too long for what is left does not cost those after it. Pinned skills are
+    shown even where they alone exceed the budget."""
     kept: list[Entry] = []
     for entry in visible:
-        room -= costs[entry.id]
-        if room < 0 and catalog.visibility(entry).mode != "pin":
-            break
-        kept.append(entry)
+        if costs[entry.id] <= room or catalog.visibility(entry).mode == "pin":
+            room -= costs[entry.id]
+            kept.append(entry)
     return kept
 
 

@@ -14,6 +14,7 @@ from prowess.skills.findings import RULES, Note, make_finding
 from prowess.skills.head import Controls
 
 PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
+MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
 # Notes with which a skill cannot be used at all.
 FATAL = frozenset(code for code, rule in RULES.items() if rule.stage in ("head", "file") and rule.severity == "error")
 
@@ -156,8 +157,12 @@ class RootReport(NamedTuple):
     skills: int
     trusted: bool
     exists: bool
-    url: str | None = None
+    url: str | None = None  # as anyone may see it: without user and password
     origin: str = "given"
+
+    @property
+    def shown(self) -> str:
+        return self.url or self.path
 
 
 class Changes(NamedTuple):

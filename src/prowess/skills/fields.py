@@ -30,7 +30,7 @@ EXTENSIONS = (
     "keywords",
     "tags",
 )
-MISSPELLED = {"user-invokable": "user-invocable", "allowed_tools": "allowed-tools", "allowedTools": "allowed-tools"}
+MISSPELLED = {"user-invokable": "user-invocable", "allowedtools": "allowed-tools"}
 REQUIREMENTS = ("bins", "env", "python", "platforms", "skills")
 # What is read and shown, and has no force yet. The work that gives one its force takes it off this list.
 NOT_ENFORCED = ("allowed-tools", "run-mode", "context", "argument-hint", "paths", "requires", "metadata.role")
@@ -47,9 +47,11 @@ _CONTROLLING = frozenset(
         "requires",
     ]
 )
-_KNOWN = frozenset((*SPECIFICATION, *EXTENSIONS, *MISSPELLED))
+_RESTRICTING = frozenset(("allowed-tools", "disable-model-invocation"))
+_KNOWN = frozenset((*SPECIFICATION, *EXTENSIONS))
 _PLAIN_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TOOL = re.compile(r"""[^()\[\]{}"'`]+(?:\(.*\))?""", re.DOTALL)
+_NOTHING = ("", "~", "null", "Null", "NULL")  # all of them are how YAML says: nothing here
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -61,6 +63,8 @@ def read_fields(front: FrontMatter, folder: str) -> Head:
     if fields.keys() <= _IDENTITY:
         return Head(name, description, None, (), _NOTHING_DECLARED, tuple(notes))
 
+    if not fields.keys() <= _KNOWN:
+        fields = _with_unreadable_restrictions(fields)
     metadata = _read_metadata(fields, lines, notes)
     version = _text(fields.get("version")) or _text(metadata.get("version"))
     if "compatibility" in fields:
@@ -85,16 +89,28 @@ _IDENTITY = frozenset(("name", "description"))
 
 
 def _without_misspellings(front: FrontMatter, notes: list[Note]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Fields that are known under a slightly other spelling (`Allowed_Tools`, `user-invokable`) count as meant: what an
+    author restricts must not depend on a hyphen."""
     fields, lines = front.fields, front.lines
-    if fields.keys().isdisjoint(MISSPELLED):
+    if fields.keys() <= _KNOWN:
         return fields, lines
     fields, lines = dict(fields), dict(lines)
-    for wrong, meant in MISSPELLED.items():
-        if wrong in fields:
+    for wrong in list(fields):
+        plain = wrong.strip().lower().replace("_", "-")
+        meant = MISSPELLED.get(plain, plain)
+        if wrong not in _KNOWN and meant in _KNOWN:
             notes.append(Note("field-misspelled", lines.get(wrong), {"field": wrong, "meant": meant}))
-            fields.setdefault(meant, fields[wrong])
+            value = fields.pop(wrong)
+            fields.setdefault(meant, value)
             lines.setdefault(meant, lines.get(wrong, 1))
     return fields, lines
+
+
+def _with_unreadable_restrictions(fields: dict[str, Any]) -> dict[str, Any]:
+    """`allowed-tools:Bash(git: *)` has no blank after its first colon, so for YAML it is a key of another name. What it
+    restricts is not known; that it restricts is, so it counts as declared and not understood."""
+    glued = {key.partition(":")[0].strip() for key in fields if ":" in key} & _RESTRICTING
+    return {**fields, **{key: {} for key in glued}} if glued else fields
 
 
 # --- name and description -------------------------------------------------------------------------------------------
@@ -103,7 +119,7 @@ def _without_misspellings(front: FrontMatter, notes: list[Note]) -> tuple[dict[s
 def _read_name(fields: dict[str, Any], lines: dict[str, int], folder: str, notes: list[Note]) -> str | None:
     raw = fields.get("name")
     line = lines.get("name")
-    if not isinstance(raw, str) or not raw.strip():
+    if not isinstance(raw, str) or raw.strip() in _NOTHING:
         notes.append(Note("name-missing", line, {"folder": folder}))
         return None
     name = raw.strip()
@@ -115,8 +131,20 @@ def _read_name(fields: dict[str, Any], lines: dict[str, int], folder: str, notes
             return None
         notes += name_notes(name, line)
     if name != folder and name != unicodedata.normalize("NFKC", folder):
-        notes.append(Note("name-mismatch", line, {"name": name[:80], "folder": folder}))
+        notes.append(
+            Note("name-mismatch", line, {"name": name[:80], "folder": folder, "remedy": _one_name(name, folder)})
+        )
     return name
+
+
+def _one_name(name: str, folder: str) -> str:
+    """Only a good name is suggested."""
+    good = [c for c in (name, folder) if all(note.code == "name-not-portable" for note in name_notes(c))]
+    if not good:
+        return "Give both one name of lower-case letters, digits and single hyphens."
+    choices = {name: f"rename the folder to '{name[:80]}'", folder: f"write name: {folder}"}
+    advice = ", or ".join(choices[candidate] for candidate in good)
+    return advice[0].upper() + advice[1:] + "."
 
 
 def name_notes(name: str, line: int | None = None) -> list[Note]:
@@ -148,7 +176,7 @@ def _read_description(fields: dict[str, Any], lines: dict[str, int], notes: list
     if isinstance(raw, list) and raw and all(isinstance(item, str) for item in raw):
         notes.append(_invalid("description", line, "is a list; its items are joined", "Write one text."))
         raw = ", ".join(raw)
-    if not isinstance(raw, str) or not raw.strip():
+    if not isinstance(raw, str) or raw.strip() in _NOTHING:
         notes.append(Note("description-missing", line))
         return None
     description = raw.strip()

@@ -170,7 +170,7 @@ RULES: dict[str, Rule] = {
         "head",
         "warning",
         "The name '{name}' is not the folder's name '{folder}'; the folder's name counts, both are understood.",
-        "Rename the folder to '{name}', or the skill to '{folder}'.",
+        "{remedy}",
         "A tenth of real skills; several loaders drop them.",
     ),
     "name-not-portable": Rule(
@@ -393,6 +393,13 @@ RULES: dict[str, Rule] = {
         "chmod +x {target}",
         "It runs here, because we choose the interpreter; elsewhere it may not.",
     ),
+    "shipped-folder": Rule(
+        "tree",
+        "info",
+        "The skill ships '{folder}', a name that leads to the workspace while it runs; look for it in _shipped/.",
+        "Rename it.",
+        "Scripts write to out/ and work/, and read inputs/, from where they stand.",
+    ),
     "special-file": Rule(
         "tree",
         "error",
@@ -442,6 +449,20 @@ RULES: dict[str, Rule] = {
         "There is no SKILL.md here or below.",
         "Give the folder of a skill, or a folder that holds skills. See: prowess new",
         "A check that checked nothing must not look like one that passed.",
+    ),
+    "root-empty": Rule(
+        "library",
+        "warning",
+        "There is no skill at this root.",
+        "Check that it is the folder or archive you meant.",
+        "A root that was named and holds nothing is usually a mistake.",
+    ),
+    "environment-unknown": Rule(
+        "config",
+        "warning",
+        "The environment variable {name} is set, and means nothing to Prowess.",
+        "{remedy}",
+        "A setting with a typing mistake in its name changes nothing.",
     ),
     "skipped-folder": Rule(
         "library",
@@ -519,7 +540,7 @@ RULES: dict[str, Rule] = {
         "trust",
         "error",
         "The record of trusted folders cannot be read ({reason}); nothing is trusted.",
-        "Repair or remove the file, then trust the folders again.",
+        "Repair or remove the file, or run 'prowess trust' again, which keeps a copy of it.",
         "A record that cannot be read must not grant anything.",
     ),
     "config-ignored-untrusted": Rule(

@@ -13,12 +13,10 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from prowess.skills.findings import Note
+from prowess.skills.text import Spans
 
 MAX_DEPTH = 24
 FIRST_LINE = 2  # the text begins on the line below the opening fence
-
-
-_TAB_BEFORE_VALUE = re.compile(r"^ *(?:- )?[\w.-]+ *: *\t", re.MULTILINE)  # the reference library's parser refuses it
 
 
 class FrontMatter(NamedTuple):
@@ -59,13 +57,10 @@ def parse_front_matter(text: str) -> FrontMatter:
 
 
 def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dict[str, int], list[Note]]:
-    """One YAML mapping of strings, lists and mappings. `plain` also refuses flow style and duplicate keys, as the
-    reference library's parser does."""
+    """One YAML mapping of strings, lists and mappings. `plain` also refuses flow style, duplicate keys and tabs between
+    tokens, as the reference library's parser does."""
     import yaml
 
-    if plain and (tab := _TAB_BEFORE_VALUE.search(text)):
-        line = text.count("\n", 0, tab.start()) + FIRST_LINE
-        raise Unreadable("yaml-invalid", line, "found character '\\t' that cannot start any token")
     next_event = _parser_type()(text).get_event
     notes: list[Note] = []
     lines: dict[str, int] = {}
@@ -74,6 +69,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     keys: list[str | None] = []  # for each, the key that waits for its value
     watch_comments = " #" in text or "\t#" in text
     source = text.split("\n") if watch_comments else []
+    quoted: list[tuple[int, int]] = []
     try:
         while (event := next_event()) is not None:
             kind = type(event)
@@ -81,6 +77,8 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
                 if event.anchor or event.tag:
                     raise Unreadable("yaml-alias", event.start_mark.line + FIRST_LINE, "anchors and tags are not read")
                 value: Any = event.value
+                if plain and event.style:
+                    quoted.append((event.start_mark.index, event.end_mark.index))
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 line = event.start_mark.line + FIRST_LINE
                 if event.anchor or event.tag:
@@ -133,11 +131,28 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
         raise Unreadable("yaml-invalid", _error_line(error), _error_reason(error)) from None
     except ValueError as error:  # a lone surrogate, a code point beyond Unicode
         raise Unreadable("yaml-invalid", None, str(error)[:120]) from None
+    if plain and "\t" in text:
+        _refuse_tabs(text, quoted)
     if root is None or root == "":
         root = {}
     if type(root) is not dict:
         raise Unreadable("yaml-not-mapping", FIRST_LINE, "it is not a list of 'key: value' lines")
     return root, lines, notes
+
+
+def _refuse_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
+    """A tab may stand inside quotes, in a block of text below its '|' or '>' line, and in a comment."""
+    inside = Spans((text.find("\n", start) if text[start] in "|>" else start, end) for start, end in quoted)
+    comment_until = 0
+    for found in re.finditer(r"\t|(?:^|(?<=[ \t]))#", text, re.MULTILINE):
+        at = found.start()
+        if at in inside or at < comment_until:
+            continue
+        if found[0] == "\t":
+            line = text.count("\n", 0, at) + FIRST_LINE
+            raise Unreadable("yaml-invalid", line, "found character '\\t' that cannot start any token")
+        end = text.find("\n", at)
+        comment_until = len(text) if end < 0 else end
 
 
 @cache
@@ -270,7 +285,7 @@ def _salvage(text: str, failure: Unreadable) -> FrontMatter:
     if mentions != ("disable-model-invocation" in fields):
         fields["disable-model-invocation"] = "not readable"
     fields["allowed-tools"] = []
-    note = Note("yaml-salvaged", failure.line, {"reason": failure.reason, "fields": sorted(fields)})
+    note = Note("yaml-salvaged", failure.line, {"reason": failure.reason, "fields": sorted(lines)})
     return FrontMatter(fields, lines, "salvaged", (note,))
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from prowess._nouns import Finding, Mode, Trigger
-from prowess.errors import SkillDenied, SkillInvalid, SkillNotFound
+from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
 from prowess.skills.entry import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
 from prowess.skills.findings import Note, make_finding
 
+TRIGGERS = get_args(Trigger)
 _RANK = {source: rank for rank, source in enumerate(PRIORITY)}
 
 
@@ -216,6 +217,10 @@ class Catalog:
         """The same decision for somebody who wants to load, read or run it: SkillDenied or SkillInvalid says why
         not.
         """
+        if trigger not in TRIGGERS:
+            raise ConfigError(
+                f"'{trigger}' is no trigger.", code="trigger-unknown", hint=f"Use one of {', '.join(TRIGGERS)}."
+            )
         seen = self.visibility(entry)
         if seen.status == "invalid":
             findings = [finding for finding in self.findings_of(entry) if finding.severity == "error"]
@@ -295,7 +300,7 @@ class Catalog:
 
 _DENIAL_HINTS = {
     "untrusted": "Look at it, then run: prowess trust {place}",
-    "off": "Change its mode under [skills.modes] in .agent/config.toml to use it.",
+    "off": "Change its mode under [skills.modes] to use it. Where that is: prowess config show --origin",
     "hidden": "Its author hides it from people and models alike.",
     "manual": "Only a person may start it. Ask the user to run it by name.",
 }

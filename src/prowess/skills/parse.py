@@ -19,7 +19,7 @@ from prowess.skills.head import Head
 MAX_HEAD_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 # Blanks after a fence are bounded, so that every reader can decide within a bounded number of bytes.
-_OPENING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r)")
+_OPENING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")
 _MAYBE_OPENING = re.compile(rb"-{0,2}|---[ \t]{0,200}")
 _CLOSING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")
 _LONGEST_FENCE_BYTES = 256
@@ -66,10 +66,12 @@ def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
     """The fence, or the note that says why there is none. With whole=False (more of the file is to come) None means:
     not decided yet, read on."""
     begin = 3 if data.startswith(_BOM) else 0
+    if not whole and (_MAYBE_OPENING.fullmatch(data, begin) or _BOM.startswith(data)):
+        return None
     opening = _OPENING.match(data, begin)
     if not opening:
-        if not whole and (_MAYBE_OPENING.fullmatch(data, begin) or _BOM.startswith(data)):
-            return None
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return Note("head-not-utf8", 1, {"reason": "it is UTF-16"})
         return Note("no-front-matter", 1)
     closing = _find_closing(data, opening.end())
     if closing and (whole or closing.end() < len(data)):

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from prowess._nouns import CatalogPlan
+from prowess.errors import ConfigError
 from prowess.skills.entry import Entry, Skill
+from prowess.skills.findings import visible
 from prowess.skills.model import Catalog
 from prowess.skills.text import strip_invisible
 
 Format = Literal["xml", "markdown", "json"]
 FORMATS: tuple[Format, ...] = ("xml", "markdown", "json")
 MAX_LISTED_FILES = 50
-_OUR_TAGS = re.compile(r"<(?=/?(?:skill_content|skill_resources|skill_doc|available_skills))", re.IGNORECASE)
+_OUR_TAGS = re.compile(r"<(?=\s*/?\s*(?:skill_content|skill_resources|skill_doc|available_skills))", re.IGNORECASE)
 
 
 def render_catalog(
@@ -51,6 +53,10 @@ def render_entries(
     format: Format = "xml",
     locations: bool = False,
 ) -> str:
+    if format not in FORMATS:
+        raise ConfigError(
+            f"'{format}' is not a format.", code="format-unknown", hint=f"Use one of {', '.join(FORMATS)}."
+        )
     if format == "json":
         return _render_json(shown, name_only, more, names, locations)
     if format == "markdown":
@@ -144,17 +150,17 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
     """What loading a skill tells the model: the body, where its files are, which there are, and what to do with it."""
     place = directory or skill.directory
     lines = [
-        f'<skill_content name="{html.escape(strip_invisible(skill.name))}" source="{skill.entry.source}">',
+        f'<skill_content name="{html.escape(visible(skill.name))}" source="{skill.entry.source}">',
         neutralise(strip_invisible(skill.body)).strip("\n"),
         "",
     ]
     if place:
-        lines += [f"Skill directory: {html.escape(strip_invisible(place), quote=False)}"]
+        lines += [f"Skill directory: {html.escape(visible(place), quote=False)}"]
         lines += ["Relative paths in this skill are relative to the skill directory."]
     others = [file.path for file in skill.files if file.path != skill.entry.file]
     if others:
         lines.append("<skill_resources>")
-        lines += [f"  <file>{html.escape(strip_invisible(path))}</file>" for path in others[:MAX_LISTED_FILES]]
+        lines += [f"  <file>{html.escape(visible(path))}</file>" for path in others[:MAX_LISTED_FILES]]
         if len(others) > MAX_LISTED_FILES:
             lines.append(f"  <!-- and {len(others) - MAX_LISTED_FILES} more files -->")
         lines.append("</skill_resources>")
@@ -166,7 +172,7 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
 
 def render_doc(skill: Skill, path: str, data: bytes) -> str:
     text = neutralise(strip_invisible(data.decode("utf-8", "replace"))).strip("\n")
-    name, doc = html.escape(strip_invisible(skill.name)), html.escape(strip_invisible(path))
+    name, doc = html.escape(visible(skill.name)), html.escape(visible(path))
     return f'<skill_doc skill="{name}" path="{doc}">\n{text}\n</skill_doc>'
 
 
@@ -176,4 +182,4 @@ def neutralise(text: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    return "'" + html.escape(strip_invisible(name), quote=False) + "'"
+    return "'" + html.escape(visible(name), quote=False) + "'"

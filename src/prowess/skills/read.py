@@ -55,7 +55,7 @@ def _read_head(location: str, name: str, found: os.stat_result) -> tuple[Head, i
         data = read_head_bytes(target)
         size = os.stat(target).st_size if target != location else found.st_size
     except NotRegular as error:
-        return _NOTHING, 0, (Note("not-regular", None, {"kind": str(error).partition(",")[0].capitalize()}),)
+        return _NOTHING, 0, (Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)}),)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         return _NOTHING, 0, (Note("unreadable", None, {"reason": reason}),)

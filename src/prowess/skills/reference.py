@@ -1,7 +1,7 @@
 """What the specification's reference library says of a SKILL.md: the same verdict, the same words, the same output.
 
-One difference is meant: `---` inside a value does not end the front matter here, as the specification has it; the
-reference library cuts the value there.
+One difference is meant: a fence is a line with only `---`, as the specification has it. For the reference library any
+`---` is one, so it cuts a value there. And keys that YAML once gave a meaning of their own (`<<`, `=`) are just keys.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def read_fields_plainly(data: bytes) -> dict[str, Any]:
     if isinstance(fence, Note):
         raise SkillInvalid("SKILL.md frontmatter not properly closed with ---", code="front-matter-unclosed")
     try:
-        text = unify_lines(data[fence.start : fence.end].decode("utf-8"))
+        text = unify_lines(data[3 : fence.end].decode("utf-8"))  # with what follows the opening fence: a tab is refused
         fields, _, _ = read_mapping(text, plain=True)
     except UnicodeDecodeError as error:
         raise SkillInvalid(f"Invalid YAML in frontmatter: not UTF-8 ({error.reason})", code="head-not-utf8") from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prowess.skills.head import Controls
 
@@ -14,7 +14,9 @@ _PLATFORMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
 _ALIASES = {"mac": "macos", "osx": "macos", "darwin": "macos", "win": "windows", "win32": "windows"}
 
 
-def missing_requirements(controls: Controls, environ: Mapping[str, str]) -> list[str]:
+def missing_requirements(
+    controls: Controls, environ: Mapping[str, str], has_skill: Callable[[str], bool] = lambda name: True
+) -> list[str]:
     """What is required and not here: `ffmpeg (program)`, `API_KEY (environment)`, `windows (platform)`, `>=3.13
     (Python)`.
     """
@@ -28,6 +30,8 @@ def missing_requirements(controls: Controls, environ: Mapping[str, str]) -> list
             here = _PLATFORMS.get(sys.platform, sys.platform)
             if here not in {_ALIASES.get(item.lower(), item.lower()) for item in items}:
                 missing.append(f"{' or '.join(items)} (platform)")
+        elif kind == "skills":
+            missing += [f"{name} (skill)" for name in items if not has_skill(name)]
         elif kind == "python":
             missing += [f"{item} (Python)" for item in items if not _python_fits(item)]
     return missing

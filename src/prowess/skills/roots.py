@@ -8,11 +8,14 @@ Python API looks only where it is told to; the default places belong to the comm
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 
 from prowess._nouns import Source
+from prowess.errors import ConfigError
 from prowess.skills.entry import Root
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|/)")
 FOLDERS = (".agent", ".agents", ".claude")
 BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")
 
@@ -49,6 +52,12 @@ def named_root(
     project cannot call its own folder explicit."""
     if is_url(place):
         return Root("url", place, False, url=place, origin=origin)
+    if not place.strip() or _SCHEME.match(place):
+        raise ConfigError(
+            f"'{place}' is not a root." if place.strip() else "A root needs a path.",
+            code="root-unknown",
+            hint="Give a folder, or an address that begins with https://, http:// or file://.",
+        )
     path = os.path.normpath(os.path.join(base, _expand(place, home)))
     if not by_location:
         return Root("explicit", path, True, origin=origin)

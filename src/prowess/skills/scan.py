@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from prowess.skills.entry import Skill
 from prowess.skills.findings import Note
-from prowess.skills.text import Lines, Spans, fenced_code, find_tag_text
+from prowess.skills.text import Lines, Spans, fenced_code, find_tag_text, strip_invisible
 from prowess.skills.validate import EXTENSIONS, Located
 
 MAX_SCANNED_BYTES = 1_000_000
 _PROSE = (".md", ".txt", ".rst")
 _INLINE = re.compile(r"`(?P<code>[^`\n]+)`")
-_WARNING = re.compile(r"\b(never|do not|don't|avoid|dangerous|unsafe|instead of|bad:|wrong:)\b", re.IGNORECASE)
+_WARNING = re.compile(r"\b(?:never|do not|don't|avoid|dangerous|unsafe|instead of|bad:|wrong:)(?!\w)", re.IGNORECASE)
 
 
 class Pattern(NamedTuple):
@@ -31,6 +31,8 @@ class Pattern(NamedTuple):
 
 
 def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
+    if where == "prose":
+        expression = expression.replace(" ", r"\s{1,9}")  # a sentence may go on in the next line
     return Pattern(code, re.compile(expression, re.IGNORECASE), where, kind)
 
 
@@ -44,7 +46,7 @@ PATTERNS = (
     _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:compile\s*\(\s*)?(?:zlib|codecs|bytes\.fromhex|binascii)\b", "command"),
     _p("scan-secret", r"\bAKIA[0-9A-Z]{16}\b", "any", "AWS access key"),
     _p("scan-secret", r"\bgh[pousr]_[A-Za-z0-9]{36,}\b", "any", "GitHub token"),
-    _p("scan-secret", r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}\b", "any", "model provider's key"),
+    _p("scan-secret", r"\bsk-(?=[a-z_-]{0,40}\d)[A-Za-z0-9_-]{32,300}\b", "any", "model provider's key"),
     _p("scan-secret", r"\bsk_live_[A-Za-z0-9]{20,}\b", "any", "Stripe key"),
     _p("scan-secret", r"\bxox[abpr]-[A-Za-z0-9-]{20,}\b", "any", "Slack token"),
     _p("scan-secret", r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----", "any", "private key"),
@@ -76,12 +78,16 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
     line_of = Lines(text)
     for offset, hidden in find_tag_text(text):
         yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
+    text = strip_invisible(text)  # as a model sees it
+    line_of = Lines(text)
     blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
     within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
     for pattern in PATTERNS:
         for found in pattern.expression.finditer(text):
             in_code = found.start() in blocks or found.start() in within_lines
-            if pattern.where == "command" and not (in_code and not _warned_against(text, found.start())):
+            if pattern.where == "command" and not in_code:
+                continue
+            if pattern.where == "command" and is_prose and _is_warned_against(text, found.start(), blocks):
                 continue
             if pattern.where == "prose" and (not is_prose or in_code):
                 continue
@@ -89,11 +95,14 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
             yield Note(pattern.code, line_of.at(found.start()), details)
 
 
-def _warned_against(text: str, offset: int) -> bool:
-    """Whether the sentence around it, or the line above its code block, says not to do it."""
-    nearby = text[max(0, offset - 400) : offset]
-    above = nearby.rfind("\n", 0, max(0, nearby.rfind("\n")))
-    return bool(_WARNING.search(nearby[max(0, above) :]))
+def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:
+    """Whether the words before it, or the line above its code block, say not to do it. In a script nobody reads them."""
+    said = "\n".join(text[max(0, offset - 400) : offset].split("\n")[-2:])
+    block = blocks.start_around(offset)
+    if block is not None:
+        above = text[max(0, block - 400) : block].rpartition("\n")[0]
+        said += "\n" + above.rstrip().rpartition("\n")[2]
+    return bool(_WARNING.search(said))
 
 
 def _short(text: str) -> str:

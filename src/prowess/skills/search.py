@@ -232,12 +232,12 @@ def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str
     except FileNotFoundError:
         return None, None, True
     except OSError as error:
-        return None, f"The search index {path} could not be read ({error}).", True
+        return None, f"The search index {path} could not be read ({error})", True
     if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
-        return None, f"{path} is no search index. It was left alone; the index is built anew each time.", False
+        return None, f"{path} is no search index and was left alone: every search reads all skills", False
     made_from, digest, image = data[len(_MAGIC) :][:32], data[len(_MAGIC) + 32 :][:32], data[len(_MAGIC) + 64 :]
     if digest != _digest(made_from + image):
-        return None, f"The search index {path} was damaged and has been built again.", True
+        return None, f"The search index {path} was damaged and has been built again", True
     if made_from != fingerprint:
         return None, None, True
     connection = _connect()
@@ -246,7 +246,7 @@ def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str
         connection.execute("SELECT rowid FROM words LIMIT 1")
     except (AttributeError, connection.Error) as error:  # an SQLite too old to read it
         connection.close()
-        return None, f"The search index {path} could not be opened ({error}).", True
+        return None, f"The search index {path} could not be opened ({error})", True
     return connection, None, True
 
 

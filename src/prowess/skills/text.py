@@ -59,11 +59,11 @@ def _kept(run: re.Match[str]) -> list[int]:
     """Of a run of characters without a look of their own, the offsets of the one or two that have an effect."""
     text, (start, end) = run.string, run.span()
     before, after = text[start - 1 : start], text[end : end + 1]
-    if before.isascii() and before not in tuple("0123456789#*"):  # or nothing before it
+    if before.isspace() or (before.isascii() and before not in tuple("0123456789#*")):  # or nothing before it
         return []
     kept = [start] if "\ufe00" <= text[start] <= "\ufe0f" else []
     joiner = next((at for at in range(start, end) if text[at] in _JOINERS), None)
-    if joiner is not None and not before.isascii() and not after.isascii():
+    if joiner is not None and not before.isascii() and not after.isascii() and not after.isspace():
         kept.append(joiner)
     return kept
 
@@ -97,8 +97,12 @@ class Spans:
         self._starts = [start for start, _ in self._spans]
 
     def __contains__(self, offset: int) -> bool:
+        return self.start_around(offset) is not None
+
+    def start_around(self, offset: int) -> int | None:
+        """Where the span begins in which the offset lies."""
         at = bisect_right(self._starts, offset) - 1
-        return at >= 0 and offset < self._spans[at][1]
+        return self._starts[at] if at >= 0 and offset < self._spans[at][1] else None
 
 
 def fenced_code(text: str) -> Spans:

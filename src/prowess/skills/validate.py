@@ -21,6 +21,8 @@ from prowess.skills.text import Lines, fenced_code, find_invisible
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is
+# What a run finds inside its skill and what leads to the workspace.
+WORKSPACE_NAMES = ("out", "work", "inputs", ".venv")
 Located = tuple[str, Note]  # (file within the skill, what)
 
 # What loading forgives and the specification does not.
@@ -43,7 +45,7 @@ _STRICT = frozenset(
 _PORTABLE = frozenset(["name-not-portable", "angle-brackets", "metadata-invalid", "absolute-path", "reference-missing"])
 
 # Bounded, so that no text takes more than linear time.
-_LINK = re.compile(r"\[[^\]\n]{0,300}\]\((?P<target>[^)\s]{1,500})(?:[ \t]{1,9}\"[^\"\n]{0,300}\")?\)")
+_LINK = re.compile(r"\[[^\]\n]{0,200}\]\((?P<target>[^)\s]{1,200})(?:[ \t]{1,9}\"[^\"\n]{0,200}\")?\)")
 _PATH = re.compile(r"(?<![\w/.\-<{$])(?:\./)?(?P<target>(?:scripts|references?|assets)/[\w./\-]*[\w\-])")
 _ABSOLUTE = re.compile(
     r"(?<![\w:/.\-$}])(?P<target>(?:/(?:home|Users|root|mnt|opt|srv)/[\w.\-/]+)|[A-Za-z]:\\[\w.\-\\]+)"
@@ -80,6 +82,8 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
     yield from check_body(skill)
     yield from check_references(skill, read)
     yield from check_scripts(skill, read)
+    for folder in shipped_folders(skill):
+        yield file, Note("shipped-folder", None, {"folder": folder})
 
 
 def check_body(skill: Skill) -> Iterator[Located]:
@@ -159,6 +163,12 @@ def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Locate
             yield listed.path, Note("script-not-executable", 1, {"target": listed.path})
         elif not has_shebang and extension not in EXTENSIONS and (listed.executable or not extension):
             yield listed.path, Note("script-no-interpreter", 1, {"target": listed.path})
+
+
+def shipped_folders(skill: Skill) -> list[str]:
+    """Names that the skill ships and that lead to the workspace while it runs."""
+    tops = {listed.path.split("/")[0] for listed in skill.files}
+    return [name for name in WORKSPACE_NAMES if name in tops]
 
 
 def _folders_of(path: str) -> list[str]:

@@ -1,0 +1,238 @@
+"""What a skill's `allowed-tools` means: a list narrows what may be called while the skill is in use, it grants nothing.
+
+An entry is a tool's name (ours, or one of another system through the alias table), a name with `*`, or a name with a
+pattern in parentheses that says which calls: `Bash(git add:*)`, `Read(docs/**)`, `WebFetch(domain:example.com)`.
+An entry that names no tool here allows nothing and is reported. What cannot be matched for certain is not allowed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from prowess.policy.commands import NotSimple, is_program, split_command
+from prowess.policy.globs import match_path, match_word
+from prowess.policy.launchers import find_starts
+
+_SESSION = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
+COMMAND_TOOLS = ("skill_run", "skill_exec")
+# Our tool -> the argument that names a path.
+PATH_ARGUMENTS = {
+    "read_file": "file_name",
+    "list_dir": "path",
+    "grep": "path",
+    "write_file": "path",
+    "delete_file": "path",
+}
+NEVER_NARROWED = frozenset(
+    "skill_load skill_read skill_list_docs skill_select_docs skill_unload skill_search update_plan ask_user".split()
+)
+TOOLS = frozenset((*NEVER_NARROWED, *COMMAND_TOOLS, *_SESSION, *PATH_ARGUMENTS, "network_request"))
+
+# Names of other systems, in any case -> ours. The first of ours is the one that a call by that name becomes.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "Bash": (*COMMAND_TOOLS, *_SESSION),
+    "Shell": (*COMMAND_TOOLS, *_SESSION),
+    "run_shell_command": (*COMMAND_TOOLS, *_SESSION),
+    "run_script": COMMAND_TOOLS[:1],
+    "BashOutput": ("skill_poll_session",),
+    "KillShell": ("skill_kill_session",),
+    "KillBash": ("skill_kill_session",),
+    "Read": ("read_file",),
+    "NotebookRead": ("read_file",),
+    "Write": ("write_file",),
+    "Edit": ("write_file",),
+    "MultiEdit": ("write_file",),
+    "NotebookEdit": ("write_file",),
+    "Delete": ("delete_file",),
+    "Grep": ("grep",),
+    "Glob": ("list_dir",),
+    "LS": ("list_dir",),
+    "List": ("list_dir",),
+    "WebFetch": ("network_request",),
+    "web_fetch": ("network_request",),
+    "network": ("network_request",),
+    "Skill": ("skill_load",),
+    "select_skills": ("skill_load",),
+    "load_resource": ("skill_read",),
+    "TodoWrite": ("update_plan",),
+    "AskUserQuestion": ("ask_user",),
+}
+_BY_FOLDED_NAME = {name.casefold(): tools for name, tools in ALIASES.items()}
+_ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
+# How a script of the skill would be written as a command.
+_INTERPRETERS = {
+    ".py": ("python3", "python"),
+    ".sh": ("bash", "sh"),
+    ".bash": ("bash",),
+    ".js": ("node",),
+    ".mjs": ("node",),
+    ".cjs": ("node",),
+    ".rb": ("ruby",),
+    ".pl": ("perl",),
+    ".php": ("php",),
+    ".lua": ("lua",),
+    ".r": ("Rscript",),
+    ".R": ("Rscript",),
+}
+
+
+class AllowRule(NamedTuple):
+    """One entry, read: calls of these tools, and which of them."""
+
+    entry: str
+    tools: tuple[str, ...]  # names of ours or of somebody's; with `*` in it, a pattern for names
+    kind: Literal["any", "command", "path", "host"] = "any"
+    words: tuple[str, ...] = ()  # of a command
+    prefix: bool = False  # more words may follow
+    pattern: str = ""  # of a path, or a host
+
+
+class AllowedTools(NamedTuple):
+    """A list, read. `unknown` has the entries that name no tool here; they allow nothing of ours."""
+
+    rules: tuple[AllowRule, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def parse_allowed(patterns: Sequence[str], *, known: Collection[str] = ()) -> AllowedTools:
+    """Read a list. `known` are tools beyond ours, of MCP servers and plugins, that are not to be reported."""
+    rules: list[AllowRule] = []
+    unknown: list[str] = []
+    for entry in patterns:
+        rule = _parse_entry(entry.strip())
+        if rule is not None:
+            rules.append(rule)
+        if rule is None or not _names_a_tool(rule, known):
+            unknown.append(entry)
+    return AllowedTools(tuple(rules), tuple(dict.fromkeys(unknown)))
+
+
+def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
+    """Whether the list allows this call. `tool` and `args` are ours: aliases are resolved before."""
+    if tool in NEVER_NARROWED:
+        return True
+    rules = [rule for rule in allowed.rules if any(match_word(name, tool) for name in rule.tools)]
+    if any(rule.kind == "any" for rule in rules):
+        return True
+    if tool in COMMAND_TOOLS:
+        return _allows_command([rule for rule in rules if rule.kind == "command"], args)
+    if tool in _SESSION:  # a session exists only because its command was allowed
+        return bool(rules)
+    if tool in PATH_ARGUMENTS:
+        path = args.get(PATH_ARGUMENTS[tool], "." if tool == "grep" else None)
+        return isinstance(path, str) and any(match_path(rule.pattern, path) for rule in rules if rule.kind == "path")
+    if tool == "network_request":
+        host = find_host(args.get("url"))
+        return host is not None and any(match_host(rule.pattern, host) for rule in rules if rule.kind == "host")
+    return False
+
+
+def allows_any(lists: Sequence[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:
+    """Whether one of the lists allows it. Where nobody declared a list, nothing is narrowed."""
+    return not lists or any(allows(allowed, tool, args) for allowed in lists)
+
+
+def canonical_tools(name: str) -> tuple[str, ...]:
+    """Our tools behind a name, the one that a call becomes first; a name that is no alias stands for itself."""
+    return (name,) if name in TOOLS else _BY_FOLDED_NAME.get(name.casefold(), (name,))
+
+
+def match_host(pattern: str, host: str) -> bool:
+    """`example.com` is that host; `*.example.com` is every host below it; `*` is every host."""
+    pattern = pattern.lower()
+    if pattern == "*":
+        return True
+    return host.endswith(pattern[1:]) and host != pattern[1:] if pattern.startswith("*.") else host == pattern
+
+
+def find_host(url: Any) -> str | None:
+    """The host that a request would really go to; None when readers of URLs might disagree about it."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or re.search(r"[\\\s]", url):
+        return None
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not host or "%" in host or "@" in parts.netloc:
+        return None
+    return host.rstrip(".")
+
+
+def command_words(args: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The ways in which a skill_run call could be written as one simple command; [] when it cannot."""
+    script, command = args.get("script"), args.get("command")
+    if isinstance(command, str) and script is None:
+        split = split_command(command)
+        return [] if isinstance(split, NotSimple) else [split.argv]
+    more = args.get("args") or ()
+    if not isinstance(script, str) or command is not None or not isinstance(more, (list, tuple)):
+        return []
+    words = (script, *map(str, more))
+    interpreters = _INTERPRETERS.get(posixpath.splitext(script)[1], ())
+    return [words, *((interpreter, *words) for interpreter in interpreters)]
+
+
+def _parse_entry(entry: str) -> AllowRule | None:
+    found = _ENTRY.fullmatch(entry)
+    if not found:
+        return None
+    name, pattern = found[1], found[2]
+    tools = canonical_tools(name)
+    if pattern is None or pattern.strip() == "*" or set(tools) <= NEVER_NARROWED:
+        return AllowRule(entry, tools)
+    pattern = pattern.strip()
+    if not pattern or "*" in name:
+        return None
+    if tools[0] in COMMAND_TOOLS:
+        return _parse_command(entry, tools, pattern, is_script=name.casefold() == "run_script")
+    if tools[0] in PATH_ARGUMENTS:
+        return AllowRule(entry, tools, "path", pattern=pattern)
+    if tools[0] == "network_request" and pattern.startswith("domain:"):
+        return AllowRule(entry, tools, "host", pattern=pattern.removeprefix("domain:").strip())
+    return None
+
+
+def _parse_command(entry: str, tools: tuple[str, ...], pattern: str, *, is_script: bool) -> AllowRule | None:
+    """`git add:*` and `git add *` are the beginning of a command, word by word; without it, the whole command."""
+    text = next((pattern.removesuffix(end) for end in (":*", " *") if pattern.endswith(end)), None)
+    if text in ("", "*"):
+        return AllowRule(entry, tools)
+    command = split_command(pattern if text is None else text)
+    if isinstance(command, NotSimple):
+        return None
+    return AllowRule(entry, tools, "command", words=command.argv, prefix=is_script or text is not None)
+
+
+def _names_a_tool(rule: AllowRule, known: Collection[str]) -> bool:
+    return any(
+        name.startswith("mcp__") or any(match_word(name, tool) for tool in (*TOOLS, *known)) for name in rule.tools
+    )
+
+
+def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
+    return any(allows_words(rules, words) for words in command_words(args))
+
+
+def allows_words(rules: Sequence[AllowRule], words: tuple[str, ...]) -> bool:
+    """Whether the command, and every command behind it (`find . -exec rm …`), is one that a rule describes. A command
+    that was written out whole needs no such look."""
+    if any(not rule.prefix and _describes(rule, words) for rule in rules):
+        return True
+    return all(
+        not start.hidden and any(_describes(rule, start.argv) for rule in rules)
+        for start in find_starts(words)
+        if not start.in_code
+    )
+
+
+def _describes(rule: AllowRule, words: tuple[str, ...]) -> bool:
+    if len(words) < len(rule.words) or (len(words) > len(rule.words) and not rule.prefix):
+        return False
+    program = words[0]
+    fits = is_program(program, rule.words[0]) or ("*" in rule.words[0] and match_path(rule.words[0], program))
+    return fits and all(map(match_word, rule.words[1:], words[1:]))

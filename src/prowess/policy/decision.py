@@ -1,0 +1,226 @@
+"""Every call gets one decision, which names the rule that made it and says why. Nothing is looked up: it is a function.
+
+The order: what the configuration switches off or lists; the `allowed-tools` of the skill that the call names, or of
+all declaring skills together for a call that names none; the rules of the policy files; and, when none of them has an
+answer, the table. What the configuration always asks about is asked even then when all the rest allows it. What is
+unclear is decided as if it were the worse case: isolation that is not known is none, a skill that is not known to be
+trusted is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prowess.policy.allowed_tools import (
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    AllowedTools,
+    allows,
+    allows_any,
+    canonical_tools,
+)
+from prowess.policy.commands import NotSimple, judge_command, split_command
+from prowess.policy.names import find_refusal
+from prowess.policy.rules import Request, Rules, find_rule
+from prowess.values import Decision, Isolation, Verdict
+
+__all__ = ["RISKS", "Request", "Surroundings", "decide", "find_risk", "is_isolated"]
+
+Risk = Literal["low", "medium", "high", "unknown"]
+
+RISKS: dict[str, Risk] = {
+    **dict.fromkeys((*sorted(NEVER_NARROWED), "read_file", "list_dir", "grep"), "low"),
+    **dict.fromkeys((*COMMAND_TOOLS, "skill_write_stdin", "skill_poll_session", "skill_kill_session"), "medium"),
+    **dict.fromkeys(("write_file", "delete_file", "network_request"), "high"),
+}
+CAPABILITIES = frozenset(("install_dependencies",))
+_WATCHING = frozenset(("skill_poll_session", "skill_kill_session"))
+_STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What holds around a call: the configuration's part in it, and what the executor really enforces."""
+
+    isolation: Isolation | None = None
+    enabled: frozenset[str] = frozenset()  # high-risk tools that are switched on
+    require_approval_for: tuple[str, ...] = ()  # ours or aliases
+    commands_allow: tuple[str, ...] = ()
+    commands_deny: tuple[str, ...] = ()
+    require_isolation: bool = False
+    granted: frozenset[str] = frozenset()  # capabilities that a person has granted, for what is asked about now
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> what it must keep to
+
+
+def decide(
+    request: Request,
+    around: Surroundings,
+    *,
+    lists: Mapping[str, AllowedTools] | None = None,
+    rules: Sequence[Rules] = (),
+) -> Decision:
+    """`lists` has the allowed-tools of the skill that the call names and of every declaring skill loaded in this run,
+    by id; a skill without a list is not in it. `rules` are the policy files, the most important first."""
+    decision = (
+        _by_configuration(request, around)
+        or _by_allowed_tools(request, lists or {})
+        or _by_rules(request, [each for each in rules if not each.only_tightens])
+        or _by_table(request, around)
+    )
+    for each in rules:
+        if each.only_tightens and (stricter := _by_rules(request, [each])):
+            decision = _stricter(decision, stricter)
+    asked = {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}
+    if request.tool in asked:
+        why = f"The configuration asks before every {request.tool}."
+        decision = _stricter(decision, Decision(verdict="ask", rule="config:require_approval_for", why=why))
+    limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around)}
+    return Decision(verdict=decision.verdict, rule=decision.rule, why=decision.why, limits=limits)
+
+
+def find_risk(tool: str) -> Risk:
+    return RISKS.get(tool, "unknown")
+
+
+def is_isolated(isolation: Isolation | None) -> bool:
+    """Whether something stands between a run and the machine: a sandbox or a container that held, without its network.
+
+    An executor by another name is local, because nobody has said what it keeps out.
+    """
+    return (
+        isolation is not None
+        and isolation.executor in ("sandbox", "container")
+        and isolation.mechanism not in ("", "none")
+        and isolation.network not in ("", "host")
+    )
+
+
+def _by_configuration(request: Request, around: Surroundings) -> Decision | None:
+    tool = request.tool
+    if find_risk(tool) == "high" and tool not in around.enabled:
+        return _deny(
+            "config:tools.enable", f"{tool} is switched off. A person can enable it: tools.enable = ['{tool}']."
+        )
+    needs_isolation = tool in COMMAND_TOOLS or request.kind == "capability"
+    if around.require_isolation and needs_isolation and not is_isolated(around.isolation):
+        why = "The configuration requires real isolation for scripts, and here is none."
+        return _deny("config:workspace.require_isolation", why)
+    if tool in COMMAND_TOOLS:
+        return _by_environment(request) or _by_command_lists(request, around)
+    return None
+
+
+def _by_environment(request: Request) -> Decision | None:
+    env = request.args.get("env") or {}
+    if not isinstance(env, Mapping):
+        return _deny("environment", "env is not a table of names and values.")
+    for name, value in env.items():
+        reason = find_refusal(str(name), str(value))
+        if reason:
+            return _deny("environment", f"The variable {ascii(str(name))[:80]} cannot be set for a run: {reason}.")
+    return None
+
+
+def _by_command_lists(request: Request, around: Surroundings) -> Decision | None:
+    if not around.commands_allow and not around.commands_deny:
+        return None
+    written = command_words(request.args)
+    if not written:
+        return _deny("config:workspace.commands", f"With a command list only one plain command may run. {_why(request)}")
+    denied = [each for argv in written if (each := judge_command(argv, (), deny)).verdict == "deny"]
+    judged = [judge_command(argv, allow, deny) for argv in written]
+    if allow and any(each.verdict == "allow" for each in judged):
+        return None
+    refused = denied[:1] if not allow else judged[:1]
+    return _deny("config:workspace.commands", refused[0].why) if refused else None
+
+
+def _why(request: Request) -> str:
+    command = request.args.get("command")
+    split = split_command(command) if isinstance(command, str) and request.args.get("script") is None else None
+    return split.why if isinstance(split, NotSimple) else "Say either command, or script and args."
+
+
+def _argv_limit(request: Request, around: Surroundings) -> dict[str, Any]:
+    """What was judged is what runs: with a command list the tool is handed the words, and must not use a shell."""
+    if request.tool not in COMMAND_TOOLS or not (around.commands_allow or around.commands_deny):
+        return {}
+    written = command_words(request.args) if request.args.get("script") is None else []
+    return {"argv": list(written[0])} if written else {}
+
+
+def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> Decision | None:
+    if request.kind == "capability" or request.tool in NEVER_NARROWED:
+        return None
+    if request.skill is not None:
+        own = lists.get(request.skill)
+        if own is None or allows(own, request.tool, request.args):
+            return None
+        entries = ", ".join(rule.entry for rule in own.rules)[:200] or "nothing"
+        why = f"The skill '{request.skill}' allows itself {entries}, and this call is none of it."
+        return _deny(f"allowed-tools:{request.skill}", why)
+    if allows_any(list(lists.values()), request.tool, request.args):
+        return None
+    names = sorted(lists)
+    why = f"No skill in use allows this call; those with a list are {', '.join(names)[:200]}."
+    return _deny(f"allowed-tools:{'+'.join(names)}", why)
+
+
+def _by_rules(request: Request, rules: Sequence[Rules]) -> Decision | None:
+    for each in rules:
+        rule = find_rule(each, request)
+        if rule is not None:
+            says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
+            why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
+            return Decision(verdict=rule.verdict, rule=rule.label, why=why)
+    return None
+
+
+def _by_table(request: Request, around: Surroundings) -> Decision:
+    risk = find_risk(request.tool)
+    if request.kind == "capability":
+        return _by_capability(request, around)
+    if risk == "low":
+        return Decision(verdict="allow", rule="table:low-risk", why=f"{request.tool} only reads.")
+    if risk == "high":
+        why = f"{request.tool} changes or reaches what cannot be taken back, so a person is asked."
+        return Decision(verdict="ask", rule="table:high-risk", why=why)
+    if risk == "unknown":
+        why = f"Nothing is known about {request.tool}, so a person is asked."
+        return Decision(verdict="ask", rule="table:unknown-tool", why=why)
+    if request.tool in _WATCHING:
+        why = "It watches or ends a program whose start was decided before."
+        return Decision(verdict="allow", rule="table:session", why=why)
+    if is_isolated(around.isolation):
+        why = (
+            f"It runs isolated ({around.isolation.executor}, {around.isolation.mechanism})." if around.isolation else ""
+        )
+        return Decision(verdict="allow", rule="table:isolated", why=why)
+    if request.trusted:
+        why = "It would run on this machine without isolation; its source is trusted, so a person is asked."
+        return Decision(verdict="ask", rule="table:local-trusted", why=why)
+    why = "It would run on this machine without isolation, and its source is not trusted."
+    return _deny("table:local-untrusted", why)
+
+
+def _by_capability(request: Request, around: Surroundings) -> Decision:
+    name = request.tool
+    if name not in CAPABILITIES:
+        return _deny("table:unknown-capability", f"There is no capability '{name}'.")
+    if name in around.granted:
+        return Decision(verdict="allow", rule=f"grant:{name}", why=f"A person has granted {name} for exactly this.")
+    if not request.trusted and not is_isolated(around.isolation):
+        return _deny("table:local-untrusted", f"{name} without isolation, for a source that is not trusted.")
+    why = f"{name} brings code from elsewhere, so a person is asked once for exactly this."
+    return Decision(verdict="ask", rule="table:capability", why=why)
+
+
+def _stricter(one: Decision, other: Decision) -> Decision:
+    """The first, unless the second is stricter."""
+    return other if _STRICTNESS.index(other.verdict) > _STRICTNESS.index(one.verdict) else one
+
+
+def _deny(rule: str, why: str) -> Decision:
+    return Decision(verdict="deny", rule=rule, why=why)

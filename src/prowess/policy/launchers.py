@@ -1,0 +1,306 @@
+"""Which programs a command would start, as far as its words tell; and where they do not, that they do not.
+
+`find_starts(argv)` names the program itself and then every one behind it: `env nice -n 5 git status` starts `env`,
+`nice` and `git`. Whatever is not certain is reported as hidden, never guessed: an option that this page does not know
+may be the one that names a program. It is a page of names and options, so it knows the usual programs and no others.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from prowess.policy.escapes import OPAQUE, SUBCOMMANDS, find_escape
+from prowess.policy.interpreters import AWKS, INTERPRETERS, SHELLS, find_awk_code, find_code
+from prowess.policy.lexer import NotSimple, split_command
+from prowess.policy.names import changes_startup
+
+ANYTHING = "\0anything"  # a word that is only known while the command runs; no argv can hold a NUL
+_A_PATH = "./\0path"  # a file name that find will put there: never an option, but perhaps a program
+_DEEPEST = 12
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
+_LOADER = re.compile(r"ld(-linux.*|-musl.*|-[0-9.]+|64|)\.so(\.[0-9]+)*|ld\.so.*|rtld")
+_VERSIONED = re.compile(r"([a-z][a-z+]*?)[-.]?[0-9][0-9.\-]*")
+
+
+class Start(NamedTuple):
+    """One program that a command would start."""
+
+    argv: tuple[str, ...]
+    code: str | None = None  # what it was handed to interpret; with it, it can start anything
+    hidden: str | None = None  # why it cannot be told what would be started
+    in_code: bool = False  # found in the code of the one before it
+    like: str | None = None  # a program that does the same; who denies that one denies this
+
+    @property
+    def word(self) -> str:
+        return self.argv[0] if self.argv else ""
+
+
+class Wrapper(NamedTuple):
+    """How a program that runs another one is written, up to that one."""
+
+    flags: str = ""  # short options without a value
+    valued: str = ""  # short options with one
+    long_flags: tuple[str, ...] = ()
+    long_valued: tuple[str, ...] = ()
+    operands: int = 0  # words of its own before the command
+    assigns: bool = False  # NAME=value words before the command
+    numbers: bool = False  # -5 is an option
+
+
+WRAPPERS = {
+    "env": Wrapper("i0v", "uCa", ("ignore-environment", "null", "debug"), ("unset", "chdir", "argv0"), assigns=True),
+    "nice": Wrapper("", "n", (), ("adjustment",), numbers=True),
+    "ionice": Wrapper("t", "cn", ("ignore",), ("class", "classdata")),
+    "chrt": Wrapper("bfiorRv", "TPD", ("batch", "fifo", "idle", "other", "rr"), operands=1),
+    "taskset": Wrapper("c", "", ("cpu-list",), operands=1),
+    "nohup": Wrapper(),
+    "setsid": Wrapper("cfw", "", ("ctty", "fork", "wait")),
+    "timeout": Wrapper("v", "ks", ("foreground", "preserve-status", "verbose"), ("kill-after", "signal"), operands=1),
+    "time": Wrapper("avpql", "fo", ("append", "verbose", "portability", "quiet"), ("format", "output")),
+    "stdbuf": Wrapper("", "ioe", (), ("input", "output", "error")),
+    "unbuffer": Wrapper("p"),
+    "sudo": Wrapper("AbEHknPSB", "ugpCTh", ("preserve-env", "non-interactive"), ("user", "group"), assigns=True),
+    "doas": Wrapper("n", "u"),
+    "unshare": Wrapper("muinpUCTrfc", "", ("net", "pid", "user", "mount", "uts", "ipc", "fork", "map-root-user")),
+    "flock": Wrapper("sxeunoFv", "wE", ("shared", "exclusive", "nonblock", "close"), ("timeout",), operands=1),
+    "command": Wrapper("p"),
+    "builtin": Wrapper(),
+    "exec": Wrapper("cl", "a"),
+    "caffeinate": Wrapper("dimsu", "tw"),
+    "linux32": Wrapper(),
+    "linux64": Wrapper(),
+    "fakeroot": Wrapper(),
+    "dbus-run-session": Wrapper(),
+    "xvfb-run": Wrapper("a", "en"),
+    "chronic": Wrapper("ve"),
+}
+
+
+def find_starts(argv: Sequence[str]) -> list[Start]:
+    """The program, then each program behind it, outermost first. Never empty."""
+    return list(_unfold(tuple(argv), 0))
+
+
+def _unfold(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    if not argv or not argv[0]:
+        yield Start(argv, hidden="There is no program to start.")
+        return
+    if depth > _DEEPEST:
+        yield Start(argv, hidden=f"More than {_DEEPEST} programs that start one another.")
+        return
+    word = argv[0]
+    if "\0" in word:
+        yield Start((ANYTHING,))
+        return
+    name = _family(word)
+    inner: tuple[str, ...] | str | None = None
+    if name in WRAPPERS:
+        inner = _behind(name, WRAPPERS[name], argv)
+    elif special := _SPECIAL.get(name):
+        yield from special(argv, depth)
+        return
+    elif _LOADER.fullmatch(posixpath.basename(word)):
+        inner = argv[1:] if len(argv) > 1 and not argv[1].startswith("-") else "Options of the loader choose what runs."
+    elif name in SHELLS:
+        yield from _shell(argv, depth)
+        return
+    elif name in INTERPRETERS:
+        yield Start(argv, code=find_code(INTERPRETERS[name], argv, ANYTHING))
+        return
+    elif name in AWKS:
+        yield Start(argv, code=find_awk_code(argv[1:], ANYTHING))
+        return
+    elif name in OPAQUE or (name in SUBCOMMANDS and SUBCOMMANDS[name] & {*argv[1:], *_anything_in(argv)}):
+        yield Start(argv, code=" ".join(argv[1:]))
+        return
+    elif escape := find_escape(name, argv[1:], ANYTHING):
+        yield Start(argv, hidden=f"'{name}' can start any program that way: {escape}"[:200])
+        return
+    if isinstance(inner, str):
+        yield Start(argv, hidden=f"What '{name}' would start cannot be told: {inner}"[:200])
+        return
+    yield Start(argv)
+    if inner:
+        yield from _unfold(inner, depth + 1)
+
+
+def _family(word: str) -> str:
+    """The name by which this page knows a program, wherever it lies and whichever version it is."""
+    base = posixpath.basename(posixpath.normpath(word.replace("\\", "/"))).casefold().removesuffix(".exe")
+    if base in _KNOWN:
+        return base
+    versioned = _VERSIONED.fullmatch(base)
+    return versioned[1] if versioned and versioned[1] in _KNOWN else base
+
+
+def _anything_in(argv: tuple[str, ...]) -> frozenset[str]:
+    """Unknown words may be any subcommand."""
+    return frozenset().union(*SUBCOMMANDS.values()) if ANYTHING in argv else frozenset()
+
+
+def _behind(name: str, wrapper: Wrapper, argv: tuple[str, ...]) -> tuple[str, ...] | str:
+    """The command behind a wrapper; () when there is none; a text when it cannot be told."""
+    words = list(argv[1:])
+    while words and words[0].startswith("-") and words[0] != "-":
+        option = words.pop(0)
+        if option == "--":
+            break
+        if name == "env" and (split := _split_string(option, words)) is not None:
+            return split if isinstance(split, str) else _behind(name, wrapper, ("env", *split))
+        if name == "command" and option in ("-v", "-V"):
+            return ()
+        if option in ("--help", "--version"):
+            return ()
+        if not _is_option(wrapper, option, words):
+            return f"it does not know the option {option}."
+    if name == "env" and words and words[0] == "-":
+        words.pop(0)
+    while wrapper.assigns and words and (assigned := _ASSIGNMENT.match(words[0])):
+        if changes_startup(assigned[1]):
+            return f"{assigned[1]} changes how programs start."
+        words.pop(0)
+    words = words[wrapper.operands :]
+    if name == "flock" and words and words[0] in ("-c", "--command"):
+        return ("sh", "-c", *words[1:])
+    return tuple(words)
+
+
+def _is_option(wrapper: Wrapper, option: str, words: list[str]) -> bool:
+    """Whether the option is one of the wrapper's; its value is taken from the words when it stands there."""
+    if option.startswith("--"):
+        long, has_value, _ = option[2:].partition("=")
+        if long in wrapper.long_valued and not has_value and words:
+            words.pop(0)
+        return long in wrapper.long_valued or (long in wrapper.long_flags)
+    if wrapper.numbers and option[1:].lstrip("+-").isdigit():
+        return True
+    for at, letter in enumerate(option[1:], 1):
+        if letter in wrapper.valued:
+            if at == len(option) - 1 and words:
+                words.pop(0)
+            return True
+        if letter not in wrapper.flags:
+            return False
+    return True
+
+
+def _split_string(option: str, words: list[str]) -> tuple[str, ...] | str | None:
+    """`env -S 'git status' x` -> git status x, however the option is written; None when it is another option."""
+    long, has_value, value = option.partition("=")
+    if long.startswith("--"):
+        if long == "--" or not "--split-string".startswith(long):
+            return None
+        text = value if has_value else (words.pop(0) if words else "")
+    else:
+        before, found, rest = option[1:].partition("S")
+        if not found or before.strip("i0v"):
+            return None
+        text = rest or (words.pop(0) if words else "")
+    command = split_command(text)
+    if isinstance(command, NotSimple) or "\\" in text:  # env has backslashes of its own
+        return "its -S text is not plain words."
+    return (*command.argv, *words)
+
+
+# --- programs that are read in their own way ------------------------------------------------------------------------
+
+
+def _shell(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    """`sh file` runs a file; `sh -c text`, or a shell that reads its standard input, runs code. Code that is one plain
+    command is looked through as well, so that a denied program is seen."""
+    name = _family(argv[0])
+    code = find_code(SHELLS[name], argv, ANYTHING)
+    yield Start(argv, code=code)
+    if code:
+        command = split_command(code)
+        if not isinstance(command, NotSimple):
+            yield from (start._replace(in_code=True) for start in _unfold(command.argv, depth + 1))
+
+
+def _busybox(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    if len(argv) > 1 and argv[1].startswith("-") and argv[1] not in ("--list", "--help", "--list-full"):
+        yield Start(argv, hidden=f"What '{argv[0]}' would start cannot be told: {argv[1]}")
+        return
+    yield Start(argv)
+    if len(argv) > 1 and not argv[1].startswith("-"):
+        yield from _unfold(argv[1:], depth + 1)
+
+
+def _find(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    """Each command behind -exec and its kin. `-delete` does what rm does, and is denied with it."""
+    if ANYTHING in argv:
+        yield Start(argv, hidden="'find' with words that are not known yet can start any program.")
+        return
+    yield Start(argv, like="rm" if "-delete" in argv else None)
+    at = 1
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = next((i for i in range(at, len(argv)) if argv[i] == ";" or argv[i - 1 : i + 1] == ("{}", "+")), None)
+            if end is None:
+                yield Start(argv, hidden=f"{word} has no end.")
+                return
+            command = tuple(part.replace("{}", _A_PATH) for part in argv[at:end])
+            yield from _unfold(command, depth + 1)
+            at = end + 1
+
+
+def _xargs(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    """Words are added, or put in the place of a mark, while it runs."""
+    yield Start(argv)
+    words, mark = list(argv[1:]), None
+    while words and words[0].startswith("-") and words[0] != "-":
+        option = words.pop(0)
+        if option == "--":
+            break
+        if option.startswith(("-I", "--replace", "-i", "-J")):
+            value = option.partition("=")[2] if option.startswith("--") else option[2:]
+            mark = value or (words.pop(0) if option in ("-I", "-J") and words else "{}")
+        elif not _is_option(_XARGS, option, words):
+            yield Start(argv, hidden=f"What 'xargs' would start cannot be told: it does not know {option}.")
+            return
+    if mark is not None:
+        command = tuple(ANYTHING if mark in word else word for word in words)
+    else:
+        command = (*words, ANYTHING) if words else ()
+    if command:
+        yield from _unfold(command, depth + 1)
+
+
+_XARGS = Wrapper(
+    "0rtpxo",
+    "aEeLlnPsd",
+    ("null", "no-run-if-empty", "verbose", "interactive", "exit", "open-tty"),
+    ("arg-file", "delimiter", "max-lines", "max-args", "max-procs", "max-chars", "eof"),
+)
+
+
+def _watch(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
+    """It hands its words, joined, to a shell."""
+    inner = _behind("watch", Wrapper("bcdegptwxC", "nq"), argv)
+    if isinstance(inner, str) or not inner:
+        yield Start(argv, hidden=f"What 'watch' would start cannot be told: {inner}"[:200])
+        return
+    yield Start(argv)
+    command = split_command(" ".join(inner))
+    if ANYTHING in inner or isinstance(command, NotSimple):
+        yield Start(("sh",), code=" ".join(inner))
+    else:
+        yield from _unfold(command.argv, depth + 1)
+
+
+_SPECIAL: dict[str, Callable[[tuple[str, ...], int], Iterator[Start]]] = {
+    "busybox": _busybox,
+    "toybox": _busybox,
+    "find": _find,
+    "gfind": _find,
+    "xargs": _xargs,
+    "gxargs": _xargs,
+    "watch": _watch,
+}
+_KNOWN = frozenset((*WRAPPERS, *_SPECIAL, *SHELLS, *INTERPRETERS, *AWKS, *OPAQUE, *SUBCOMMANDS))

@@ -1,0 +1,190 @@
+"""A command as a shell would read it, when a shell would do nothing with it but pass it on.
+
+One simple command: words, quotes, backslashes. Everything that a shell expands, connects, redirects or interprets is
+refused, so that an argv read here means the same whoever runs it. Patterns (`*`) and `~` are not refused: they stay as
+they are written, with a note, because nothing expands them any more.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import NamedTuple
+
+MAX_CHARACTERS = 16_384
+_RESERVED = frozenset(
+    "! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while".split()
+)
+# Line separators and direction marks are no syntax, but a person who reads the command would see another one.
+_FORBIDDEN_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class Command(NamedTuple):
+    """One simple command: what to run, and what a person should know about how it was read."""
+
+    argv: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class NotSimple(NamedTuple):
+    """Why a text is not one simple command, and at which character."""
+
+    why: str
+    at: int
+
+
+def split_command(text: str) -> Command | NotSimple:
+    """The one simple command that the text is, or why it is none."""
+    read = _read(text, compound=False)
+    return read if isinstance(read, NotSimple) else read[0]
+
+
+def split_compound(text: str) -> tuple[Command, ...] | NotSimple:
+    """The simple commands of a list or pipeline; redirections are dropped. For asking whether one of them is denied:
+    what it returns is never run."""
+    return _read(text, compound=True)
+
+
+class _Refused(Exception):
+    def __init__(self, why: str, at: int) -> None:
+        self.problem = NotSimple(why, at)
+
+
+def _read(text: str, *, compound: bool) -> tuple[Command, ...] | NotSimple:
+    if len(text) > MAX_CHARACTERS:
+        return NotSimple(f"The command is longer than {MAX_CHARACTERS} characters.", MAX_CHARACTERS)
+    try:
+        _check_characters(text, line_breaks=compound)
+        commands, words, notes, at = [], [], [], 0
+        while at < len(text):
+            character = text[at]
+            if character in " \t":
+                at += 1
+            elif compound and character in "<>":
+                at = _after_redirection(text, at, words)
+            elif compound and character in ";&|\n":
+                if words:
+                    commands.append(_finished(words, notes))
+                    words, notes = [], []
+                at += 1
+            else:
+                word, note, at = _read_word(text, at, compound)
+                words.append(word)
+                notes += note
+        if words or not commands:
+            commands.append(_finished(words, notes))
+    except _Refused as refused:
+        return refused.problem
+    return tuple(commands)
+
+
+def _check_characters(text: str, *, line_breaks: bool) -> None:
+    if text.isascii() and text.isprintable():
+        return
+    for at, character in enumerate(text):
+        if character in "\n\r" and not line_breaks:
+            raise _Refused("The command has a line break; it must be one line.", at)
+        if character == "\t" or (character == "\n" and line_breaks):
+            continue
+        if character in _DIRECTIONS or unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
+            raise _Refused(f"The command has the control character U+{ord(character):04X}.", at)
+
+
+def _read_word(text: str, start: int, compound: bool) -> tuple[str, list[str], int]:
+    """The word that begins at `start`, notes about it, and where it ends."""
+    parts: list[str] = []
+    notes: list[str] = []
+    at = start
+    while at < len(text) and text[at] not in " \t":
+        character = text[at]
+        if character == "'":
+            end = text.find("'", at + 1)
+            if end < 0:
+                raise _Refused("A single quote is never closed.", at)
+            parts.append(text[at + 1 : end])
+            at = end + 1
+        elif character == '"':
+            part, at = _read_double_quoted(text, at)
+            parts.append(part)
+        elif character == "\\":
+            if at + 1 == len(text) or text[at + 1] == "\n":
+                raise _Refused("A backslash stands at the end of the line.", at)
+            parts.append(text[at + 1])
+            at += 2
+        elif compound and character in ";&|\n<>":
+            break
+        else:
+            _refuse_syntax(text, at, starts_word=at == start)
+            if character == "{":  # only as {}, which a shell passes on
+                parts.append("{}")
+                at += 2
+                continue
+            if character in "*?[":
+                notes.append(f"'{character}' reaches the program as it is written: nothing expands patterns.")
+            elif character == "~" and at == start:
+                notes.append("'~' reaches the program as it is written: nothing expands it.")
+            parts.append(character)
+            at += 1
+    return "".join(parts), notes, at
+
+
+def _read_double_quoted(text: str, start: int) -> tuple[str, int]:
+    parts: list[str] = []
+    at = start + 1
+    while at < len(text):
+        character = text[at]
+        if character == '"':
+            return "".join(parts), at + 1
+        if character == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\"):
+            parts.append(text[at + 1])
+            at += 2
+            continue
+        if character in "$`":
+            _refuse_expansion(character, at)
+        parts.append(character)
+        at += 1
+    raise _Refused("A double quote is never closed.", start)
+
+
+def _refuse_syntax(text: str, at: int, *, starts_word: bool) -> None:
+    character = text[at]
+    if character in "$`":
+        _refuse_expansion(character, at)
+    if character in ";&|":
+        raise _Refused(f"'{character}' connects commands, and only one command may run.", at)
+    if character in "<>":
+        raise _Refused(f"'{character}' redirects, and nothing here redirects. Use stdin and outputs.", at)
+    if character in "()":
+        raise _Refused(f"'{character}' belongs to the shell's language. Put it in quotes.", at)
+    if (character == "{" and text[at : at + 2] != "{}") or character == "}":
+        raise _Refused("Braces are not expanded. Put them in quotes, or write the words out.", at)
+    if character == "#" and starts_word:
+        raise _Refused("'#' begins a comment. Put it in quotes.", at)
+
+
+def _refuse_expansion(character: str, at: int) -> None:
+    raise _Refused(
+        f"'{character}' is not expanded here. Write the value, or put it in single quotes if it is meant as it is.", at
+    )
+
+
+def _after_redirection(text: str, at: int, words: list[str]) -> int:
+    """Where the text goes on after a redirection and its target; `2` in `2>x` is no word of the command."""
+    if text.startswith("<<", at):
+        raise _Refused("A here-document is not read.", at)
+    if words and words[-1].isdigit() and text[at - 1].isdigit():
+        words.pop()
+    while at < len(text) and text[at] in "<>&| \t":
+        at += 1
+    return _read_word(text, at, True)[2]
+
+
+def _finished(words: list[str], notes: list[str]) -> Command:
+    if not words or not words[0]:
+        raise _Refused("There is no command.", 0)
+    program = words[0]
+    if "=" in program:
+        raise _Refused("An assignment in front of the command is the shell's business. Use env.", 0)
+    if program in _RESERVED:
+        raise _Refused(f"'{program}' is a word of the shell's language, not a program.", 0)
+    return Command(tuple(words), tuple(dict.fromkeys(notes)))

@@ -1,0 +1,170 @@
+"""A regular expression from a config file, compiled only if no text can make it run for ever.
+
+Python's matcher tries again, and a pattern that can divide the same text in many ways takes exponential time. Such
+patterns are refused here, by their form: a repeat within a repeat, alternatives within a repeat, references back, and
+more than one repeat that may stop in several places. What is left takes at most quadratic time in a bounded window.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prowess.errors import ConfigError
+
+# Private, but the same since Python 3.11, and the only way to see a pattern as its matcher does.
+_parser: Any = importlib.import_module("re._parser")
+_WIDE = 16  # repeats of up to this many are written out, so to say
+_LONGEST = 1_000
+# A set of characters is a number with one bit for each of the first 256, and one for each kind of the others.
+_KINDS = ("\u0660", "\u4e00", "\u2003", "\u2603")  # a digit, a letter, a space, a sign
+_CHARACTERS = (*map(chr, range(256)), *_KINDS)
+_ALL = (1 << len(_CHARACTERS)) - 1
+_CATEGORIES = {
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+}
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """The pattern, or a ConfigError that says what is wrong with it."""
+    try:
+        if len(pattern) > _LONGEST:
+            raise ValueError(f"it is longer than {_LONGEST} characters")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a pattern that Python only warns about means something else tomorrow
+            compiled = re.compile(pattern)
+            parsed = _parser.parse(pattern)
+        if problem := _find_problem(parsed):
+            raise ValueError(problem)
+        if parsed.getwidth()[0] == 0:
+            raise ValueError("it can match nothing at all, so it would match everywhere")
+    except (re.error, ValueError, OverflowError, RecursionError, Warning) as error:
+        raise ConfigError(
+            f"The pattern {_shown(pattern)} in redact cannot be used: {error}.",
+            code="redact-pattern-invalid",
+            hint="Use a plain regular expression, such as: key-[A-Za-z0-9]{20,}",
+        ) from error
+    return compiled
+
+
+def _find_problem(parsed: Any) -> str | None:
+    if parsed.state.flags & re.VERBOSE:
+        return "it uses the flag x"
+    for name, value, _ in _walk(parsed):
+        if name.startswith("GROUPREF"):
+            return "it refers back to a group"
+        if not _is_repeat(name) or value[1] <= 1:
+            continue
+        inside = [(inner, what) for inner, what, _ in _walk(value[2])]
+        # (?:\d{1,3}\.){3} is fine: it is short however it is read.
+        if any(_is_repeat(n) and w[0] != w[1] and (int(value[1]) > _WIDE or int(w[1]) > _WIDE) for n, w in inside):
+            return "it has a repeat within a repeat"
+        if int(value[1]) > _WIDE and any(n == "BRANCH" for n, _ in inside):
+            return "it has alternatives within a repeat"
+    loose = [value for name, value, follows in _walk(parsed) if _is_repeat(name) and _is_loose(value, follows)]
+    if len(loose) > 1:
+        return "it has more than one repeat that can end in several places"
+    return None
+
+
+def _walk(parsed: Any, after: Sequence[Any] = ()) -> Iterator[tuple[str, Any, list[Any]]]:
+    """(operation, its argument, what follows it) of each part, those within others included."""
+    items = list(parsed)
+    for number, (operation, value) in enumerate(items):
+        yield str(operation), value, [*items[number + 1 :], *after]
+        for inner in _inner(value):
+            yield from _walk(inner, [*items[number + 1 :], *after])
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, _parser.SubPattern):
+        return [value]
+    return [found for part in value for found in _inner(part)] if isinstance(value, (list, tuple)) else []
+
+
+def _is_repeat(name: str) -> bool:
+    return name.endswith("_REPEAT")
+
+
+def _is_loose(value: Any, follows: list[Any]) -> bool:
+    """Whether a wide repeat can be followed by something that it could as well have taken itself."""
+    least, most, body = value
+    if least == most or most <= _WIDE:
+        return False
+    if len(body) != 1:
+        return True
+    after = _first(follows)
+    return after is None or bool(_folded(_characters(*body[0])) & _folded(after))
+
+
+def _first(items: list[Any]) -> int | None:
+    """The characters that can come next; 0 when nothing comes, None when it cannot be told."""
+    found = 0
+    for operation, value in items:
+        name = str(operation)
+        if name == "AT":
+            continue
+        if name == "SUBPATTERN":
+            inside = _first(list(value[-1]))
+            return None if inside is None or not inside else found | inside
+        if _is_repeat(name):
+            if len(value[2]) != 1:
+                return None
+            found |= _characters(*value[2][0])
+            if value[0] == 0:
+                continue
+            return found
+        return found | _characters(operation, value)
+    return found
+
+
+def _characters(operation: Any, value: Any) -> int:
+    """What a part of one character can be. What is not known can be all."""
+    return _may_and_must(operation, value)[0]
+
+
+def _may_and_must(operation: Any, value: Any) -> tuple[int, int]:
+    """(kinds of which some fit, kinds of which all fit): they differ beyond the first 256 characters."""
+    name = str(operation)
+    if name == "LITERAL":
+        bit = 1 << (value if value < 256 else 256 + _kind(chr(value)))
+        return bit, bit if value < 256 else 0
+    if name == "NOT_LITERAL":
+        return _ALL & ~_may_and_must(_parser.LITERAL, value)[1], 0
+    if name == "RANGE":
+        bits = sum(1 << code for code in range(value[0], min(value[1], 255) + 1))
+        return bits | ((_ALL >> 256) << 256 if value[1] > 255 else 0), bits
+    if name == "CATEGORY":
+        category = re.compile(_CATEGORIES.get(str(value), r"[\s\S]"))
+        bits = sum(1 << number for number, character in enumerate(_CHARACTERS) if category.match(character))
+        return bits, bits
+    if name != "IN":
+        return _ALL, 0
+    parts = [_may_and_must(*item) for item in value if str(item[0]) != "NEGATE"]
+    may, must = 0, 0
+    for some, every in parts:
+        may, must = may | some, must | every
+    return (_ALL & ~must, 0) if len(parts) < len(value) else (may, must)
+
+
+def _kind(character: str) -> int:
+    return next(n for n, kind in enumerate((r"\d", r"\w", r"\s", r"[\s\S]")) if re.match(kind, character))
+
+
+def _folded(characters: int) -> int:
+    """With both cases of each letter: a flag may say that they are the same."""
+    letters = ((1 << 26) - 1) << 65
+    return characters | (characters & letters) << 32 | (characters >> 32) & letters
+
+
+def _shown(pattern: str) -> str:
+    text = ascii(pattern)
+    return text if len(text) <= 100 else text[:97] + "…'"

@@ -1,0 +1,278 @@
+"""`.agent/policy.toml` as values: ordered rules, the first that fits decides, and each has proved its own examples.
+
+    [[rule]]
+    tool = "Bash"                      # ours or an alias, `*` allowed; or a list
+    command = ["git push", "git tag"]  # beginnings of commands
+    skill = "release*"                 # by id or name
+    source = "project"
+    verdict = "ask"                    # allow | ask | deny
+    why = "A push cannot be taken back."
+    matches = ["git push origin main"]
+    misses = ["git status"]
+
+A rule that allows fits only what certainly is what it says: one simple command, a plain path. A rule that asks or
+denies also fits what may be it: one command of several, a program behind `env`, a text that cannot be read for certain.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
+
+from prowess.errors import ConfigError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
+from prowess.policy.command_rules import CommandRule, fits_command, parse_command_rule
+from prowess.policy.globs import is_plain_path, match_anything, match_path, match_word
+from prowess.values import Source, Verdict
+
+SCHEMA = "prowess.policy/1"
+_KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why", "matches", "misses")
+_CRITERIA = ("tool", "args", "skill", "source", "path", "command")
+_EXAMPLE_KEYS = ("tool", "args", "skill", "source", "command", "path")
+_HEADER = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
+_MOST_RULES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of policy: one call of one of our tools, or a capability such as `install_dependencies`."""
+
+    tool: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    skill: str | None = None  # the id of the skill that the call names; None: an ambient call
+    source: Source | None = None
+    trusted: bool = False  # whether that skill's source is trusted
+    kind: Literal["call", "capability"] = "call"
+
+
+class Rule(NamedTuple):
+    number: int  # from 1, as a person counts
+    path: str
+    line: int | None
+    verdict: Verdict
+    why: str
+    tools: tuple[str, ...] = ()
+    args: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    skills: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    commands: tuple[CommandRule, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`rule:3 .agent/policy.toml:12`"""
+        return f"rule:{self.number} {self.path}" + (f":{self.line}" if self.line else "")
+
+
+class Rules(NamedTuple):
+    """The rules of one file. With `only_tightens` they can make a decision stricter and never milder."""
+
+    rules: tuple[Rule, ...] = ()
+    path: str = ""
+    only_tightens: bool = False
+
+
+def parse_rules(text: str, path: str) -> Rules:
+    """The rules of a file, each checked against its own examples; or a ConfigError with file and line."""
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Mend the line that is named."
+        ) from error
+    for name in table:
+        if name not in ("rule", "schema"):
+            _refuse_key(name, ("rule", "schema"), path, _find_line(text, name))
+    if table.get("schema", SCHEMA) != SCHEMA:
+        _refuse(path, _find_line(text, "schema"), f'schema is not "{SCHEMA}"', "This version cannot read it.")
+    found = table.get("rule", [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        _refuse(path, _find_line(text, "rule"), "rule is not a list of tables", "Write [[rule]] above each one.")
+    if len(found) > _MOST_RULES:
+        _refuse(path, None, f"there are more than {_MOST_RULES} rules", "Use patterns.")
+    headers = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
+    lines = headers if len(headers) == len(found) else [_find_line(text, "rule")] * len(found)
+    return Rules(tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1)), path)
+
+
+def find_rule(rules: Rules, request: Request) -> Rule | None:
+    """The first rule that fits."""
+    return next((rule for rule in rules.rules if fits(rule, request)), None)
+
+
+def tightened(rules: Rules) -> Rules:
+    """Only what asks and denies: all that a managed file, or a folder that nobody has trusted, may say."""
+    return rules._replace(rules=tuple(r for r in rules.rules if r.verdict != "allow"), only_tightens=True)
+
+
+def fits(rule: Rule, request: Request) -> bool:
+    """Whether every criterion fits. What is unclear fits a rule that asks or denies, and none that allows."""
+    strict = rule.verdict == "allow"
+    if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
+        return False
+    if rule.sources and request.source not in rule.sources:
+        return False
+    if rule.skills and not any(_fits_skill(pattern, request.skill) for pattern in rule.skills):
+        return False
+    if not all(_fits_argument(patterns, request.args.get(name), strict) for name, patterns in rule.args):
+        return False
+    if rule.paths and not _fits_path(rule, request, strict):
+        return False
+    return not rule.commands or (
+        request.tool in COMMAND_TOOLS and fits_command(rule.commands, request.args, strict=strict)
+    )
+
+
+def _fits_skill(pattern: str, skill: str | None) -> bool:
+    if skill is None:
+        return False
+    return match_anything(pattern, skill) or match_anything(pattern, skill.partition(":")[2])
+
+
+def _fits_argument(patterns: Sequence[str], value: Any, strict: bool) -> bool:
+    if isinstance(value, (list, tuple)):
+        each = [_fits_argument(patterns, item, strict) for item in value]
+        return bool(each) and (all(each) if strict else any(each))
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    if not isinstance(value, (str, int, float)):
+        return value is not None and not strict  # a table: nobody can say that it is not meant
+    return any(match_anything(pattern, str(value)) for pattern in patterns)
+
+
+def _fits_path(rule: Rule, request: Request, strict: bool) -> bool:
+    name = PATH_ARGUMENTS.get(request.tool)
+    if name is None:
+        return False
+    path = request.args.get(name, ".")
+    if not isinstance(path, str) or not is_plain_path(path):
+        return not strict
+    return any(match_path(pattern, path) for pattern in rule.paths)
+
+
+# --- reading one rule -----------------------------------------------------------------------------------------------
+
+
+def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | None) -> Rule:
+    for name in item:
+        if name not in _KEYS:
+            _refuse_key(name, _KEYS, path, line)
+    if item.get("verdict") not in get_args(Verdict):
+        _refuse(path, line, f"rule {number} has no verdict", "Add: verdict = allow, ask or deny.")
+    if not any(name in item for name in _CRITERIA):
+        _refuse(path, line, f"rule {number} has no criterion", f"Add one of {', '.join(_CRITERIA)}.")
+    texts = {n: _texts(item, n, number, path, line) for n in ("tool", "skill", "source", "path", "command")}
+    for source in texts["source"]:
+        if source not in get_args(Source):
+            _refuse(
+                path, line, f"rule {number} has the unknown source '{source}'", f"Use {', '.join(get_args(Source))}."
+            )
+    arguments = item.get("args", {})
+    if not isinstance(arguments, dict):
+        _refuse(path, line, f"args of rule {number} is not a table", 'Write: args = {url = "https://…*"}.')
+    why = item.get("why", "")
+    if not isinstance(why, str):
+        _refuse(path, line, f"why of rule {number} is not a text", "Write one sentence.")
+    commands = []
+    for text in texts["command"]:
+        command = parse_command_rule(text)
+        if isinstance(command, str):
+            _refuse(path, line, f"command '{text[:60]}' of rule {number}: {command}", "Write how the command begins.")
+        commands.append(command)
+    rule = Rule(
+        number=number,
+        path=path,
+        line=line,
+        verdict=item["verdict"],
+        why=why.strip(),
+        tools=tuple(dict.fromkeys(tool for name in texts["tool"] for tool in canonical_tools(name))),
+        args=tuple((name, _texts(arguments, name, number, path, line)) for name in arguments),
+        skills=texts["skill"],
+        sources=texts["source"],
+        paths=texts["path"],
+        commands=tuple(commands),
+    )
+    _check_examples(rule, item)
+    return rule
+
+
+def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
+    for key, wanted in (("matches", True), ("misses", False)):
+        examples = item.get(key, [])
+        if not isinstance(examples, list):
+            _refuse(rule.path, rule.line, f"{key} of rule {rule.number} is not a list", "Put the examples in brackets.")
+        for example in examples:
+            request = _example_request(rule, example)
+            if fits(rule, request) is not wanted:
+                raise ConfigError(
+                    f"{_place(rule.path, rule.line)}: rule {rule.number} {'misses' if wanted else 'matches'} its own "
+                    f"example of what it {key}: {_shown(example)}.",
+                    code="policy-example",
+                    hint="Correct the rule or the example; until then the rule does not do what it says.",
+                )
+
+
+def _example_request(rule: Rule, example: Any) -> Request:
+    """A text is a command where the rule has commands, a path where it has paths, else the name of a tool. What an
+    example leaves out is taken from the rule, as far as that says it plainly."""
+    given: dict[str, Any] = dict(example) if isinstance(example, dict) else {}
+    if isinstance(example, str):
+        given["command" if rule.commands else "path" if rule.paths else "tool"] = example
+    elif not isinstance(example, dict):
+        _refuse(rule.path, rule.line, f"an example of rule {rule.number} is not a text or a table", "Use one of them.")
+    for name in given:
+        if name not in _EXAMPLE_KEYS:
+            _refuse_key(name, _EXAMPLE_KEYS, rule.path, rule.line)
+    usual = "skill_run" if rule.commands else "read_file" if rule.paths else "skill_run"
+    plain = [name for name in rule.tools if "*" not in name]
+    tool = canonical_tools(str(given.get("tool") or (plain[0] if plain else usual)))[0]
+    args = dict(given["args"]) if isinstance(given.get("args"), dict) else {}
+    if "command" in given:
+        args["command"] = given["command"]
+    if "path" in given:
+        args[PATH_ARGUMENTS.get(tool, "path")] = given["path"]
+    skill = given.get("skill") or next((name for name in rule.skills if "*" not in name and "?" not in name), None)
+    source: Any = given.get("source") or (rule.sources[0] if rule.sources else None)
+    return Request(tool=tool, args=args, skill=skill, source=source)
+
+
+def _texts(item: Mapping[str, Any], name: str, number: int, path: str, line: int | None) -> tuple[str, ...]:
+    value = item.get(name, [])
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        _refuse(path, line, f"{name} of rule {number} is neither a text nor a list of texts", f'Write: {name} = "…".')
+    if name in item and not texts:
+        _refuse(path, line, f"{name} of rule {number} is empty", "Remove it, or say what fits.")
+    return tuple(texts)
+
+
+def _find_line(text: str, name: str) -> int | None:
+    found = re.search(rf"^[ \t]*\[*[ \t]*[\"']?{re.escape(name)}\b", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else None
+
+
+def _refuse_key(name: str, known: Sequence[str], path: str, line: int | None) -> NoReturn:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
+    _refuse(path, line, f"unknown key '{name[:60]}'", hint)
+
+
+def _refuse(path: str, line: int | None, problem: str, hint: str) -> NoReturn:
+    raise ConfigError(f"{_place(path, line)}: {_printable(problem)}.", code="policy-invalid", hint=hint)
+
+
+def _place(path: str, line: int | None) -> str:
+    return f"{path}:{line}" if line else path
+
+
+def _shown(example: Any) -> str:
+    text = _printable(str(example))
+    return text if len(text) <= 120 else text[:117] + "…"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,304 @@
+"""A version of a saved file is whole or not there, its number is given once, and nothing is ever written over.
+
+In a folder, a version is a folder of its own that is made aside and then renamed into place: a rename onto a folder
+that has something in it fails, so of two savers one gets the number and the other the next. A deleted version leaves an
+empty marker behind, which keeps its number taken.
+
+    <tenant>/<app>/<user>/session/<session>/charts/sales.png@/0/{data,artifact.json}
+    <tenant>/<app>/<user>/user/profile.json@/3/deleted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from threading import Lock
+from typing import IO
+
+from prowess._files import open_regular, read_regular, write_whole
+from prowess._paths import inside
+from prowess.events import render_at
+from prowess.ports import Content
+from prowess.stores.artifact_parts import (
+    PIECE_BYTES,
+    SNIFF_BYTES,
+    corrupt,
+    folder_name,
+    guess_mime,
+    large_pieces,
+    not_found,
+    pieces,
+    too_large,
+    trouble,
+)
+from prowess.stores.memory import MemoryArtifacts
+from prowess.values import (
+    Artifact,
+    SessionKey,
+    artifact_scope,
+    from_json,
+    parse_artifact_ref,
+    render_artifact_ref,
+    to_json,
+)
+
+__all__ = ["FolderArtifacts", "MemoryArtifacts", "parse_artifact_ref", "render_artifact_ref"]
+
+_ABANDONED_S = 24 * 3600  # a draft that nobody has touched for a day belongs to a process that was killed
+
+
+class FolderArtifacts:
+    """Artifacts in a folder, for any number of processes. Only its owner can look inside."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = 1 << 30,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._swept = False  # of what killed savers left
+
+    async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
+        folder = self._folder(key, name)
+        draft = await asyncio.to_thread(self._begin, name, mime_type)
+        try:
+            if isinstance(data, AsyncIterable):
+                async for piece in large_pieces(data):
+                    await asyncio.to_thread(draft.write, piece)
+            else:
+                await asyncio.to_thread(draft.write_all, pieces(data))
+            return await asyncio.to_thread(draft.publish, folder, render_at(self._clock()))
+        finally:
+            await asyncio.to_thread(draft.discard)
+
+    async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
+        return b"".join([piece async for piece in self.stream(key, name, version=version)])
+
+    async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
+        artifact, file = await asyncio.to_thread(self._open, key, name, version)
+        digest = hashlib.sha256()
+        with file:
+            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                digest.update(piece)
+                yield piece
+        if digest.hexdigest() != artifact.sha256:
+            raise corrupt(name, artifact.version)
+
+    async def get(self, key: SessionKey, name: str, *, version: int | None = None) -> Artifact:
+        return await asyncio.to_thread(self._get, key, name, version)
+
+    async def names(self, key: SessionKey) -> Sequence[str]:
+        return await asyncio.to_thread(self._names, key)
+
+    async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
+        return await asyncio.to_thread(_live, self._folder(key, name))
+
+    async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
+        await asyncio.to_thread(self._delete, key, name, version)
+
+    # --- on disk, in a thread
+
+    def _scope(self, key: SessionKey, of_user: bool) -> str:
+        owner = "/".join(folder_name(part) for part in (key.tenant, key.app, key.user))
+        return f"{owner}/user" if of_user else f"{owner}/session/{folder_name(key.session)}"
+
+    def _folder(self, key: SessionKey, name: str) -> str:
+        """The sign at its end tells the folder of a file's versions from a folder in a file's name."""
+        of_user, parts = artifact_scope(name)
+        return inside(self.path, f"{self._scope(key, of_user)}/{'/'.join(folder_name(part) for part in parts)}@")
+
+    def _begin(self, name: str, mime_type: str | None) -> _Draft:
+        drafts = os.path.join(self.path, ".drafts")
+        with trouble(self.path):
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            os.makedirs(drafts, mode=0o700, exist_ok=True)
+            if not self._swept:
+                self._swept = True
+                _sweep(drafts)
+            return _Draft(drafts, name, mime_type, self._max_bytes)
+
+    def _open(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, IO[bytes]]:
+        artifact = self._get(key, name, version)
+        with trouble(self.path, missing=not_found(name, artifact.version)):
+            fd = open_regular(os.path.join(self._folder(key, name), str(artifact.version), "data"))
+            return artifact, open(fd, "rb", buffering=0)
+
+    def _get(self, key: SessionKey, name: str, version: int | None) -> Artifact:
+        folder = self._folder(key, name)
+        wanted = _wanted(folder, name, version)[-1]
+        with trouble(self.path, missing=not_found(name, wanted)):
+            return _read_artifact(os.path.join(folder, str(wanted)), name)
+
+    def _names(self, key: SessionKey) -> list[str]:
+        found: set[str] = set()
+        with trouble(self.path):
+            for of_user in (False, True):
+                scope = inside(self.path, self._scope(key, of_user))
+                for folder, below, _ in os.walk(scope, onerror=_raise_unless_missing):
+                    if folder.endswith("@"):
+                        below.clear()
+                        for number in _live(folder)[-1:]:
+                            found.add(_read_artifact(os.path.join(folder, str(number)), folder).name)
+        return sorted(found)
+
+    def _delete(self, key: SessionKey, name: str, version: int | None) -> None:
+        folder = self._folder(key, name)
+        with trouble(self.path):
+            for number in _wanted(folder, name, version):
+                place = os.path.join(folder, str(number))
+                # First the marker: from here on the version is gone, and its number stays taken.
+                os.close(os.open(os.path.join(place, "deleted"), os.O_CREAT | os.O_WRONLY, 0o600))
+                for part in ("data", "artifact.json"):
+                    with suppress(FileNotFoundError):  # somebody else deletes it too
+                        os.unlink(os.path.join(place, part))
+
+
+class _Draft:
+    """A version that is not one yet: all of it is on the disk before it gets its number.
+
+    The lock is for a cancelled save: whoever waited has gone, while a thread still writes.
+    """
+
+    def __init__(self, drafts: str, name: str, mime_type: str | None, max_bytes: int) -> None:
+        self._lock = Lock()
+        self._place: str | None = tempfile.mkdtemp(dir=drafts)
+        self._file = io.BufferedWriter(io.FileIO(os.path.join(self._place, "data"), "x"), PIECE_BYTES)
+        self._name = name
+        self._mime_type = mime_type
+        self._max_bytes = max_bytes
+        self._digest = hashlib.sha256()
+        self._size = 0
+        self._start = b""
+
+    def write_all(self, data: Iterator[bytes]) -> None:
+        for piece in data:
+            self.write(piece)
+
+    def write(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._max_bytes:
+            raise too_large(self._name, self._max_bytes)
+        if len(self._start) < SNIFF_BYTES:
+            self._start += piece[: SNIFF_BYTES - len(self._start)]
+        self._digest.update(piece)
+        with self._lock, trouble(self._place or ""):
+            self._file.write(piece)
+
+    def publish(self, folder: str, now: str) -> Artifact:
+        with self._lock, trouble(folder):
+            assert self._place is not None
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            artifact = Artifact(
+                name=self._name,
+                version=-1,  # its number is the name of its folder
+                sha256=self._digest.hexdigest(),
+                size_bytes=self._size,
+                mime_type=self._mime_type or guess_mime(self._name, self._start),
+                created_at=now,
+            )
+            known = {"schema": "prowess.artifact/1", **to_json(artifact)}
+            del known["version"]
+            write_whole(os.path.join(self._place, "artifact.json"), json.dumps(known).encode(), mode=0o600)
+            _sync(self._place)
+            number = _rename_to_next(self._place, folder)
+            self._place = None
+            return from_json(Artifact, known | {"version": number})
+
+    def discard(self) -> None:
+        """Of a published draft nothing is left to discard."""
+        with self._lock:
+            with suppress(OSError):  # a full disk: what could not be written is of no use here
+                self._file.close()
+            if self._place is not None:
+                shutil.rmtree(self._place, ignore_errors=True)
+                self._place = None
+
+
+def _rename_to_next(place: str, folder: str) -> int:
+    fresh = not os.path.isdir(folder)
+    os.makedirs(folder, exist_ok=True)
+    number = max(_numbers(folder), default=-1) + 1
+    while True:
+        target = os.path.join(folder, str(number))
+        try:
+            os.rename(place, target)
+        except OSError:
+            if not os.path.lexists(target):
+                raise
+            number += 1  # somebody else was faster
+        else:
+            break
+    _sync(folder)
+    if fresh:  # the folders above may be new as well
+        root = os.path.dirname(os.path.dirname(place))
+        while len(folder) > len(root):
+            folder = os.path.dirname(folder)
+            _sync(folder)
+    return number
+
+
+def _wanted(folder: str, name: str, version: int | None) -> list[int]:
+    live = _live(folder)
+    if not live or (version is not None and version not in live):
+        raise not_found(name, version, live)
+    return live if version is None else [version]
+
+
+def _live(folder: str) -> list[int]:
+    return [n for n in sorted(_numbers(folder)) if not os.path.lexists(os.path.join(folder, str(n), "deleted"))]
+
+
+def _numbers(folder: str) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdecimal() and name == str(int(name))]
+    except FileNotFoundError:
+        return []
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _read_artifact(place: str, name: str) -> Artifact:
+    number = int(os.path.basename(place))
+    try:
+        data = json.loads(read_regular(os.path.join(place, "artifact.json"), 64 * 1024))
+        return from_json(Artifact, data | {"version": number})
+    except (ValueError, TypeError) as error:
+        raise corrupt(name, number) from error
+
+
+def _sweep(drafts: str) -> None:
+    for entry in os.scandir(drafts):
+        try:
+            touched = max(entry.stat().st_mtime, os.stat(os.path.join(entry.path, "data")).st_mtime)
+        except FileNotFoundError:
+            continue  # just begun, or gone
+        if touched < time.time() - _ABANDONED_S:
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _sync(folder: str) -> None:
+    """A name is on the disk only after its folder is; Windows has no such call, and does it by itself."""
+    if os.name == "posix":
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

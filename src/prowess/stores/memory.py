@@ -1,0 +1,176 @@
+"""What is kept for as long as the process lives: the same promises as on a disk, but for surviving it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+
+from prowess.events import Envelope, parse_event, render_at
+from prowess.ports import Content
+from prowess.stores.artifact_parts import SNIFF_BYTES, guess_mime, large_pieces, not_found, pieces, too_large
+from prowess.stores.chain import GENESIS, check_fence, seal, unknown_session
+from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, artifact_scope
+
+
+class MemoryEventLog:
+    """Lines are kept as text, as on a disk, so that nobody can change later what was appended."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
+        self._lock = Lock()  # runs of several threads may share a log
+        self._tokens = itertools.count(1)  # of all sessions, so that a deleted one does not give a token twice
+        self._sessions: dict[SessionKey, _Session] = {}
+
+    async def lease(self, key: SessionKey, owner: str = "") -> Lease:
+        with self._lock:
+            now = render_at(self._clock())
+            session = self._sessions.setdefault(key, _Session(created_at=now, updated_at=now))
+            session.token = next(self._tokens)
+            return Lease(key=key, token=session.token, owner=owner)
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        with self._lock:
+            session = self._get(key)
+            check_fence(key, lease, session.token, expected_seq, session.head.seq)
+            sealed, lines = seal(key, session.head, events)
+            if sealed:
+                session.lines += lines
+                session.head = Head(seq=session.head.seq + len(sealed), hash=sealed[-1].hash or "")
+                session.updated_at = render_at(self._clock())
+            return sealed
+
+    async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
+        async for line in self.lines(key, after_seq=after_seq):
+            yield parse_event(json.loads(line))
+
+    async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        with self._lock:
+            lines = self._get(key).lines[max(after_seq, 0) :]
+        for line in lines:
+            yield line
+
+    async def head(self, key: SessionKey) -> Head:
+        with self._lock:
+            return self._get(key).head
+
+    async def sessions(
+        self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
+    ) -> Sequence[SessionInfo]:
+        with self._lock:
+            return [
+                SessionInfo(key=key, head=found.head, created_at=found.created_at, updated_at=found.updated_at)
+                for key, found in sorted(self._sessions.items(), key=lambda item: item[0])
+                if key.tenant == tenant
+                and app in (None, key.app)
+                and user in (None, key.user)
+                and key.session.startswith(prefix)
+            ]
+
+    async def delete(self, key: SessionKey) -> None:
+        with self._lock:
+            self._get(key)
+            del self._sessions[key]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _get(self, key: SessionKey) -> _Session:
+        session = self._sessions.get(key)
+        if session is None:
+            raise unknown_session(key)
+        return session
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    created_at: str
+    updated_at: str
+    token: int = 0
+    head: Head = GENESIS
+    lines: list[str] = field(default_factory=list)
+
+
+class MemoryArtifacts:
+    def __init__(self, *, max_bytes: int = 64 << 20, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = Lock()
+        self._kept: dict[_Place, list[tuple[Artifact, bytes] | None]] = {}  # by version; None was deleted
+
+    async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
+        place = _place(key, name)
+        content = io.BytesIO()
+        if isinstance(data, AsyncIterable):
+            async for piece in large_pieces(data):
+                self._add(content, piece, name)
+        else:
+            for piece in pieces(data):
+                self._add(content, piece, name)
+        whole = content.getvalue()
+        with self._lock:
+            versions = self._kept.setdefault(place, [])
+            artifact = Artifact(
+                name=name,
+                version=len(versions),
+                sha256=hashlib.sha256(whole).hexdigest(),
+                size_bytes=len(whole),
+                mime_type=mime_type or guess_mime(name, whole[:SNIFF_BYTES]),
+                created_at=render_at(self._clock()),
+            )
+            versions.append((artifact, whole))
+            return artifact
+
+    async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
+        return self._find(key, name, version)[1]
+
+    async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
+        for piece in pieces(self._find(key, name, version)[1]):
+            yield piece
+
+    async def get(self, key: SessionKey, name: str, *, version: int | None = None) -> Artifact:
+        return self._find(key, name, version)[0]
+
+    async def names(self, key: SessionKey) -> Sequence[str]:
+        with self._lock:
+            scopes = {_place(key, "x")[:4], _place(key, "user:x")[:4]}
+            return sorted(place[4] for place, kept in self._kept.items() if place[:4] in scopes and any(kept))
+
+    async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
+        with self._lock:
+            return [number for number, kept in enumerate(self._kept.get(_place(key, name), ())) if kept]
+
+    async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
+        self._find(key, name, version)
+        with self._lock:
+            kept = self._kept[_place(key, name)]
+            for number in range(len(kept)) if version is None else [version]:
+                kept[number] = None
+
+    def _add(self, content: io.BytesIO, piece: bytes, name: str) -> None:
+        if content.tell() + len(piece) > self._max_bytes:
+            raise too_large(name, self._max_bytes)
+        content.write(piece)
+
+    def _find(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, bytes]:
+        with self._lock:
+            live = {kept[0].version: kept for kept in self._kept.get(_place(key, name), ()) if kept}
+        wanted = max(live, default=None) if version is None else version
+        if wanted is None or wanted not in live:
+            raise not_found(name, version, sorted(live))
+        return live[wanted]
+
+
+_Place = tuple[str, str, str, str, str]
+
+
+def _place(key: SessionKey, name: str) -> _Place:
+    of_user, _ = artifact_scope(name)
+    return key.tenant, key.app, key.user, "" if of_user else key.session, name  # no session has an empty name

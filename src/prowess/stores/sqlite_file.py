@@ -1,0 +1,96 @@
+"""The tables of a Prowess database, numbered from the first release on, and what its failures mean to a person.
+
+A migration is never changed once it was released; a new table or column is a new one at the end of the list.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from prowess.errors import StoreError
+
+# Each is a name and its statements. No STRICT and no RETURNING: systems in use have SQLite 3.34.
+MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "sessions and events",
+        (
+            """CREATE TABLE sessions (
+                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
+                seq INTEGER NOT NULL, hash TEXT NOT NULL,
+                lease INTEGER NOT NULL, owner TEXT NOT NULL,
+                created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+                PRIMARY KEY (tenant, app, user, session))""",
+            """CREATE TABLE events (
+                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
+                seq INTEGER NOT NULL, line TEXT NOT NULL,
+                PRIMARY KEY (tenant, app, user, session, seq))""",
+            "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+            "INSERT INTO counters (name, value) VALUES ('lease', 0)",
+        ),
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
+    """Bring the file up to date, in one transaction. A file that is newer than this release is left as it is."""
+    if _version(connection, path) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        done = _version(connection, path)  # somebody else may have been faster
+        if done == 0:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS migrations"
+                " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
+            )
+        for number, (name, statements) in enumerate(MIGRATIONS[done:], done + 1):
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.rollback()
+
+
+def store_error(error: sqlite3.Error, path: str) -> StoreError:
+    """What SQLite said, as something a person can act on."""
+    extended: int = getattr(error, "sqlite_errorcode", 0)
+    code, what, hint = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF) or _OTHER
+    if code == "store-unavailable" and os.path.isfile(path) and not os.access(path, os.W_OK):
+        code, what, hint = _MEANINGS[sqlite3.SQLITE_READONLY]
+    return StoreError(f"{path} {what} ({error}).", code=code, hint=hint)
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "migrations" not in tables:
+        raise StoreError(
+            f"{path} is a database of something else.", code="store-foreign", hint="Name another file for the record."
+        )
+    done = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0] if tables else 0
+    if done > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} was written by a newer release: it has version {done}, this one knows {len(MIGRATIONS)}.",
+            code="store-too-new",
+            hint="Upgrade Prowess, or name another file.",
+        )
+    return done
+
+
+_FULL = ("store-full", "could not be written", "Free some space, or raise the quota, and try again; nothing is lost.")
+_CORRUPT = ("store-corrupt", "is damaged or no database", "Keep a copy of it, then restore it or move it away.")
+_OTHER = ("store-error", "failed", "Look at the disk and at the message; nothing was written.")
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: ("store-busy", "is in use by somebody else", "Try again in a moment; nothing was written."),
+    sqlite3.SQLITE_LOCKED: ("store-busy", "is in use by somebody else", "Try again in a moment; nothing was written."),
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR_WRITE: _FULL,  # what a quota or a limit of file size looks like to SQLite
+    sqlite3.SQLITE_IOERR_SHMSIZE: _FULL,
+    sqlite3.SQLITE_CORRUPT: _CORRUPT,
+    sqlite3.SQLITE_NOTADB: _CORRUPT,
+    sqlite3.SQLITE_READONLY: ("store-read-only", "cannot be written", "Give yourself the right to write it."),
+    sqlite3.SQLITE_CANTOPEN: ("store-unavailable", "cannot be opened", "Name a file in a folder that can be written."),
+    sqlite3.SQLITE_TOOBIG: ("event-too-large", "does not take so large an event", "Save large content as an artifact."),
+}

@@ -1,0 +1,70 @@
+"""Run inside a box by `selftest`, as a program of its own: tries what must not work, and says what came of each.
+
+The standard library alone, because in there nothing else is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+
+def main(task: dict[str, str]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    said: dict[str, object] = {}
+    made, link = os.path.join(task["work"], "made"), os.path.join(task["work"], "link")
+    with open(made, "w", encoding="ascii"):
+        pass
+    said["read"] = attempt(lambda: open(task["canary"], "rb").read())  # noqa: SIM115
+    os.symlink(task["canary"], link)
+    said["read through a link"] = attempt(lambda: open(link, "rb").read())  # noqa: SIM115
+    said["truncate"] = attempt(lambda: os.truncate(task["canary"], 1))
+    said["write"] = attempt(lambda: open(os.path.join(task["outside"], "new"), "w", encoding="ascii").close())
+    said["skill"] = attempt(lambda: open(os.path.join(task["skill"], "new"), "w", encoding="ascii").close())
+    said["tcp"] = attempt(lambda: socket.create_connection(("127.0.0.1", int(task["tcp"])), 5).close())
+    said["udp"] = attempt(lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", int(task["udp"]))))
+    said["unix"] = attempt(lambda: socket.socket(socket.AF_UNIX).connect(os.path.join(task["outside"], "socket")))
+    said["vsock"] = attempt(lambda: socket.socket(40, socket.SOCK_STREAM).close())
+    said["set-id"] = attempt(lambda: os.chmod(made, 0o4755))
+    said["signal"] = attempt(lambda: os.kill(int(task["victim"]), 9))
+    said["no new privileges"] = str(libc.prctl(39, 0, 0, 0, 0))
+    said["environment"] = sorted(os.environ)
+    daemon(int(task["ends"]))
+    said["namespace"] = "ok" if libc.unshare(0x10000000) == 0 else errno.errorcode[ctypes.get_errno()]
+    sys.stdout.write(json.dumps(said))
+
+
+def attempt(do: Callable[[], object]) -> str:
+    try:
+        do()
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return "ok"
+
+
+def daemon(held: int) -> None:
+    """Leave a process behind that has no parent, session or group of ours, hears no signal, and holds a descriptor."""
+    import signal
+
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            os.fstat(held)
+            os.write(tell, b"x")
+            while True:
+                signal.pause()
+        os._exit(0)
+    os.wait()
+    os.read(ready, 1)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

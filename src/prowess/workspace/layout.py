@@ -1,0 +1,113 @@
+"""Where things are in a workspace, as the host and as the script see it: skills/ work/ out/ runs/, one per session.
+
+Leaving the workspace is an error, never a silent fallback.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import NamedTuple
+
+from prowess._paths import refuse_unsafe_name
+from prowess.errors import PathEscape, WorkspaceError
+
+FOLDERS = ("skills", "work", "out", "runs")
+# Inside a staged skill these lead to the workspace, so that a script may write `out/report.md` from where it stands.
+LEADS = {"out": "out", "work": "work", "inputs": "work/inputs"}
+VARIABLES = {
+    "WORKSPACE_DIR": "",
+    "SKILLS_DIR": "skills",
+    "WORK_DIR": "work",
+    "OUTPUT_DIR": "out",
+    "RUN_DIR": "runs",
+}
+_VARIABLE = re.compile(r"^\$(?:\{(?P<braced>[A-Z_]+)\}|(?P<plain>[A-Z_]+))(?P<rest>/.*)?$")
+_SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
+
+
+class Layout(NamedTuple):
+    """`root` is the workspace on the host, `inside` is the same folder as the script sees it."""
+
+    root: str
+    inside: str
+
+    def host(self, rel: str) -> str:
+        return f"{self.root}/{rel}" if rel else self.root
+
+    def seen(self, rel: str) -> str:
+        return f"{self.inside}/{rel}" if rel else self.inside
+
+
+def environment(layout: Layout, *, skill: str, run: str) -> dict[str, str]:
+    """What every run is told about where it is. `skill` is the folder below skills/, `run` the one below runs/."""
+    places = {name: layout.seen(rel) for name, rel in VARIABLES.items()}
+    places["RUN_DIR"] = layout.seen(f"runs/{run}")
+    return {**places, "SKILL_NAME": skill, "SKILL_DIR": layout.seen(f"skills/{skill}")}
+
+
+def resolve_cwd(cwd: str | None, layout: Layout, *, skill: str, run: str) -> str:
+    """The folder to start in, relative to the workspace. Nothing: the skill's root; relative: below it; `$WORK_DIR` and
+    its siblings; absolute only inside the workspace."""
+    home = f"skills/{skill}"
+    if not cwd or cwd == ".":
+        return home
+    text = _expanded(cwd, run)
+    if text is not None:
+        return _contained(text, cwd)
+    if cwd.startswith("/"):
+        if cwd == layout.inside or cwd.startswith(layout.inside + "/"):
+            return _contained(cwd[len(layout.inside) :].lstrip("/"), cwd)
+        raise _outside(cwd)
+    return _contained(f"{home}/{cwd}", cwd)
+
+
+def resolve_pattern(pattern: str) -> str:
+    """A glob as the source documents write it (`out/*.txt`, `$OUTPUT_DIR/**`), relative to the workspace."""
+    text = _expanded(pattern, "")
+    text = pattern if text is None else text
+    if text.startswith("/") or ".." in text.split("/"):
+        raise _outside(pattern)
+    return text.removeprefix("./")
+
+
+def safe_name(name: str) -> str:
+    """A skill's name as a folder's name. It is checked before it becomes a path; what is not plain is named by hash."""
+    if _SAFE_NAME.fullmatch(name) and name not in (".", ".."):
+        return name
+    from zlib import crc32
+
+    return f"skill-{crc32(name.encode('utf-8', 'surrogateescape')):08x}"
+
+
+def _expanded(text: str, run: str) -> str | None:
+    if not text.startswith("$"):
+        return None
+    found = _VARIABLE.match(text)
+    name = (found["braced"] or found["plain"]) if found else None
+    if found is None or name not in VARIABLES:
+        raise WorkspaceError(
+            f"'{text}' begins with a variable that a workspace does not have.",
+            op="resolve",
+            code="unknown-variable",
+            hint=f"There are: {', '.join('$' + variable for variable in VARIABLES)}",
+        )
+    base = f"runs/{run}" if name == "RUN_DIR" and run else VARIABLES[name]
+    return posixpath.join(base, (found["rest"] or "").lstrip("/"))
+
+
+def _contained(rel: str, given: str) -> str:
+    try:
+        refuse_unsafe_name(rel)
+    except PathEscape:
+        raise _outside(given) from None
+    path = posixpath.normpath(rel) if rel else ""
+    return "" if path == "." else path
+
+
+def _outside(given: str) -> PathEscape:
+    return PathEscape(
+        f"'{given}' leads out of the workspace.",
+        op="resolve",
+        hint="Use a path below the skill, or one that begins with $WORK_DIR, $OUTPUT_DIR or $WORKSPACE_DIR.",
+    )

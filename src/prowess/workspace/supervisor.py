@@ -1,0 +1,309 @@
+"""One small process that starts every command and outlives none of them.
+
+It has a single thread, so it may fork; nothing is imported between the fork and the command, so a start costs two forks
+and no interpreter. Per command it forks an *init*: subreaper and parent of the command. Whoever loses its parent below
+init becomes init's child, so when init has no child left, nothing is left, and that is when it reports.
+
+    the command ends, overruns or is to be killed      init ends the tree and reports
+    init itself is killed, by a command of its user    the supervisor inherits the tree, ends it and reports
+    the supervisor is killed, or the runtime is        each init gets a signal, or its socket ends: it ends the tree
+
+Started by its path, as `python -I -S supervisor.py SOCKET PARENT`. It finds the standard library, and of our own only
+what is imported below. Messages are JSON, one per packet; a run brings [socket of its init, spec, streams …] along.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from prowess.workspace import kernel, tree
+from prowess.workspace.become import become
+
+PARENT_GONE = signal.SIGUSR1
+SHUTDOWN_S = 3.0
+SUSPICIOUS_S = 1.0  # after an init was lost: a child that appears later than that was not its
+
+
+def main(args: list[str]) -> None:
+    gc.disable()  # a collection in a forked child would touch, and so copy, every page
+    heed_all_signals()
+    Supervisor(socket.socket(fileno=int(args[0])), parent=int(args[1])).serve()
+
+
+class Supervisor:
+    def __init__(self, link: socket.socket, *, parent: int) -> None:
+        self.link = link
+        self.parent = parent
+        self.wake = Wake(signal.SIGCHLD, signal.SIGTERM, PARENT_GONE)
+        self.inits: dict[int, tuple[int, int]] = {}  # pid of an init -> number of the run, our copy of its socket
+        self.suspicious_until: float | None = None
+
+    def serve(self) -> None:
+        kernel.become_subreaper()
+        kernel.signal_when_parent_ends(PARENT_GONE)
+        poll = select.poll()
+        poll.register(self.link, select.POLLIN)
+        poll.register(self.wake.fd, select.POLLIN)
+        while os.getppid() == self.parent:  # its signal alone means little: the thread that started us may have ended
+            ready = [fd for fd, _ in poll.poll(None if self.suspicious_until is None else 20)]
+            if signal.SIGTERM in self.wake.take():
+                break
+            self.reap()
+            if self.link.fileno() in ready and not self.receive():
+                break
+        self.shut_down()
+
+    def receive(self) -> bool:
+        """One message; False when there is nobody to send any more."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.link, 4096, 64, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            return False
+        if not data:
+            return False
+        message = json.loads(data)
+        if message["op"] == "run":
+            self.start(message["run"], fds)
+        elif message["op"] == "kill":  # init did not do its work: its own command may have stopped it
+            for pid, (run, _) in self.inits.items():
+                if run == message["run"]:
+                    os.kill(pid, signal.SIGKILL)
+        return True
+
+    def start(self, run: int, fds: list[int]) -> None:
+        control, *given = fds
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(control, {"failed": {"step": "fork", "errno": error.errno, "text": str(error)}})
+            close(fds)
+            return
+        if pid == 0:
+            try:
+                supervisor = os.getppid()
+                self.link.close()
+                self.wake.close()
+                close(copy for _, copy in self.inits.values())
+                Init(control, given, supervisor).run()
+            finally:
+                give_up()
+        self.inits[pid] = (run, control)
+        close(given)
+
+    def reap(self) -> None:
+        """Forget the inits that ended well; end what the others left to us, and say so in their place."""
+        lost, orphans = [], 0
+        for pid, status in tree.ended_children():
+            if pid not in self.inits:
+                orphans += 1
+                continue
+            _, control = self.inits.pop(pid)
+            if status == 0:
+                os.close(control)
+            else:
+                lost.append(control)
+        now = time.monotonic()
+        if lost or orphans:
+            self.suspicious_until = now + SUSPICIOUS_S
+        if self.suspicious_until is None:
+            return
+        killed, left = tree.end_all(self.reap_orphans, spare=self.inits)
+        for control in lost:
+            tell(control, {"ended": {"why": "lost", "survivors": killed + orphans, "left": left}})
+            os.close(control)
+        if now > self.suspicious_until and not left:
+            self.suspicious_until = None
+
+    def reap_orphans(self) -> bool:
+        """False when no child but the inits is left. How those end is left to `reap`."""
+        mine = [pid for pid in tree.children(os.getpid()) if pid not in self.inits]
+        for pid in mine:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+        return bool(mine)
+
+    def shut_down(self) -> None:
+        """No run outlives us: first each init ends its own, then we end what is left."""
+        self.link.close()
+        for pid in self.inits:
+            os.kill(pid, signal.SIGTERM)
+        until = time.monotonic() + SHUTDOWN_S
+        while self.inits and time.monotonic() < until:
+            select.select([self.wake.fd], [], [], until - time.monotonic())
+            self.wake.take()
+            self.reap()
+        tree.end_all(reap_all)
+
+
+class Init:
+    """Parent of one command, until that and all that came of it is gone."""
+
+    def __init__(self, control: int, given: list[int], supervisor: int) -> None:
+        self.wake = Wake(signal.SIGCHLD, signal.SIGTERM)
+        self.control = control
+        self.supervisor = supervisor
+        spec, *self.descriptors = given
+        with open(spec, "rb") as file:
+            self.spec: dict[str, Any] = json.load(file)
+        self.why = "exit"
+        self.status: int | None = None  # as wait(2) gave it, once the command has ended
+        self.ended_at = 0.0
+
+    def run(self) -> NoReturn:
+        os.setpgid(0, 0)  # not a session: a new one costs a turn of the scheduler, and the command gets its own
+        kernel.become_subreaper()
+        kernel.signal_when_parent_ends(signal.SIGTERM)
+        if os.getppid() != self.supervisor:  # it was gone before we could ask to be told
+            os._exit(0)
+        self.errors, errors_of_command = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.started_at = time.monotonic()
+        try:
+            self.command = os.fork()
+        except OSError as error:
+            tell(self.control, {"failed": {"step": "fork", "errno": error.errno, "text": str(error)}})
+            os._exit(0)
+        if self.command == 0:
+            become(self.spec, self.descriptors, errors_of_command)
+        close([*self.descriptors, errors_of_command])
+        self.attend()
+        survivors, left = tree.end_all(self.reap)
+        failure = self.failure()
+        tell(self.control, {"failed": json.loads(failure)} if failure else {"ended": self.ending(survivors, left)})
+        os._exit(0)
+
+    def attend(self) -> None:
+        """Until the command has ended, or has had its chance to."""
+        poll = select.poll()
+        for fd in (self.control, self.wake.fd, self.errors):
+            poll.register(fd, select.POLLIN)
+        timeout_s = self.spec["timeout_s"]
+        until = None if timeout_s is None else self.started_at + timeout_s
+        while True:
+            ready = dict(poll.poll(milliseconds(until)))
+            got = self.wake.take()
+            if self.errors in ready:
+                poll.unregister(self.errors)
+                if not ready[self.errors] & select.POLLIN:  # closed by the start, and no failure in it
+                    tell(self.control, {"started": self.command, "init": os.getpid()})
+            more = self.reap()
+            over = until is not None and time.monotonic() >= until
+            if self.why != "exit":
+                if over or not more:
+                    return
+            elif self.status is not None:
+                return
+            elif self.control in ready or signal.SIGTERM in got or over:
+                self.why = self.who_ends_it(self.control in ready, signal.SIGTERM in got)
+                poll.unregister(self.control)
+                until = time.monotonic() + self.spec["grace_s"]
+                tree.ask_to_end(spare=self.command if self.spec["wrapped"] else 0)
+
+    def who_ends_it(self, client: bool, supervisor: bool) -> str:
+        if client:
+            return "kill" if os.read(self.control, 4096) else "closed"
+        return "supervisor" if supervisor else "timeout"
+
+    def reap(self) -> bool:
+        """False when nothing is left below us."""
+        for pid, status in tree.ended_children():
+            if pid == self.command:
+                self.status, self.ended_at = status, time.monotonic()
+        return tree.any_left()
+
+    def failure(self) -> bytes:
+        """What the command said if it could not start."""
+        try:
+            return os.read(self.errors, 4096)
+        except BlockingIOError:
+            return b""
+
+    def ending(self, survivors: int, left: int) -> dict[str, Any]:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        status = self.status
+        return {
+            "why": self.why,
+            "exit_code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            "duration_s": (self.ended_at or time.monotonic()) - self.started_at,
+            "survivors": survivors,
+            "left": left,
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "max_rss_bytes": used.ru_maxrss * 1024,
+        }
+
+
+def heed_all_signals() -> None:
+    """Whoever started our runtime may have ignored some (as nohup does); no command shall inherit that from us."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+class Wake:
+    """Signals as something to read, so that one poll waits for everything."""
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.fd, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in signals:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+
+    def take(self) -> bytes:
+        try:
+            return os.read(self.fd, 4096)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        close([self.fd, self.writer])
+
+
+def tell(control: int, message: dict[str, Any]) -> None:
+    try:
+        os.write(control, json.dumps(message).encode())
+    except OSError:  # nobody listens any more
+        pass
+
+
+def close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def reap_all() -> bool:
+    for _ in tree.ended_children():
+        pass
+    return tree.any_left()
+
+
+def milliseconds(until: float | None) -> int | None:
+    return None if until is None else max(0, int((until - time.monotonic()) * 1000) + 1)
+
+
+def give_up() -> NoReturn:
+    """The end of a forked process that must not return into its parent's code; what went wrong is kept on stderr."""
+    kind, problem, trace = sys.exc_info()
+    if kind is not None and problem is not None:
+        sys.excepthook(kind, problem, trace)
+        sys.stderr.flush()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

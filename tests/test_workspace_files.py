@@ -1,0 +1,347 @@
+"""The workspace's files: where a path leads, how a skill is staged, what goes in and what comes out; hostile ones too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import prowess
+from prowess.errors import PathEscape, WorkspaceError
+from prowess.workspace.beneath import open_file, open_folder, walk
+from prowess.workspace.inputs import Input, Places, stage_granted, stage_input
+from prowess.workspace.layout import Layout, environment, resolve_cwd, resolve_pattern, safe_name
+from prowess.workspace.outputs import OutputLimits, collect, compile_pattern, primary_output
+from prowess.workspace.staging import copy_tree, publish, remove_tree
+
+
+@pytest.fixture
+def layout(tmp_path) -> Layout:
+    root = tmp_path / "ws"
+    for folder in ("skills", "work", "out", "runs"):
+        (root / folder).mkdir(parents=True)
+    return Layout(str(root), str(root))
+
+
+# --- layout -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cwd", "leads"),
+    [
+        (None, "skills/pdf"),
+        ("", "skills/pdf"),
+        (".", "skills/pdf"),
+        ("scripts", "skills/pdf/scripts"),
+        ("./a/b", "skills/pdf/a/b"),
+        ("~", "skills/pdf/~"),
+        ("$WORK_DIR", "work"),
+        ("${WORK_DIR}/x", "work/x"),
+        ("$OUTPUT_DIR/y", "out/y"),
+        ("$WORKSPACE_DIR", ""),
+        ("$SKILLS_DIR/pdf", "skills/pdf"),
+        ("$RUN_DIR", "runs/r1"),
+        ("/workspace/work", "work"),
+        ("/workspace", ""),
+    ],
+)
+def test_cwd(cwd, leads):
+    assert resolve_cwd(cwd, Layout("/host/ws", "/workspace"), skill="pdf", run="r1") == leads
+
+
+@pytest.mark.parametrize(
+    "cwd",
+    ["..", "../x", "a/../../..", "/etc", "/workspace/../etc", "/workspaces", "$WORK_DIR/../..", "a\0b"],
+)
+def test_leaving_the_workspace_is_an_error(cwd):
+    with pytest.raises(PathEscape) as refused:
+        resolve_cwd(cwd, Layout("/h", "/workspace"), skill="pdf", run="r")
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("cwd", ["$HOME", "$work_dir", "${WORK_DIR", "$WORK_DIRX/a", "$"])
+def test_a_variable_that_is_none_of_ours_says_which_there_are(cwd):
+    with pytest.raises(WorkspaceError) as refused:
+        resolve_cwd(cwd, Layout("/h", "/workspace"), skill="pdf", run="r")
+    assert refused.value.code == "unknown-variable" and "$WORK_DIR" in (refused.value.hint or "")
+
+
+@given(st.text(alphabet=st.sampled_from("./a$WORK_DI{}\\~"), max_size=30))
+def test_no_cwd_leads_out(cwd):
+    try:
+        rel = resolve_cwd(cwd, Layout("/h", "/workspace"), skill="pdf", run="r")
+    except WorkspaceError:
+        return
+    assert not rel.startswith("/") and ".." not in rel.split("/")
+
+
+def test_the_environment_of_a_run():
+    assert environment(Layout("/h", "/workspace"), skill="pdf", run="r1") == {
+        "WORKSPACE_DIR": "/workspace",
+        "SKILLS_DIR": "/workspace/skills",
+        "WORK_DIR": "/workspace/work",
+        "OUTPUT_DIR": "/workspace/out",
+        "RUN_DIR": "/workspace/runs/r1",
+        "SKILL_NAME": "pdf",
+        "SKILL_DIR": "/workspace/skills/pdf",
+    }
+
+
+@given(st.text(min_size=1, max_size=80))
+def test_a_name_is_checked_before_it_becomes_a_path(name):
+    folder = safe_name(name)
+    assert folder not in (".", "..") and not {"/", "\0", "\\"} & set(folder) and len(folder.encode()) <= 255
+
+
+# --- staging ------------------------------------------------------------------------------------------------------------
+
+
+def load(folder: Path, name: str = "pdf") -> prowess.Skill:
+    return prowess.load(prowess.discover(folder), name)
+
+
+def test_a_tree_is_published_once_read_only_and_the_source_is_untouched(tmp_path, make_skill):
+    source = make_skill(
+        tmp_path / "s" / "pdf", files={"scripts/x.sh": "#!/bin/sh\n", "references/a.md": "a", "out/old": "o"}
+    )
+    (source / "scripts" / "x.sh").chmod(0o755)
+    before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
+    skill = load(tmp_path / "s")
+    tree = publish(skill, str(tmp_path / "trees"))
+    assert [note.code for note in tree.notes] == ["shipped-folder"]
+    found = sorted(str(path.relative_to(tree.path)) for path in Path(tree.path).rglob("*") if path.is_file())
+    assert found == ["SKILL.md", "_shipped/out/old", "references/a.md", "scripts/x.sh"]
+    assert all(os.listdir(os.path.join(tree.path, name)) == [] for name in ("out", "work", "inputs", ".venv"))
+    assert os.stat(f"{tree.path}/scripts/x.sh").st_mode & 0o777 == 0o555
+    assert os.stat(f"{tree.path}/SKILL.md").st_mode & 0o777 == 0o444
+    assert publish(skill, str(tmp_path / "trees")).path == tree.path
+    assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
+    assert os.listdir(tmp_path / "trees") == [skill.digest.removeprefix("sha256:")]
+
+
+def test_an_edit_after_the_load_is_not_staged(tmp_path, make_skill):
+    source = make_skill(tmp_path / "s" / "pdf", files={"scripts/x.py": "print(1)"})
+    skill = load(tmp_path / "s")
+    (source / "scripts" / "x.py").write_text("print(2)", encoding="utf-8")
+    with pytest.raises(WorkspaceError) as refused:
+        publish(skill, str(tmp_path / "trees"))
+    assert refused.value.code == "resource-changed" and os.listdir(tmp_path / "trees") == []
+    (source / "scripts" / "x.py").unlink()
+    (source / "scripts" / "x.py").symlink_to("/etc/passwd")
+    with pytest.raises(PathEscape):
+        publish(skill, str(tmp_path / "trees"))
+
+
+def test_many_may_publish_the_same_tree_at_once(tmp_path, make_skill):
+    make_skill(tmp_path / "s" / "pdf", files={f"assets/{n}": "x" * 1000 for n in range(50)})
+    code = (
+        "import sys, prowess; from prowess.workspace.staging import publish; "
+        "skill = prowess.load(prowess.discover(sys.argv[1]), 'pdf'); print(publish(skill, sys.argv[2]).path)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "s"), str(tmp_path / "trees")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(5)]
+    places = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0] * 5 and len(places) == 1
+    assert len(os.listdir(tmp_path / "trees")) == 1, "nothing half-made is left"
+
+
+def test_a_skill_in_code_is_staged_like_one_on_disk(tmp_path, make_skill):
+    text = "---\nname: pdf\ndescription: Use when x.\n---\nbody\n"
+    coded = prowess.Skill.from_text(text, files={"scripts/x.sh": "#!/bin/sh\n"})
+    tree = publish(coded, str(tmp_path / "trees"))
+    assert Path(tree.path, "SKILL.md").read_text(encoding="utf-8") == text
+    assert os.access(f"{tree.path}/scripts/x.sh", os.X_OK)
+
+
+def test_a_private_copy_replaces_an_older_one_and_can_be_removed(tmp_path, make_skill, layout):
+    make_skill(tmp_path / "s" / "pdf")
+    copy_tree(publish(load(tmp_path / "s"), str(tmp_path / "trees")), layout.host("skills/pdf"))
+    make_skill(tmp_path / "s" / "pdf", body="new\n")
+    copy_tree(publish(load(tmp_path / "s"), str(tmp_path / "trees")), layout.host("skills/pdf"))
+    assert "new" in Path(layout.host("skills/pdf"), "SKILL.md").read_text(encoding="utf-8")
+    remove_tree(layout.host("skills/pdf"))
+    remove_tree(layout.host("skills/pdf"))
+    assert os.listdir(layout.host("skills")) == []
+
+
+# --- beneath ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_link_is_followed_on_the_way(tmp_path, layout):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("key", encoding="utf-8")
+    os.symlink(tmp_path / "secret", layout.host("out/link"))
+    os.symlink(tmp_path / "secret" / "key", layout.host("out/file"))
+    for rel in ("out/link/key", "out/file"):
+        with pytest.raises(PathEscape), open_file(layout.root, rel):
+            pass
+    with pytest.raises(PathEscape), open_folder(layout.root, "out/link", make=True):
+        pass
+    seen = [found.rel for found in walk(layout.root, "out")]
+    assert seen == ["out/file", "out/link"], "links are seen, never entered"
+
+
+def test_a_walk_ends_at_its_bound_and_leaks_nothing(layout):
+    for number in range(50):
+        Path(layout.host(f"out/{number}")).touch()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(WorkspaceError) as refused:
+        list(walk(layout.root, "out", max_entries=20))
+    assert refused.value.code == "too-many-entries"
+    for _ in walk(layout.root, "out"):
+        break
+    import gc
+
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- inputs -------------------------------------------------------------------------------------------------------------
+
+
+def test_host_inputs_only_from_where_the_owner_allows(tmp_path, layout):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "notes.txt").write_text("hello\n", encoding="utf-8")
+    (tmp_path / "secret").write_text("s", encoding="utf-8")
+    (data / "way-out").symlink_to(tmp_path / "secret")
+    places = Places(layout, host_roots=[str(data)])
+    staged = stage_input(Input(f"host://{data}/notes.txt"), places)
+    assert (staged.to, staged.size_bytes) == ("work/inputs/notes.txt", 6)
+    assert stage_input(Input(f"host:///{str(data).lstrip('/')}/notes.txt", "work/x.txt"), places).to == "work/x.txt"
+    for given in (
+        f"host://{tmp_path}/secret",
+        f"host://{data}/way-out",
+        f"host://{data}/../secret",
+        "host:///etc/passwd",
+    ):
+        with pytest.raises(PathEscape) as refused:
+            stage_input(Input(given), places)
+        assert refused.value.code == "host-not-allowed"
+    assert stage_granted(str(tmp_path / "secret"), None, layout).to == "work/inputs/secret", "a person's grant"
+
+
+def test_a_folder_is_staged_whole_and_links_are_left_out(tmp_path, layout):
+    (tmp_path / "d" / "sub").mkdir(parents=True)
+    (tmp_path / "d" / "a").write_text("a", encoding="utf-8")
+    (tmp_path / "d" / "sub" / "b").write_text("bb", encoding="utf-8")
+    (tmp_path / "d" / "link").symlink_to("/etc/passwd")
+    staged = stage_input(Input(f"host://{tmp_path}/d"), Places(layout, host_roots=[str(tmp_path)]))
+    assert (staged.files, staged.size_bytes) == (2, 3) and "link" in (staged.note or "")
+    assert Path(layout.host("work/inputs/d/sub/b")).read_text(encoding="utf-8") == "bb"
+
+
+@pytest.mark.parametrize(
+    "to", ["../x", "/etc/x", "skills/pdf/x", "runs/x", "work", "out/../../x", "x", "work/../skills/x"]
+)
+def test_inputs_go_to_work_or_out_only(tmp_path, layout, to):
+    (tmp_path / "f").write_text("x", encoding="utf-8")
+    with pytest.raises(PathEscape):
+        stage_input(Input(f"host://{tmp_path}/f", to), Places(layout, host_roots=[str(tmp_path)]))
+
+
+def test_an_input_is_never_written_through_a_link(tmp_path, layout):
+    victim = tmp_path / "victim"
+    victim.write_text("before", encoding="utf-8")
+    (tmp_path / "f").write_text("new", encoding="utf-8")
+    os.symlink(victim, layout.host("work/target"))
+    os.symlink(tmp_path, layout.host("work/folder"))
+    places = Places(layout, host_roots=[str(tmp_path)])
+    stage_input(Input(f"host://{tmp_path}/f", "work/target"), places)
+    with pytest.raises(PathEscape):
+        stage_input(Input(f"host://{tmp_path}/f", "work/folder/victim"), places)
+    assert victim.read_text(encoding="utf-8") == "before"
+    assert Path(layout.host("work/target")).read_text(encoding="utf-8") == "new"
+
+
+def test_inputs_from_the_workspace_skills_and_artifacts(tmp_path, make_skill, layout):
+    Path(layout.host("out/a.txt")).write_text("a", encoding="utf-8")
+    make_skill(tmp_path / "s" / "pdf", files={"assets/t.txt": "t"})
+    tree = publish(load(tmp_path / "s"), str(tmp_path / "trees"))
+    places = Places(layout, skills=lambda name: tree.path, artifact=lambda ref, pin, to: ("report.md", b"# R"))
+    assert stage_input(Input("workspace://out/a.txt"), places).to == "work/inputs/a.txt"
+    linked = stage_input(Input("workspace://out/a.txt", "work/link.txt", "link"), places)
+    assert os.readlink(layout.host(linked.to)) == "../out/a.txt"
+    assert stage_input(Input("skill://pdf/assets/t.txt"), places).size_bytes == 1
+    assert stage_input(Input("artifact://report.md@2"), places).to == "work/inputs/report.md"
+    for given in ("workspace://../x", "skill://pdf/../../x", "ftp://x", "plain.txt", "workspace://missing"):
+        with pytest.raises(WorkspaceError) as refused:
+            stage_input(Input(given), places)
+        assert refused.value.hint
+
+
+# --- outputs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "misses"),
+    [
+        ("out/*.txt", ["out/a.txt"], ["out/b/a.txt", "out/a.md", "work/a.txt"]),
+        ("$OUTPUT_DIR/**", ["out/a", "out/b/c"], ["work/a"]),
+        ("${OUTPUT_DIR}/lines.txt", ["out/lines.txt"], ["out/xlines.txt"]),
+        ("out/**/*.csv", ["out/a.csv", "out/b/c/d.csv"], ["out/a.txt"]),
+        ("**/*.md", ["out/a.md", "work/x/y.md"], ["out/a.txt"]),
+        ("out/[ab]?.txt", ["out/a1.txt"], ["out/c1.txt", "out/a.txt", "out/a/.txt"]),
+        ("out/[!a]*", ["out/b"], ["out/a"]),
+        ("out/", ["out/a", "out/b/c"], ["work/a"]),
+        ("./out/a", ["out/a"], ["out/b"]),
+        ("out/a(1)+.txt", ["out/a(1)+.txt"], ["out/a11.txt"]),
+    ],
+)
+def test_patterns(pattern, fits, misses):
+    expression = compile_pattern(resolve_pattern(pattern))
+    assert all(expression.fullmatch(path) for path in fits) and not any(expression.fullmatch(path) for path in misses)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_no_pattern_raises_anything_of_its_own(pattern, path):
+    try:
+        compile_pattern(resolve_pattern(pattern)).fullmatch(path)
+    except WorkspaceError:
+        pass
+
+
+def test_what_is_collected_and_what_is_said(tmp_path, layout):
+    out = Path(layout.host("out"))
+    (out / "a.txt").write_text("hello", encoding="utf-8")
+    (out / "b.bin").write_bytes(b"\0\1\2")
+    (out / "big.txt").write_text("x" * 100, encoding="utf-8")
+    (out / "sub").mkdir()
+    (out / "sub" / "c.json").write_text(json.dumps({"a": "é"}), encoding="utf-8")
+    (out / "leak").symlink_to("/etc/passwd")
+    os.mkfifo(out / "pipe")
+    result = collect(layout, ["out/**", "work/*.none"], limits=OutputLimits(max_file_bytes=50))
+    assert [(f.name, f.mime_type, f.size_bytes, f.content, f.truncated) for f in result.files] == [
+        ("out/a.txt", "text/plain", 5, "hello", False),
+        ("out/b.bin", "application/octet-stream", 3, None, False),
+        ("out/big.txt", "text/plain", 100, "x" * 50, True),
+        ("out/sub/c.json", "application/json", 15, '{"a": "\\u00e9"}', False),
+    ]
+    said = "\n".join(result.warnings)
+    assert "'out/leak' is a link" in said and "'out/pipe' is a FIFO" in said and "cut at 50" in said
+    assert "'work/*.none' matches no file" in said
+    assert primary_output(result.files).name == "out/a.txt" and result.files[0].ref == "workspace://out/a.txt"
+
+
+def test_limits_of_number_and_total(layout):
+    for number in range(10):
+        Path(layout.host(f"out/{number}.txt")).write_text("x" * 10, encoding="utf-8")
+    few = collect(layout, ["out/*"], limits=OutputLimits(max_files=3))
+    assert len(few.files) == 3 and "7 more files match" in few.warnings[0]
+    total = collect(layout, ["out/*"], limits=OutputLimits(max_total_bytes=25))
+    assert [file.truncated for file in total.files] == [False, False, True, *[True] * 7]
+    names = collect(layout, ["out/*"], inline=False)
+    assert [file.content for file in names.files] == [None] * 10 and not names.warnings
+
+
+def test_a_sparse_giant_costs_nothing(layout):
+    with open(layout.host("out/giant.txt"), "wb") as file:
+        file.truncate(10 << 30)
+    [found] = collect(layout, ["out/*"]).files
+    assert found.size_bytes == 10 << 30 and found.content is None, "zero bytes are no text"
