@@ -19,7 +19,9 @@ from prowess.policy.allowed_tools import (
     find_host,
     parse_allowed,
 )
+from prowess.policy.commands import Command, split_command
 from prowess.policy.globs import match_anything, match_path, match_word
+from prowess.skills.fields import split_tools
 
 
 def _run(command: str) -> tuple[str, dict[str, Any]]:
@@ -171,8 +173,6 @@ def test_an_entry_allows(entry: str, call: tuple[str, dict[str, Any]]) -> None:
     ],
 )
 def test_an_entry_does_not_allow(entries: str, call: tuple[str, dict[str, Any]]) -> None:
-    from prowess.skills.fields import split_tools
-
     assert not allows(parse_allowed(split_tools(entries)), *call)
 
 
@@ -265,8 +265,6 @@ def test_no_list_makes_the_reader_fall_over(entries: list[str], command: str) ->
 
 @given(st.text(alphabet="git status;&|<>$`()\n '\"", max_size=30))
 def test_a_prefix_is_about_one_simple_command_only(text: str) -> None:
-    from prowess.policy.commands import Command, split_command
-
     if allows(parse_allowed(["Bash(git:*)"]), *_run(text)):
         command = split_command(text)
         assert isinstance(command, Command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 import pytest
 from hypothesis import given
@@ -537,6 +538,9 @@ def test_deny_wins_and_code_that_mentions_a_denied_program_is_denied() -> None:
     assert _judge("bash -c 'ls; /bin/rm x'", allow="bash", deny="rm") == "deny"
     assert _judge("python3 -c 'os.system(\"rm x\")'", allow="python3", deny="rm") == "deny"
     assert _judge("python3 -c 'print(1)'", allow="python3", deny="rm") == "allow"
+    assert _judge("bash -c -x 'r\"\"m y'", allow="bash", deny="rm") == "deny"
+    assert _judge("python3.11-dbg -c 1", deny="rm") == "deny"
+    assert _judge("cmd /c del", deny="rm") == "deny"
 
 
 def test_without_lists_everything_is_allowed_and_every_verdict_says_why() -> None:
@@ -569,6 +573,22 @@ def test_a_compound_command_is_taken_apart_only_to_be_asked_about() -> None:
     assert [part.argv for part in parts] == [("rm", "-rf", "y"), ("cat", "a"), ("sort",), ("echo", "c;d"), ("ls",)]
     for unclear in ("echo $X; ls", "ls <<EOF", "(ls)", "if true; then rm; fi", "a `b`"):
         assert isinstance(split_compound(unclear), NotSimple)
+
+
+@pytest.mark.parametrize("text", BYPASSES)
+def test_every_refusal_is_a_sentence_that_can_be_printed(text: str) -> None:
+    command = split_command(text)
+    why = command.why if isinstance(command, NotSimple) else judge_command(command.argv, ("ls",), ()).why
+    assert why.endswith(".") and why.isprintable() and len(why) < 300
+
+
+@pytest.mark.parametrize(
+    "program", ["s/" + "a" * 9_000, "s/" + "\\/" * 4_000, "p;" * 5_000, "/" * 9_000, "s;" * 5_000, "1," * 5_000]
+)
+def test_no_program_of_sed_takes_long_to_read(program: str) -> None:
+    started = time.monotonic()
+    judge_command(["sed", program], ("sed",), ())
+    assert time.monotonic() - started < 2
 
 
 def test_the_docs_text_names_what_no_longer_expands() -> None:

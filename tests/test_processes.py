@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import uuid
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from prowess.errors import WorkspaceError
+from prowess.workspace import tree
 from prowess.workspace.command import Command, Ended, Limits, NotStarted
 from prowess.workspace.processes import Processes
 
@@ -377,6 +379,7 @@ def test_when_the_runtime_is_killed_everything_ends(lab: Lab) -> None:
     event = fifo(lab)
     story = f"""
 import asyncio
+from prowess.workspace import tree
 from prowess.workspace.command import Command
 from prowess.workspace.processes import Processes
 code = {DAEMON!r} + "open({str(event)!r}, 'w').write(str(os.getppid()))\\nwhile 1: signal.pause()"
@@ -461,6 +464,16 @@ def test_another_user_is_become_for_good_and_can_still_open_its_streams(
             await lab.run(lab.command("true", uid=0))
 
     go(lab, story)
+
+
+def test_a_kernel_without_lists_of_children_is_scanned() -> None:
+    child = subprocess.Popen(["/bin/sleep", "1000"])
+    try:
+        assert child.pid in tree.children(os.getpid())
+        assert child.pid in tree._children_by_scan(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_100_runs_at_once_leave_no_process_descriptor_or_thread(lab: Lab) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from prowess._load import load_entry
 from prowess._nouns import Finding
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.documents import finding_row, skill_row, skill_tokens
@@ -72,6 +71,8 @@ def _row(runtime: Runtime, entry: Entry, *, digest: bool, tokens: bool) -> dict[
     catalog = runtime.catalog
     if not (digest or tokens) or catalog.visibility(entry).status == "invalid":
         return skill_row(catalog, entry)
+    from prowess._load import load_entry  # late: only those who ask for it pay for reading whole skills
+
     try:
         skill = catalog.memory_skill(entry) or load_entry(entry)
     except SkillError:

@@ -20,6 +20,7 @@ from prowess.policy.allowed_tools import (
     allows,
     allows_any,
     canonical_tools,
+    command_words,
 )
 from prowess.policy.commands import NotSimple, judge_command, split_command
 from prowess.policy.names import find_refusal
@@ -124,17 +125,20 @@ def _by_environment(request: Request) -> Decision | None:
 
 
 def _by_command_lists(request: Request, around: Surroundings) -> Decision | None:
-    if not around.commands_allow and not around.commands_deny:
+    """A script may be started as itself or by an interpreter: none of these may be denied, one must be allowed."""
+    allow, deny = around.commands_allow, around.commands_deny
+    if not allow and not deny:
         return None
     written = command_words(request.args)
     if not written:
-        return _deny("config:workspace.commands", f"With a command list only one plain command may run. {_why(request)}")
-    denied = [each for argv in written if (each := judge_command(argv, (), deny)).verdict == "deny"]
+        return _deny(
+            "config:workspace.commands", f"With a command list only one plain command may run. {_why(request)}"
+        )
     judged = [judge_command(argv, allow, deny) for argv in written]
-    if allow and any(each.verdict == "allow" for each in judged):
-        return None
-    refused = denied[:1] if not allow else judged[:1]
-    return _deny("config:workspace.commands", refused[0].why) if refused else None
+    if len(written) > 1:
+        forbidden = [each for argv in written if (each := judge_command(argv, (), deny)).verdict == "deny"]
+        judged = forbidden or sorted(judged, key=lambda each: each.verdict)
+    return _deny("config:workspace.commands", judged[0].why) if judged[0].verdict == "deny" else None
 
 
 def _why(request: Request) -> str:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 OPAQUE = frozenset(
     """
     eval source . su runuser ssh slogin mosh rsh rlogin rexec script scriptlive parallel chroot nsenter setpriv pkexec
-    gosu su-exec capsh setarch i386 x86_64 numactl strace ltrace gdb lldb valgrind perf rr hyperfine multitime at batch
-    systemd-run systemctl machinectl launchctl busctl docker podman nerdctl kubectl oc ctr crictl lxc lxc-attach
+    cmd gosu su-exec capsh setarch i386 x86_64 numactl strace ltrace gdb lldb valgrind perf rr hyperfine multitime at
+    batch systemd-run systemctl machinectl launchctl busctl docker podman nerdctl kubectl oc ctr crictl lxc lxc-attach
     lxc-execute firejail bwrap bubblewrap proot flatpak snap wine start-stop-daemon daemonize daemon runsv chpst envdir
     setuidgid softlimit run-parts entr watchexec nodemon tmux screen dtach abduco expect socat nc ncat netcat telnet
     rlwrap faketime torsocks torify proxychains proxychains4 npx pnpx bunx uvx nix nix-shell nix-build guix crontab

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 # Program -> its short options that are no code and take no value. A file after them is a script.
 SHELLS: dict[str, str] = dict.fromkeys(
     "sh bash rbash zsh rzsh dash ash hush ksh rksh mksh pdksh fish csh tcsh yash posh elvish xonsh nu nushell pwsh "
-    "powershell cmd".split(),
+    "powershell".split(),
     "eux",
 )
 INTERPRETERS: dict[str, str] = {
@@ -48,19 +48,11 @@ def find_code(harmless: str, argv: Sequence[str], anything: str) -> str | None:
             module = argv[at + 1].partition(".")[0]
             return " ".join(argv[at:]) if module in CODE_MODULES or module == anything else None
         if option.startswith("+") or not option[1:] or option[1:].strip(harmless):
-            return _text_after(argv, at)
+            return " ".join(argv[at:])
         at += 1
     if at == len(argv) or argv[at] in ("-", anything) or argv[at].startswith(("/dev/", "/proc/")):
         return ""
     return None
-
-
-def _text_after(argv: Sequence[str], at: int) -> str:
-    """The code, when it stands in a word of its own behind the option (`-c`, `-lc`, `-e`); else all the words."""
-    option = argv[at]
-    if re.fullmatch(r"-[A-Za-z]*[ceErp]", option) and at + 1 < len(argv):
-        return argv[at + 1]
-    return " ".join(argv[at:])
 
 
 def find_awk_code(args: Sequence[str], anything: str) -> str | None:

@@ -16,13 +16,14 @@ from prowess.policy.escapes import OPAQUE, SUBCOMMANDS, find_escape
 from prowess.policy.interpreters import AWKS, INTERPRETERS, SHELLS, find_awk_code, find_code
 from prowess.policy.lexer import NotSimple, split_command
 from prowess.policy.names import changes_startup
+from prowess.policy.wrappers import WATCH, WRAPPERS, XARGS, Wrapper, is_option
 
 ANYTHING = "\0anything"  # a word that is only known while the command runs; no argv can hold a NUL
 _A_PATH = "./\0path"  # a file name that find will put there: never an option, but perhaps a program
 _DEEPEST = 12
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _LOADER = re.compile(r"ld(-linux.*|-musl.*|-[0-9.]+|64|)\.so(\.[0-9]+)*|ld\.so.*|rtld")
-_VERSIONED = re.compile(r"([a-z][a-z+]*?)[-.]?[0-9][0-9.\-]*")
+_VERSIONED = re.compile(r"([a-z][a-z+]+?)[-.]?[0-9].*")
 
 
 class Start(NamedTuple):
@@ -37,47 +38,6 @@ class Start(NamedTuple):
     @property
     def word(self) -> str:
         return self.argv[0] if self.argv else ""
-
-
-class Wrapper(NamedTuple):
-    """How a program that runs another one is written, up to that one."""
-
-    flags: str = ""  # short options without a value
-    valued: str = ""  # short options with one
-    long_flags: tuple[str, ...] = ()
-    long_valued: tuple[str, ...] = ()
-    operands: int = 0  # words of its own before the command
-    assigns: bool = False  # NAME=value words before the command
-    numbers: bool = False  # -5 is an option
-
-
-WRAPPERS = {
-    "env": Wrapper("i0v", "uCa", ("ignore-environment", "null", "debug"), ("unset", "chdir", "argv0"), assigns=True),
-    "nice": Wrapper("", "n", (), ("adjustment",), numbers=True),
-    "ionice": Wrapper("t", "cn", ("ignore",), ("class", "classdata")),
-    "chrt": Wrapper("bfiorRv", "TPD", ("batch", "fifo", "idle", "other", "rr"), operands=1),
-    "taskset": Wrapper("c", "", ("cpu-list",), operands=1),
-    "nohup": Wrapper(),
-    "setsid": Wrapper("cfw", "", ("ctty", "fork", "wait")),
-    "timeout": Wrapper("v", "ks", ("foreground", "preserve-status", "verbose"), ("kill-after", "signal"), operands=1),
-    "time": Wrapper("avpql", "fo", ("append", "verbose", "portability", "quiet"), ("format", "output")),
-    "stdbuf": Wrapper("", "ioe", (), ("input", "output", "error")),
-    "unbuffer": Wrapper("p"),
-    "sudo": Wrapper("AbEHknPSB", "ugpCTh", ("preserve-env", "non-interactive"), ("user", "group"), assigns=True),
-    "doas": Wrapper("n", "u"),
-    "unshare": Wrapper("muinpUCTrfc", "", ("net", "pid", "user", "mount", "uts", "ipc", "fork", "map-root-user")),
-    "flock": Wrapper("sxeunoFv", "wE", ("shared", "exclusive", "nonblock", "close"), ("timeout",), operands=1),
-    "command": Wrapper("p"),
-    "builtin": Wrapper(),
-    "exec": Wrapper("cl", "a"),
-    "caffeinate": Wrapper("dimsu", "tw"),
-    "linux32": Wrapper(),
-    "linux64": Wrapper(),
-    "fakeroot": Wrapper(),
-    "dbus-run-session": Wrapper(),
-    "xvfb-run": Wrapper("a", "en"),
-    "chronic": Wrapper("ve"),
-}
 
 
 def find_starts(argv: Sequence[str]) -> list[Start]:
@@ -118,14 +78,23 @@ def _unfold(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
         yield Start(argv, code=" ".join(argv[1:]))
         return
     elif escape := find_escape(name, argv[1:], ANYTHING):
-        yield Start(argv, hidden=f"'{name}' can start any program that way: {escape}"[:200])
+        yield Start(argv, hidden=_sentence(f"'{name}' can start any program with {escape}"))
         return
     if isinstance(inner, str):
-        yield Start(argv, hidden=f"What '{name}' would start cannot be told: {inner}"[:200])
+        yield Start(argv, hidden=_unclear(name, inner))
         return
     yield Start(argv)
     if inner:
         yield from _unfold(inner, depth + 1)
+
+
+def _unclear(name: str, why: str | tuple[str, ...]) -> str:
+    return _sentence(f"What '{name}' would start cannot be told: {why}")
+
+
+def _sentence(text: str) -> str:
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return (shown if len(shown) <= 200 else shown[:197] + "…").rstrip(".") + "."
 
 
 def _family(word: str) -> str:
@@ -155,7 +124,7 @@ def _behind(name: str, wrapper: Wrapper, argv: tuple[str, ...]) -> tuple[str, ..
             return ()
         if option in ("--help", "--version"):
             return ()
-        if not _is_option(wrapper, option, words):
+        if not is_option(wrapper, option, words):
             return f"it does not know the option {option}."
     if name == "env" and words and words[0] == "-":
         words.pop(0)
@@ -167,25 +136,6 @@ def _behind(name: str, wrapper: Wrapper, argv: tuple[str, ...]) -> tuple[str, ..
     if name == "flock" and words and words[0] in ("-c", "--command"):
         return ("sh", "-c", *words[1:])
     return tuple(words)
-
-
-def _is_option(wrapper: Wrapper, option: str, words: list[str]) -> bool:
-    """Whether the option is one of the wrapper's; its value is taken from the words when it stands there."""
-    if option.startswith("--"):
-        long, has_value, _ = option[2:].partition("=")
-        if long in wrapper.long_valued and not has_value and words:
-            words.pop(0)
-        return long in wrapper.long_valued or (long in wrapper.long_flags)
-    if wrapper.numbers and option[1:].lstrip("+-").isdigit():
-        return True
-    for at, letter in enumerate(option[1:], 1):
-        if letter in wrapper.valued:
-            if at == len(option) - 1 and words:
-                words.pop(0)
-            return True
-        if letter not in wrapper.flags:
-            return False
-    return True
 
 
 def _split_string(option: str, words: list[str]) -> tuple[str, ...] | str | None:
@@ -210,20 +160,19 @@ def _split_string(option: str, words: list[str]) -> tuple[str, ...] | str | None
 
 
 def _shell(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
-    """`sh file` runs a file; `sh -c text`, or a shell that reads its standard input, runs code. Code that is one plain
-    command is looked through as well, so that a denied program is seen."""
-    name = _family(argv[0])
-    code = find_code(SHELLS[name], argv, ANYTHING)
+    """`sh file` runs a file; `sh -c text`, or a shell that reads its standard input, runs code. Words of code that are
+    plain commands are looked through as well, so that a denied program is seen."""
+    code = find_code(SHELLS[_family(argv[0])], argv, ANYTHING)
     yield Start(argv, code=code)
-    if code:
-        command = split_command(code)
-        if not isinstance(command, NotSimple):
+    for word in argv[1:] if code else ():
+        command = split_command(word)
+        if not word.startswith("-") and not isinstance(command, NotSimple):
             yield from (start._replace(in_code=True) for start in _unfold(command.argv, depth + 1))
 
 
 def _busybox(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
     if len(argv) > 1 and argv[1].startswith("-") and argv[1] not in ("--list", "--help", "--list-full"):
-        yield Start(argv, hidden=f"What '{argv[0]}' would start cannot be told: {argv[1]}")
+        yield Start(argv, hidden=_unclear(argv[0], argv[1]))
         return
     yield Start(argv)
     if len(argv) > 1 and not argv[1].startswith("-"):
@@ -261,8 +210,8 @@ def _xargs(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
         if option.startswith(("-I", "--replace", "-i", "-J")):
             value = option.partition("=")[2] if option.startswith("--") else option[2:]
             mark = value or (words.pop(0) if option in ("-I", "-J") and words else "{}")
-        elif not _is_option(_XARGS, option, words):
-            yield Start(argv, hidden=f"What 'xargs' would start cannot be told: it does not know {option}.")
+        elif not is_option(XARGS, option, words):
+            yield Start(argv, hidden=_unclear("xargs", f"it does not know {option}"))
             return
     if mark is not None:
         command = tuple(ANYTHING if mark in word else word for word in words)
@@ -272,19 +221,11 @@ def _xargs(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
         yield from _unfold(command, depth + 1)
 
 
-_XARGS = Wrapper(
-    "0rtpxo",
-    "aEeLlnPsd",
-    ("null", "no-run-if-empty", "verbose", "interactive", "exit", "open-tty"),
-    ("arg-file", "delimiter", "max-lines", "max-args", "max-procs", "max-chars", "eof"),
-)
-
-
 def _watch(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
     """It hands its words, joined, to a shell."""
-    inner = _behind("watch", Wrapper("bcdegptwxC", "nq"), argv)
+    inner = _behind("watch", WATCH, argv)
     if isinstance(inner, str) or not inner:
-        yield Start(argv, hidden=f"What 'watch' would start cannot be told: {inner}"[:200])
+        yield Start(argv, hidden=_unclear("watch", inner or "nothing is named"))
         return
     yield Start(argv)
     command = split_command(" ".join(inner))

@@ -600,6 +600,20 @@ RULES: dict[str, Rule] = {
         "Say what the skill does; it needs no authority over the agent.",
         "It is the form that prompt injection takes.",
     ),
+    "scan-command-in-prose": Rule(
+        "scan",
+        "warning",
+        "A sentence names a command that downloads and runs, or decodes and runs: {text}.",
+        "Remove it, or say plainly not to do it.",
+        "A model that reads it may do it.",
+    ),
+    "scan-skipped": Rule(
+        "scan",
+        "info",
+        "'{target}' has more than {limit_bytes} bytes and was not scanned.",
+        "Look at it yourself, or ship it in parts.",
+        "What was not looked at must not pass for clean.",
+    ),
     "scan-wide-tools": Rule(
         "scan",
         "warning",

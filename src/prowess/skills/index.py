@@ -122,6 +122,10 @@ class _Walk:
         except OSError as error:
             self._note("unreadable", path, reason=reason(error))
             return []
+        odd = next((child.name for child in children if child.name.lower() == "skill.md"), None)
+        if odd is not None:  # SKILL.md and skill.md were looked for; this is Skill.md or the like
+            self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
+            return []
         if len(children) > self.budget:
             if self.budget >= 0:
                 first = children[self.budget].path

@@ -6,7 +6,6 @@ pretend to be us.
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -82,14 +81,20 @@ def more_line(count: int) -> str:
 def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = False, description: bool = True) -> str:
     """One skill as the reference library renders it; a source is added only where the name alone is ambiguous."""
     text, source = name
-    lines = ["<skill>", "<name>", html.escape(text), "</name>"]
+    lines = ["<skill>", "<name>", escape(text), "</name>"]
     if description:
-        lines += ["<description>", html.escape(strip_invisible(entry.description)), "</description>"]
+        lines += ["<description>", escape(strip_invisible(entry.description)), "</description>"]
     if source:
         lines += ["<source>", source, "</source>"]
     if location:
-        lines += ["<location>", html.escape(entry.location, quote=False), "</location>"]
+        lines += ["<location>", escape(entry.location, quote=False), "</location>"]
     return "\n".join([*lines, "</skill>"])
+
+
+def escape(text: str, *, quote: bool = True) -> str:
+    """As html.escape does it, whose module brings a table of all entities along."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;").replace("'", "&#x27;") if quote else text
 
 
 def shown_names(catalog: Catalog, entries: Iterable[Entry]) -> dict[str, tuple[str, str | None]]:
@@ -116,7 +121,7 @@ def _markdown_line(entry: Entry, names: Mapping[str, tuple[str, str | None]], lo
 
 def _one_line(text: str) -> str:
     """One line, whose angle brackets cannot be taken for tags."""
-    return html.escape(" ".join(text.split()), quote=False)
+    return escape(" ".join(text.split()), quote=False)
 
 
 def _render_json(
@@ -150,17 +155,17 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
     """What loading a skill tells the model: the body, where its files are, which there are, and what to do with it."""
     place = directory or skill.directory
     lines = [
-        f'<skill_content name="{html.escape(visible(skill.name))}" source="{skill.entry.source}">',
+        f'<skill_content name="{escape(visible(skill.name))}" source="{skill.entry.source}">',
         neutralise(strip_invisible(skill.body)).strip("\n"),
         "",
     ]
     if place:
-        lines += [f"Skill directory: {html.escape(visible(place), quote=False)}"]
+        lines += [f"Skill directory: {escape(visible(place), quote=False)}"]
         lines += ["Relative paths in this skill are relative to the skill directory."]
     others = [file.path for file in skill.files if file.path != skill.entry.file]
     if others:
         lines.append("<skill_resources>")
-        lines += [f"  <file>{html.escape(visible(path))}</file>" for path in others[:MAX_LISTED_FILES]]
+        lines += [f"  <file>{escape(visible(path))}</file>" for path in others[:MAX_LISTED_FILES]]
         if len(others) > MAX_LISTED_FILES:
             lines.append(f"  <!-- and {len(others) - MAX_LISTED_FILES} more files -->")
         lines.append("</skill_resources>")
@@ -172,7 +177,7 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
 
 def render_doc(skill: Skill, path: str, data: bytes) -> str:
     text = neutralise(strip_invisible(data.decode("utf-8", "replace"))).strip("\n")
-    name, doc = html.escape(visible(skill.name)), html.escape(visible(path))
+    name, doc = escape(visible(skill.name)), escape(visible(path))
     return f'<skill_doc skill="{name}" path="{doc}">\n{text}\n</skill_doc>'
 
 
@@ -182,4 +187,4 @@ def neutralise(text: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    return "'" + html.escape(visible(name), quote=False) + "'"
+    return "'" + escape(visible(name), quote=False) + "'"

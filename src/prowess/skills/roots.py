@@ -52,9 +52,9 @@ def named_root(
     project cannot call its own folder explicit."""
     if is_url(place):
         return Root("url", place, False, url=place, origin=origin)
-    if not place.strip() or _SCHEME.match(place):
+    if not place.strip() or _SCHEME.match(place) or not _is_path(place):
         raise ConfigError(
-            f"'{place}' is not a root." if place.strip() else "A root needs a path.",
+            f"{place!r} is not a root." if place.strip() else "A root needs a path.",
             code="root-unknown",
             hint="Give a folder, or an address that begins with https://, http:// or file://.",
         )
@@ -63,6 +63,13 @@ def named_root(
         return Root("explicit", path, True, origin=origin)
     source = _source_by_location(path, home=home, project=project)
     return Root(source, path, trusts(path) if source == "project" else True, origin=origin)
+
+
+def _is_path(place: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(place)
+    except UnicodeEncodeError:  # half a character
+        return False
 
 
 def is_url(place: str) -> bool:

@@ -38,12 +38,14 @@ def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
 
 # What may stand between two parts is bounded, so that no text takes more than linear time.
 PATTERNS = (
-    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+(?:-\w+\s+)*)?(?:ba|z|da|k)?sh\b", "command"),
     _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]{0,300}\)", "command"),
-    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+)?(?:python3?|node|perl|ruby)\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+(?:-\w+\s+)*)?(?:python3?|node|perl|ruby)\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:iex|invoke-expression)\b[^\n]{0,20}\(?\s*(?:iwr|irm|curl|invoke-webrequest|\(?new-object net\.webclient)\b", "command"),
     _p("scan-encoded-command", r"base64\s+(?:-d|--decode|-D)\b[^\n]{0,300}\|\s*(?:ba|z)?sh\b", "command"),
     _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
     _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:compile\s*\(\s*)?(?:zlib|codecs|bytes\.fromhex|binascii)\b", "command"),
+    _p("scan-encoded-command", r"\b(?:os\.system|subprocess\.\w+|popen)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
     _p("scan-secret", r"\bAKIA[0-9A-Z]{16}\b", "any", "AWS access key"),
     _p("scan-secret", r"\bgh[pousr]_[A-Za-z0-9]{36,}\b", "any", "GitHub token"),
     _p("scan-secret", r"\bsk-(?=[a-z_-]{0,40}\d)[A-Za-z0-9_-]{32,300}\b", "any", "model provider's key"),
@@ -55,6 +57,10 @@ PATTERNS = (
     _p("scan-override", r"\b(?:ignore|disregard|forget) (?:all |any )?(?:the )?(?:previous|prior|above|earlier|system) (?:instructions|prompts?|rules|messages?)", "prose"),
     _p("scan-override", r"\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to|reveal (?:this|it) to|show (?:this|it) to) the user\b", "prose"),
     _p("scan-override", r"\b(?:reveal|print|output|repeat) (?:the|your) (?:system prompt|hidden instructions)\b", "prose"),
+    _p("scan-override", r"(?:忽略|无视|忘记)(?:之前|以上|先前|前面|所有|一切)[^\n。]{0,12}(?:指令|指示|提示|规则|说明)", "prose"),
+    _p("scan-override", r"(?:不要|请勿|切勿|别)(?:告诉|告知|通知|透露给)用户", "prose"),
+    _p("scan-override", r"(?:以前|これまで|上記|前)の(?:指示|命令|ルール|プロンプト)[^\n。]{0,8}(?:無視|忘れ)", "prose"),
+    _p("scan-override", r"ユーザー(?:に|には)(?:伝え|知らせ|言わ|教え)な", "prose"),
 )  # fmt: skip
 
 
@@ -64,6 +70,7 @@ def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
         yield skill.entry.file, Note("scan-wide-tools", None, {"text": wide})
     for listed in skill.files:
         if listed.size_bytes > MAX_SCANNED_BYTES:
+            yield listed.path, Note("scan-skipped", None, {"target": listed.path, "limit_bytes": MAX_SCANNED_BYTES})
             continue
         data = read(listed.path)
         extension = posixpath.splitext(listed.path)[1].lower()
@@ -85,9 +92,11 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
     for pattern in PATTERNS:
         for found in pattern.expression.finditer(text):
             in_code = found.start() in blocks or found.start() in within_lines
-            if pattern.where == "command" and not in_code:
-                continue
             if pattern.where == "command" and is_prose and _is_warned_against(text, found.start(), blocks):
+                continue
+            if pattern.where == "command" and not in_code:
+                if pattern.code != "scan-sensitive-path":  # models follow sentences, too; a path alone is no command
+                    yield Note("scan-command-in-prose", line_of.at(found.start()), {"text": _short(found[0])})
                 continue
             if pattern.where == "prose" and (not is_prose or in_code):
                 continue

@@ -39,7 +39,6 @@ _STRICT = frozenset(
         "allowed-tools-invalid",
         "duplicate-key",
         "file-name-case",
-        "body-empty",
     ]
 )
 _PORTABLE = frozenset(["name-not-portable", "angle-brackets", "metadata-invalid", "absolute-path", "reference-missing"])

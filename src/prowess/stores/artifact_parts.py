@@ -10,6 +10,7 @@ import codecs
 import errno
 import hashlib
 import mimetypes
+import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -141,6 +142,16 @@ def corrupt(name: str, version: int) -> StoreError:
         code="artifact-corrupt",
         hint="Restore it from a copy, or use another version.",
     )
+
+
+def sync_folder(folder: str) -> None:
+    """A name is on the disk only after its folder is; Windows has no such call, and does it by itself."""
+    if os.name == "posix":
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 @contextmanager

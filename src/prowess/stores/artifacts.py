@@ -37,6 +37,7 @@ from prowess.stores.artifact_parts import (
     large_pieces,
     not_found,
     pieces,
+    sync_folder,
     too_large,
     trouble,
 )
@@ -214,7 +215,7 @@ class _Draft:
             known = {"schema": "prowess.artifact/1", **to_json(artifact)}
             del known["version"]
             write_whole(os.path.join(self._place, "artifact.json"), json.dumps(known).encode(), mode=0o600)
-            _sync(self._place)
+            sync_folder(self._place)
             number = _rename_to_next(self._place, folder)
             self._place = None
             return from_json(Artifact, known | {"version": number})
@@ -243,12 +244,12 @@ def _rename_to_next(place: str, folder: str) -> int:
             number += 1  # somebody else was faster
         else:
             break
-    _sync(folder)
+    sync_folder(folder)
     if fresh:  # the folders above may be new as well
         root = os.path.dirname(os.path.dirname(place))
         while len(folder) > len(root):
             folder = os.path.dirname(folder)
-            _sync(folder)
+            sync_folder(folder)
     return number
 
 
@@ -292,13 +293,3 @@ def _sweep(drafts: str) -> None:
             continue  # just begun, or gone
         if touched < time.time() - _ABANDONED_S:
             shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _sync(folder: str) -> None:
-    """A name is on the disk only after its folder is; Windows has no such call, and does it by itself."""
-    if os.name == "posix":
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

@@ -9,7 +9,9 @@ import ctypes
 import errno
 import json
 import os
+import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
 
@@ -20,17 +22,17 @@ def main(task: dict[str, str]) -> None:
     made, link = os.path.join(task["work"], "made"), os.path.join(task["work"], "link")
     with open(made, "w", encoding="ascii"):
         pass
-    said["read"] = attempt(lambda: open(task["canary"], "rb").read())  # noqa: SIM115
+    said["read"] = attempt(lambda: opened(task["canary"]))
     os.symlink(task["canary"], link)
-    said["read through a link"] = attempt(lambda: open(link, "rb").read())  # noqa: SIM115
+    said["read through a link"] = attempt(lambda: opened(link))
     said["truncate"] = attempt(lambda: os.truncate(task["canary"], 1))
-    said["write"] = attempt(lambda: open(os.path.join(task["outside"], "new"), "w", encoding="ascii").close())
-    said["skill"] = attempt(lambda: open(os.path.join(task["skill"], "new"), "w", encoding="ascii").close())
+    said["write"] = attempt(lambda: opened(os.path.join(task["outside"], "new"), os.O_WRONLY | os.O_CREAT))
+    said["skill"] = attempt(lambda: opened(os.path.join(task["skill"], "new"), os.O_WRONLY | os.O_CREAT))
     said["tcp"] = attempt(lambda: socket.create_connection(("127.0.0.1", int(task["tcp"])), 5).close())
     said["udp"] = attempt(lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", int(task["udp"]))))
     said["unix"] = attempt(lambda: socket.socket(socket.AF_UNIX).connect(os.path.join(task["outside"], "socket")))
     said["vsock"] = attempt(lambda: socket.socket(40, socket.SOCK_STREAM).close())
-    said["set-id"] = attempt(lambda: os.chmod(made, 0o4755))
+    said["set-id"] = attempt(lambda: os.chmod(made, stat.S_ISUID | 0o700))
     said["signal"] = attempt(lambda: os.kill(int(task["victim"]), 9))
     said["no new privileges"] = str(libc.prctl(39, 0, 0, 0, 0))
     said["environment"] = sorted(os.environ)
@@ -47,10 +49,12 @@ def attempt(do: Callable[[], object]) -> str:
     return "ok"
 
 
+def opened(path: str, flags: int = os.O_RDONLY) -> None:
+    os.close(os.open(path, flags))
+
+
 def daemon(held: int) -> None:
     """Leave a process behind that has no parent, session or group of ours, hears no signal, and holds a descriptor."""
-    import signal
-
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from prowess.errors import WorkspaceError
 
+MOST_FDS = 32
 Why = Literal["exit", "timeout", "kill", "closed", "supervisor", "lost"]
 
 
@@ -116,8 +117,8 @@ def render_spec(command: Command) -> dict[str, Any]:
         raise ValueError("a command needs at least the name of its program")
     if command.uid == 0 or command.gid == 0:
         raise ValueError("uid and gid are for becoming somebody else than root")
-    if any(number < 3 for number in command.fds):
-        raise ValueError("descriptors 0, 1 and 2 are the streams of the command")
+    if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
+        raise ValueError(f"0, 1 and 2 are the streams of the command, and it is given at most {MOST_FDS} more")
     limits = {name: getattr(command.limits, name) for name in Limits.__slots__}
     landlock = command.landlock
     return {

@@ -165,7 +165,7 @@ def landlock_abi() -> int:
 
 def landlock_restrict(read: list[str], write: list[str]) -> None:
     """From now on this process reads below `read`, reads and writes below `write`, and nothing else. A path of `read`
-    that is not there is left out; one of `write` has to be there."""
+    that cannot be reached is left out; one of `write` has to be there."""
     abi = landlock_abi()
     if abi < 3:
         raise OSError(errno.ENOTSUP, f"Landlock ABI {abi} cannot keep files from being cut short")
@@ -174,7 +174,7 @@ def landlock_restrict(read: list[str], write: list[str]) -> None:
     for path in read + write:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             if path in write:
                 raise
             continue

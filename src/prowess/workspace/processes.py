@@ -22,6 +22,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Any
 
+from prowess._files import open_regular
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.command import Command, Ended, NotStarted, render_spec
 from prowess.workspace.session import Session, Terminal
@@ -124,7 +125,7 @@ class Processes:
 
     async def _send(self, message: dict[str, Any], fds: list[int]) -> None:
         data = json.dumps(message).encode()
-        for attempt in (1, 2):
+        for _ in range(2):
             link = self._link or self._start_supervisor()
             until = time.monotonic() + BELT_S
             while True:
@@ -138,7 +139,7 @@ class Processes:
                 except (BrokenPipeError, ConnectionResetError):
                     break
             why = await self._end_supervisor()
-            if attempt == 1 and self._on_restart is not None:
+            if why and self._on_restart is not None:  # of several runs that notice it, the first one tells
                 self._on_restart(why)
         raise WorkspaceUnavailable("The process that starts commands ended twice in a row.", op="start")
 
@@ -154,7 +155,7 @@ class Processes:
             self._popen = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-S", "-X", "utf8", _SUPERVISOR, str(theirs.fileno()), str(os.getpid())],
                 cwd="/",
-                env={},
+                env={name: os.environ[name] for name in _NEEDED_TO_START if name in os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -298,13 +299,16 @@ class Run:
             self.ended = Ended(survivors_killed=said.pop("survivors"), **said)
 
 
+_NEEDED_TO_START = ("LD_LIBRARY_PATH",)  # by some interpreters; a command's environment is its own
 _SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
 
 
 def _open_stdin(stdin: bytes | str | os.PathLike[str] | None) -> int:
     if isinstance(stdin, bytes):
         return memory_file(stdin)  # no writer, no task and no deadlock, and it cannot be written to
-    return os.open(os.devnull if stdin is None else stdin, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    if stdin is None:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return open_regular(os.fspath(stdin), follow=True)
 
 
 async def _exit_of(popen: subprocess.Popen[bytes]) -> None:

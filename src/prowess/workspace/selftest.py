@@ -1,6 +1,6 @@
-"""A box is believed after it was tried: a command inside attempts what must not work, and the outside looks at the result.
+"""A box is believed after it was tried: a command inside attempts what must not work, and the outside looks.
 
-Wherever the host can see for itself whether something got through (a connection, a file, a signal), that is what counts,
+Wherever the host can see for itself whether something got through (a connection, a file, a signal), that counts, and
 not what the command inside says about it. Only a proof in which every promise held is remembered, until the next boot
 or a change of anything that it depends on; so a machine that was mended is believed at once.
 """
@@ -48,6 +48,7 @@ PROMISES = (
     "tree ended",
 )
 TIMEOUT_S = 20.0
+_REACHABLE, _OPEN = 0o711, 0o777  # for the other user: it is the box that has to keep it out, not these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +77,8 @@ async def probe(
     cache: str | None = None,
     folder: str | None = None,
 ) -> Proof:
-    """Try it for real, as `run_as` if we are root. `cache` is a folder to remember a good proof in; `folder` is where to
-    try, which that user must be able to reach."""
+    """Try it for real, as `run_as` if we are root. `cache` is a folder to remember a good proof in; `folder` is where
+    to try, which that user must be able to reach."""
     uid = run_as if os.geteuid() == 0 else os.geteuid()
     program = find_trusted("bwrap") if mechanism == "bwrap+seccomp" else None
     key = cache_key(mechanism, uid, program)
@@ -92,8 +93,8 @@ async def probe(
     base = tempfile.mkdtemp(prefix="prowess-selftest-", dir=folder)
     try:
         proof = await _Trial(processes, base, proof).run()
-    except (WorkspaceError, OSError, NotImplementedError) as error:
-        proof = dataclasses.replace(proof, error=str(error))
+    except (WorkspaceError, OSError, NotImplementedError, ValueError, KeyError) as error:
+        proof = dataclasses.replace(proof, error=str(error) or repr(error))
     finally:
         shutil.rmtree(base, ignore_errors=True)
     if cache is not None and proof.holds:
@@ -104,16 +105,19 @@ async def probe(
 
 async def find_interpreter(processes: Processes, uid: int | None, *, run: str = "pass") -> str | None:
     """A Python that this user can really execute. One in somebody's home folder is often closed to others."""
-    found = [find_trusted(name) for name in ("python3", "python")]
-    for path in (*found, os.path.realpath(sys.executable)):
-        if path:
-            command = Command(argv=[path, "-I", "-S", "-c", run], cwd="/", env={}, uid=uid, timeout_s=TIMEOUT_S)
-            try:
-                if (await processes.run(command)).exit_code == 0:
-                    return path
-            except WorkspaceError:
-                continue
+    for path in _interpreters():
+        command = Command(argv=[path, "-I", "-S", "-c", run], cwd="/", env={}, uid=uid, timeout_s=TIMEOUT_S)
+        try:
+            if (await processes.run(command)).exit_code == 0:
+                return path
+        except WorkspaceError:
+            continue
     return None
+
+
+def _interpreters() -> list[str]:
+    found = [find_trusted(name) for name in ("python3", "python")]
+    return list(dict.fromkeys(path for path in (*found, os.path.realpath(sys.executable)) if path))
 
 
 class _Trial:
@@ -125,7 +129,7 @@ class _Trial:
         self.drop = proof.uid if os.geteuid() == 0 else None
         self.canary, self.outside = os.path.join(base, "canary"), os.path.join(base, "outside")
         self.skill, self.work = os.path.join(base, "skill"), os.path.join(base, "work")
-        os.chmod(base, 0o711)  # noqa: S103
+        os.chmod(base, _REACHABLE)
         for path in (self.outside, self.skill, self.work):
             os.mkdir(path)
             os.chmod(path, 0o700)
@@ -151,7 +155,7 @@ class _Trial:
             for listener in (tcp, udp):
                 listener.bind(("127.0.0.1", 0))
             unix.bind(os.path.join(self.outside, "socket"))
-            os.chmod(os.path.join(self.outside, "socket"), 0o777)  # noqa: S103
+            os.chmod(os.path.join(self.outside, "socket"), _OPEN)
             for listener in (tcp, unix):
                 listener.listen(8)
             for listener in (tcp, udp, unix):
@@ -171,16 +175,11 @@ class _Trial:
             if ended.exit_code != 0:
                 said = err.decode("utf-8", "replace").strip()[-500:]
                 return dataclasses.replace(self.proof, error=f"The box did not run: {said or ended}")
-            try:
-                os.kill(victim.pid, 0)
-                await asyncio.wait_for(asyncio.shield(victim.wait()), 0.05)
-            except (TimeoutError, ProcessLookupError):
-                pass
             traps = {
                 "tcp": _arrived(lambda: tcp.accept()[0].close()),
                 "unix": _arrived(lambda: unix.accept()[0].close()),
                 "udp": _arrived(lambda: udp.recv(16)),
-                "victim": victim.ended is not None,
+                "victim": not _untouched(victim.pid),
                 "ended": os.read(ends_r, 1) == b"" if ended.left == 0 else False,
             }
             return self._judge(interpreter, json.loads(out), traps, ended)
@@ -240,6 +239,16 @@ def _arrived(take: Callable[[], object]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _untouched(pid: int) -> bool:
+    """It lives, and no signal is on its way to it."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+    except OSError:
+        return False
+    return status["State"][0] in "SR" and not int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
 
 
 def _source(module: Any) -> str:

@@ -69,13 +69,15 @@ class Supervisor:
     def receive(self) -> bool:
         """One message; False when there is nobody to send any more."""
         try:
-            data, fds, _, _ = socket.recv_fds(self.link, 4096, 64, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags, _ = socket.recv_fds(self.link, 4096, 64, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return False
         if not data:
             return False
         message = json.loads(data)
-        if message["op"] == "run":
+        if flags & socket.MSG_CTRUNC:  # more than we can hold: that run sees the end of its socket, the others go on
+            close(fds)
+        elif message["op"] == "run":
             self.start(message["run"], fds)
         elif message["op"] == "kill":  # init did not do its work: its own command may have stopped it
             for pid, (run, _) in self.inits.items():
