@@ -1,4 +1,4 @@
-"""The workspace's files: where a path leads, how a skill is staged, what goes in and what comes out; hostile ones too."""
+"""The workspace's files: where a path leads, how a skill is staged, what goes in, what comes out; hostile ones too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def layout(tmp_path) -> Layout:
     return Layout(str(root), str(root))
 
 
-# --- layout -------------------------------------------------------------------------------------------------------------
+# --- layout -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_name_is_checked_before_it_becomes_a_path(name):
     assert folder not in (".", "..") and not {"/", "\0", "\\"} & set(folder) and len(folder.encode()) <= 255
 
 
-# --- staging ------------------------------------------------------------------------------------------------------------
+# --- staging ----------------------------------------------------------------------------------------------------------
 
 
 def load(folder: Path, name: str = "pdf") -> prowess.Skill:
@@ -170,7 +170,7 @@ def test_a_private_copy_replaces_an_older_one_and_can_be_removed(tmp_path, make_
     assert os.listdir(layout.host("skills")) == []
 
 
-# --- beneath ------------------------------------------------------------------------------------------------------------
+# --- beneath ----------------------------------------------------------------------------------------------------------
 
 
 def test_no_link_is_followed_on_the_way(tmp_path, layout):
@@ -202,7 +202,7 @@ def test_a_walk_ends_at_its_bound_and_leaks_nothing(layout):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# --- inputs -------------------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
 def test_host_inputs_only_from_where_the_owner_allows(tmp_path, layout):
@@ -215,14 +215,14 @@ def test_host_inputs_only_from_where_the_owner_allows(tmp_path, layout):
     staged = stage_input(Input(f"host://{data}/notes.txt"), places)
     assert (staged.to, staged.size_bytes) == ("work/inputs/notes.txt", 6)
     assert stage_input(Input(f"host:///{str(data).lstrip('/')}/notes.txt", "work/x.txt"), places).to == "work/x.txt"
-    for given in (
+    for place in (
         f"host://{tmp_path}/secret",
         f"host://{data}/way-out",
         f"host://{data}/../secret",
         "host:///etc/passwd",
     ):
         with pytest.raises(PathEscape) as refused:
-            stage_input(Input(given), places)
+            stage_input(Input(place), places)
         assert refused.value.code == "host-not-allowed"
     assert stage_granted(str(tmp_path / "secret"), None, layout).to == "work/inputs/secret", "a person's grant"
 
@@ -270,13 +270,13 @@ def test_inputs_from_the_workspace_skills_and_artifacts(tmp_path, make_skill, la
     assert os.readlink(layout.host(linked.to)) == "../out/a.txt"
     assert stage_input(Input("skill://pdf/assets/t.txt"), places).size_bytes == 1
     assert stage_input(Input("artifact://report.md@2"), places).to == "work/inputs/report.md"
-    for given in ("workspace://../x", "skill://pdf/../../x", "ftp://x", "plain.txt", "workspace://missing"):
+    for place in ("workspace://../x", "skill://pdf/../../x", "ftp://x", "plain.txt", "workspace://missing"):
         with pytest.raises(WorkspaceError) as refused:
-            stage_input(Input(given), places)
+            stage_input(Input(place), places)
         assert refused.value.hint
 
 
-# --- outputs ------------------------------------------------------------------------------------------------------------
+# --- outputs ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

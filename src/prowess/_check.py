@@ -13,6 +13,7 @@ from prowess._files import NotRegular, read_regular
 from prowess._load import MAX_BODY_BYTES, load_entry, read_resource
 from prowess._nouns import Finding
 from prowess.errors import SkillError
+from prowess.policy.allowed_tools import parse_allowed
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
@@ -72,6 +73,9 @@ def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
     located = list(check_skill(skill, read))
     if profile == "security":
         located += scan_skill(skill, read)
+    unknown = parse_allowed(skill.entry.controls.allowed_tools or ()).unknown
+    if unknown:
+        located.append((skill.entry.file, Note("allowed-tools-unknown", None, {"entries": list(unknown)[:20]})))
     base = skill.entry.path
     return [
         make_finding(note, os.path.join(base, *file.split("/")), severity=graded(note.code, profile))

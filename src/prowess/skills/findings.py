@@ -229,6 +229,13 @@ RULES: dict[str, Rule] = {
         "Name the tools, or remove the field.",
         "An empty list is a list.",
     ),
+    "allowed-tools-unknown": Rule(
+        "head",
+        "info",
+        "These entries of 'allowed-tools' name no tool known here, and allow nothing: {entries}.",
+        "Correct them, or leave them for the agents that know them.",
+        "A tool list that names a tool wrongly forbids the tool that was meant.",
+    ),
     "field-invalid": Rule(
         "head",
         "warning",

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import stat
 import sys
 import termios
@@ -19,12 +20,20 @@ from typing import Any, NoReturn
 from prowess.workspace import kernel
 
 
-def become(spec: dict[str, Any], descriptors: list[int], errors: int) -> NoReturn:
-    """Nothing but a failure returns from the last step; it is written to `errors`, which a good start closes."""
+def become(source: socket.socket, errors: int) -> NoReturn:
+    """Wait for what to be: [spec, stdin, stdout, stderr, …]. Nothing but a failure returns from the last step; it is
+    written to `errors`, which a good start closes."""
     step, failure = "prepare", {"errno": 0, "text": ""}
     try:
         init = os.getppid()
         _default_signals()
+        kernel.signal_when_parent_ends(signal.SIGKILL)
+        data, fds, _, _ = socket.recv_fds(source, 16, 64, socket.MSG_CMSG_CLOEXEC)
+        if not data or os.getppid() != init:
+            raise ProcessLookupError(errno.ESRCH, "nobody has a use for this process")
+        document, *descriptors = fds
+        with open(document, "rb") as file:
+            spec: dict[str, Any] = json.load(file)
         os.setsid()
         step = "descriptors"
         errors = _place(descriptors, spec["fds"], errors)

@@ -112,7 +112,7 @@ _HINTS = {
 
 
 def render_spec(command: Command) -> dict[str, Any]:
-    """What init needs to know, as JSON. A string with undecodable bytes arrives as the same bytes."""
+    """What the command is to be, as JSON. A string with undecodable bytes arrives as the same bytes."""
     if not command.argv:
         raise ValueError("a command needs at least the name of its program")
     if command.uid == 0 or command.gid == 0:
@@ -132,7 +132,4 @@ def render_spec(command: Command) -> dict[str, Any]:
         "gid": command.uid if command.gid is None else command.gid,
         "landlock": None if landlock is None else {"read": list(landlock.read), "write": list(landlock.write)},
         "seccomp": None if command.seccomp is None else base64.b64encode(command.seccomp).decode(),
-        "timeout_s": command.timeout_s,
-        "grace_s": command.grace_s,
-        "wrapped": command.wrapped,
     }

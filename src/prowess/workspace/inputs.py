@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from prowess._paths import inside, is_inside
@@ -159,7 +159,7 @@ def _target(wanted: Input, basename: str) -> str:
     return target
 
 
-def _write(layout: Layout, target: str, chunks: object, before: int = 0) -> int:
+def _write(layout: Layout, target: str, chunks: Iterable[bytes], before: int = 0) -> int:
     folder, _, name = target.rpartition("/")
     size = 0
     with open_folder(layout.root, folder, make=True) as folder_fd:
@@ -169,7 +169,7 @@ def _write(layout: Layout, target: str, chunks: object, before: int = 0) -> int:
             pass
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
         with open(fd, "wb") as file:
-            for chunk in chunks:  # type: ignore[attr-defined]
+            for chunk in chunks:
                 size += len(chunk)
                 if before + size > MAX_INPUT_BYTES:
                     raise _refused(target, f"has more than {MAX_INPUT_BYTES} bytes", "Give a smaller part of it.")

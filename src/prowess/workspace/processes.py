@@ -107,9 +107,11 @@ class Processes:
             ours.setblocking(False)
             number = next(self._numbers)
             run = Run(self, number, command, ours)
+            message = {"op": "run", "run": number, "wrapped": command.wrapped}
+            message |= {"timeout_s": command.timeout_s, "grace_s": command.grace_s}
             try:
                 async with self._starts():
-                    await self._send({"op": "run", "run": number}, [theirs.fileno(), spec, *streams, *passed])
+                    await self._send(message, [theirs.fileno(), spec, *streams, *passed])
                     theirs.close()
                     await run.begin()
             finally:
@@ -204,28 +206,28 @@ class Run:
 
     async def begin(self) -> None:
         """Until it has started. NotStarted when it could not."""
-        try:
-            await self._attend((), until=lambda: self.started)
-        except asyncio.CancelledError:
-            await self._finish()
-            raise
+        await self._attend_with_belt((), until=lambda: self.started)
 
     async def wait(self, readers: Sequence[Reader] = ()) -> Ended:
-        """Until nothing is left of it. The belt is for an init that was stopped by its own command."""
+        """Until nothing is left of it."""
+        await self._attend_with_belt(readers, until=lambda: self.ended is not None)
+        if self.ended is None:
+            raise WorkspaceError("The end of the command could not be confirmed.", op="run", code="run-stuck")
+        return self.ended
+
+    async def _attend_with_belt(self, readers: Sequence[Reader], *, until: Callable[[], bool]) -> None:
+        """Init keeps the time; the belt is for an init that was stopped by its own command."""
         command = self._command
         belt = asyncio.timeout(None if command.timeout_s is None else command.timeout_s + command.grace_s + BELT_S)
         try:
             async with belt:
-                await self._attend(readers, until=lambda: self.ended is not None)
+                await self._attend(readers, until=until)
         except TimeoutError:
             if not belt.expired():
                 raise
         finally:
-            if self.ended is None:
+            if not until():
                 await self._finish()
-        if self.ended is None:
-            raise WorkspaceError("The end of the command could not be confirmed.", op="run", code="run-stuck")
-        return self.ended
 
     def kill(self) -> None:
         """Have it ended; `wait` tells when that is done."""
@@ -279,8 +281,8 @@ class Run:
             data = self._control.recv(1 << 16)
         except BlockingIOError:
             return
-        except ConnectionResetError:
-            data = b""
+        except ConnectionResetError:  # said once, when init went without reading our last; what it said comes after
+            data = self._control.recv(1 << 16)
         if not data:
             raise WorkspaceError(
                 "The process that watched over the command was killed, and so was the one above it.",

@@ -1,8 +1,9 @@
 """One small process that starts every command and outlives none of them.
 
-It has a single thread, so it may fork; nothing is imported between the fork and the command, so a start costs two forks
-and no interpreter. Per command it forks an *init*: subreaper and parent of the command. Whoever loses its parent below
-init becomes init's child, so when init has no child left, nothing is left, and that is when it reports.
+It has a single thread, so it may fork; nothing is imported between the fork and the command, so no interpreter is
+started for it, and the forks are made one run ahead. Per command there is an *init*: subreaper and parent of the
+command. Whoever loses its parent below init becomes init's child, so when init has no child left, nothing is left, and
+that is when it reports.
 
     the command ends, overruns or is to be killed      init ends the tree and reports
     init itself is killed, by a command of its user    the supervisor inherits the tree, ends it and reports
@@ -49,6 +50,7 @@ class Supervisor:
         self.parent = parent
         self.wake = Wake(signal.SIGCHLD, signal.SIGTERM, PARENT_GONE)
         self.inits: dict[int, tuple[int, int]] = {}  # pid of an init -> number of the run, our copy of its socket
+        self.waiting: tuple[int, socket.socket, socket.socket] | None = None  # init without a run, ways to it
         self.suspicious_until: float | None = None
 
     def serve(self) -> None:
@@ -78,32 +80,62 @@ class Supervisor:
         if flags & socket.MSG_CTRUNC:  # more than we can hold: that run sees the end of its socket, the others go on
             close(fds)
         elif message["op"] == "run":
-            self.start(message["run"], fds)
+            self.start(message, fds)
         elif message["op"] == "kill":  # init did not do its work: its own command may have stopped it
             for pid, (run, _) in self.inits.items():
                 if run == message["run"]:
                     os.kill(pid, signal.SIGKILL)
         return True
 
-    def start(self, run: int, fds: list[int]) -> None:
+    def start(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Hand the run to the init that is waiting for one, and have the next one wait."""
         control, *given = fds
         try:
-            pid = os.fork()
+            pid = self.hand_over(message, control, given)
+            self.inits[pid] = (message["run"], control)
         except OSError as error:
             tell(control, {"failed": {"step": "fork", "errno": error.errno, "text": str(error)}})
-            close(fds)
-            return
-        if pid == 0:
-            try:
-                supervisor = os.getppid()
-                self.link.close()
-                self.wake.close()
-                close(copy for _, copy in self.inits.values())
-                Init(control, given, supervisor).run()
-            finally:
-                give_up()
-        self.inits[pid] = (run, control)
+            os.close(control)
         close(given)
+        try:
+            self.prepare()
+        except OSError:  # there will be another occasion
+            pass
+
+    def hand_over(self, message: dict[str, Any], control: int, given: list[int]) -> int:
+        while True:
+            pid, to_init, to_command = self.waiting or self.prepare()
+            self.waiting = None
+            with to_init, to_command:
+                try:
+                    socket.send_fds(to_init, [json.dumps(message).encode()], [control])
+                except (BrokenPipeError, ConnectionResetError):  # it was killed while it waited
+                    continue
+                try:
+                    socket.send_fds(to_command, [b"run"], given)
+                except (BrokenPipeError, ConnectionResetError):  # init sees and reports that; nothing runs twice
+                    pass
+                return pid
+
+    def prepare(self) -> tuple[int, socket.socket, socket.socket]:
+        """Fork an init before there is a run for it: then a run does not have to wait for that."""
+        to_init, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        to_command, command_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with init_end, command_end:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    supervisor = os.getppid()
+                    for ours in (self.link, to_init, to_command):
+                        ours.close()
+                    self.wake.close()
+                    close(copy for _, copy in self.inits.values() if copy >= 0)
+                    Init(init_end, command_end, supervisor).run()
+                finally:
+                    give_up()
+        self.inits[pid] = (0, -1)
+        self.waiting = (pid, to_init, to_command)
+        return self.waiting
 
     def reap(self) -> None:
         """Forget the inits that ended well; end what the others left to us, and say so in their place."""
@@ -113,10 +145,10 @@ class Supervisor:
                 orphans += 1
                 continue
             _, control = self.inits.pop(pid)
-            if status == 0:
-                os.close(control)
-            else:
+            if status != 0 and control >= 0:
                 lost.append(control)
+            elif control >= 0:
+                os.close(control)
         now = time.monotonic()
         if lost or orphans:
             self.suspicious_until = now + SUSPICIOUS_S
@@ -142,6 +174,8 @@ class Supervisor:
     def shut_down(self) -> None:
         """No run outlives us: first each init ends its own, then we end what is left."""
         self.link.close()
+        for ours in (self.waiting or ())[1:]:
+            ours.close()  # whoever waits for a run on the other end goes home
         for pid in self.inits:
             os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + SHUTDOWN_S
@@ -155,13 +189,11 @@ class Supervisor:
 class Init:
     """Parent of one command, until that and all that came of it is gone."""
 
-    def __init__(self, control: int, given: list[int], supervisor: int) -> None:
+    def __init__(self, supervisor_end: socket.socket, command_end: socket.socket, supervisor: int) -> None:
         self.wake = Wake(signal.SIGCHLD, signal.SIGTERM)
-        self.control = control
         self.supervisor = supervisor
-        spec, *self.descriptors = given
-        with open(spec, "rb") as file:
-            self.spec: dict[str, Any] = json.load(file)
+        self.supervisor_end = supervisor_end
+        self.command_end = command_end
         self.why = "exit"
         self.status: int | None = None  # as wait(2) gave it, once the command has ended
         self.ended_at = 0.0
@@ -173,15 +205,18 @@ class Init:
         if os.getppid() != self.supervisor:  # it was gone before we could ask to be told
             os._exit(0)
         self.errors, errors_of_command = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.started_at = time.monotonic()
-        try:
-            self.command = os.fork()
-        except OSError as error:
-            tell(self.control, {"failed": {"step": "fork", "errno": error.errno, "text": str(error)}})
-            os._exit(0)
+        self.command = os.fork()
         if self.command == 0:
-            become(self.spec, self.descriptors, errors_of_command)
-        close([*self.descriptors, errors_of_command])
+            self.supervisor_end.close()
+            become(self.command_end, errors_of_command)
+        self.command_end.close()
+        os.close(errors_of_command)
+        data, fds, _, _ = socket.recv_fds(self.supervisor_end, 4096, 1, socket.MSG_CMSG_CLOEXEC)
+        self.started_at = time.monotonic()
+        if not data or not fds:  # no run will come any more
+            tree.end_all(reap_all)
+            os._exit(0)
+        self.message, self.control = json.loads(data), fds[0]
         self.attend()
         survivors, left = tree.end_all(self.reap)
         failure = self.failure()
@@ -193,7 +228,7 @@ class Init:
         poll = select.poll()
         for fd in (self.control, self.wake.fd, self.errors):
             poll.register(fd, select.POLLIN)
-        timeout_s = self.spec["timeout_s"]
+        timeout_s = self.message["timeout_s"]
         until = None if timeout_s is None else self.started_at + timeout_s
         while True:
             ready = dict(poll.poll(milliseconds(until)))
@@ -212,8 +247,8 @@ class Init:
             elif self.control in ready or signal.SIGTERM in got or over:
                 self.why = self.who_ends_it(self.control in ready, signal.SIGTERM in got)
                 poll.unregister(self.control)
-                until = time.monotonic() + self.spec["grace_s"]
-                tree.ask_to_end(spare=self.command if self.spec["wrapped"] else 0)
+                until = time.monotonic() + self.message["grace_s"]
+                tree.ask_to_end(spare=self.command if self.message["wrapped"] else 0)
 
     def who_ends_it(self, client: bool, supervisor: bool) -> str:
         if client:
