@@ -52,10 +52,10 @@ def simulate(program: bytes, *, arch: int, number: int, args: tuple[int, ...] = 
 
 
 class Box:
-    def __init__(self, machine: str, *, sockets: bool) -> None:
+    def __init__(self, machine: str, *, namespaces: bool) -> None:
         self.numbers = kernel.SYSCALLS[machine]
         self.arch = kernel.AUDIT_ARCH[machine]
-        self.program = kernel.filter_program(sockets=sockets, machine=machine)
+        self.program = kernel.filter_program(namespaces=namespaces, machine=machine)
 
     def __call__(self, name: str, *args: int) -> int:
         return simulate(self.program, arch=self.arch, number=self.numbers[name], args=args)
@@ -82,8 +82,8 @@ def test_every_number_is_the_one_in_the_headers_of_linux(machine: str, not_run: 
 
 
 def test_jumps_stay_inside_and_every_way_ends_in_an_answer(machine: str) -> None:
-    for sockets in (True, False):
-        program = kernel.filter_program(sockets=sockets, machine=machine)
+    for namespaces in (True, False):
+        program = kernel.filter_program(namespaces=namespaces, machine=machine)
         code = list(struct.iter_unpack("<HBBI", program))
         assert len(code) < 4096
         for at, (op, yes, no, _) in enumerate(code):
@@ -93,12 +93,15 @@ def test_jumps_stay_inside_and_every_way_ends_in_an_answer(machine: str) -> None
 
 
 def test_what_is_refused_and_what_does_not_exist(machine: str) -> None:
-    box = Box(machine, sockets=True)
+    box = Box(machine, namespaces=True)
     for name in kernel.REFUSED:
         if name in box.numbers:
             assert box(name) == refused(errno.EPERM), name
     for name in kernel.ABSENT:
         assert box(name) == refused(errno.ENOSYS), name
+    alone = Box(machine, namespaces=False)
+    for name in kernel.SHARED:
+        assert (box(name), alone(name)) == (ALLOWED, refused(errno.EPERM)), name
     known = set(box.numbers.values())
     for number in range(kernel.NEWEST + 1):
         if number not in known:
@@ -108,7 +111,7 @@ def test_what_is_refused_and_what_does_not_exist(machine: str) -> None:
 
 
 def test_foreign_architectures_are_shut_out(machine: str) -> None:
-    box = Box(machine, sockets=True)
+    box = Box(machine, namespaces=True)
     i386, arm = 0x40000003, 0x40000028
     for arch in {i386, arm, *kernel.AUDIT_ARCH.values()} - {box.arch}:
         for number in (0, 1, 11, 102, 359):
@@ -118,7 +121,7 @@ def test_foreign_architectures_are_shut_out(machine: str) -> None:
 
 
 def test_sockets_by_family(machine: str) -> None:
-    own_network, shared = Box(machine, sockets=True), Box(machine, sockets=False)
+    own_network, shared = Box(machine, namespaces=True), Box(machine, namespaces=False)
     for family in range(48):
         lets_in = family in (kernel.AF_UNIX, kernel.AF_INET, kernel.AF_INET6)
         for high in (0, 1 << 32):  # the kernel looks at the lower half alone, and so must we
@@ -131,7 +134,7 @@ def test_sockets_by_family(machine: str) -> None:
 
 
 def test_namespaces_by_flag(machine: str) -> None:
-    box = Box(machine, sockets=True)
+    box = Box(machine, namespaces=True)
     new = {
         "ns": 0x20000,
         "cgroup": 1 << 25,
@@ -149,7 +152,7 @@ def test_namespaces_by_flag(machine: str) -> None:
 
 
 def test_set_id_bits_by_mode(machine: str) -> None:
-    box = Box(machine, sockets=True)
+    box = Box(machine, namespaces=True)
     places = {"fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknodat": 2, "chmod": 1, "creat": 1, "mknod": 1}
     for name, place in places.items():
         if name not in box.numbers:
@@ -168,7 +171,7 @@ def test_set_id_bits_by_mode(machine: str) -> None:
 
 
 def test_small_things_by_argument(machine: str) -> None:
-    box = Box(machine, sockets=True)
+    box = Box(machine, namespaces=True)
     assert box("ioctl", 0, 0x5412) == box("ioctl", 0, 1 << 32 | 0x5412) == refused(errno.EPERM)
     assert box("ioctl", 0, 0x541C) == refused(errno.EPERM)
     assert box("ioctl", 0, 0x5413) == box("ioctl", 0, 0x5401) == ALLOWED
@@ -176,9 +179,20 @@ def test_small_things_by_argument(machine: str) -> None:
     assert box("personality", 0x0400000) == box("personality", 0x0040000) == refused(errno.EPERM)
 
 
+def test_without_namespaces_only_the_calling_process_can_be_limited(machine: str) -> None:
+    box, alone = Box(machine, namespaces=True), Box(machine, namespaces=False)
+    for name in ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"):
+        assert box(name, 1234) == box(name, 0) == alone(name, 0) == ALLOWED, name
+        assert alone(name, 1234) == refused(errno.EPERM), name
+    assert alone("setpriority", 0, 0) == alone("ioprio_set", 1, 0) == ALLOWED
+    for which, who in ((0, 1234), (1, 0), (2, 0)):  # another process, a group, a user
+        assert alone("setpriority", which, who) == alone("ioprio_set", which + 1, who) == refused(errno.EPERM)
+        assert box("setpriority", which, who) == box("ioprio_set", which + 1, who) == ALLOWED
+
+
 def test_an_unknown_machine_gets_no_filter_instead_of_a_wrong_one() -> None:
     with pytest.raises(NotImplementedError, match="riscv64"):
-        kernel.filter_program(sockets=True, machine="riscv64")
+        kernel.filter_program(namespaces=True, machine="riscv64")
 
 
 def test_landlock_asks_for_what_each_abi_knows() -> None:
@@ -300,7 +314,7 @@ def place(tmp_path: Path) -> Place:
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_this_kernel_refuses_it_in_the_box_and_lets_it_through_outside(place: Place, name: str) -> None:
     code, inside, outside = ATTEMPTS[name]
-    program = kernel.filter_program(sockets=True)
+    program = kernel.filter_program(namespaces=True)
     assert place.run(f"print({code})")[0] in outside
     for path in ("g", "h"):
         (place.folder / path).unlink(missing_ok=True)
@@ -312,14 +326,32 @@ def test_this_kernel_refuses_it_in_the_box_and_lets_it_through_outside(place: Pl
 def test_without_a_network_of_its_own_a_box_makes_no_sockets_but_pairs(place: Place) -> None:
     code = "print(*[call(S['socket'], f, 2, 0) for f in (1, 2, 10)], call(S['socketpair'], 1, 1, 0, b'1234567'))"
     assert place.run(code) == ["ok ok ok ok"]
-    assert place.run(code, seccomp=kernel.filter_program(sockets=True)) == ["ok ok ok ok"]
+    assert place.run(code, seccomp=kernel.filter_program(namespaces=True)) == ["ok ok ok ok"]
     shut = " ".join(["EAFNOSUPPORT"] * 3)
-    assert place.run(code, seccomp=kernel.filter_program(sockets=False)) == [f"{shut} ok"]
+    assert place.run(code, seccomp=kernel.filter_program(namespaces=False)) == [f"{shut} ok"]
 
 
-@pytest.mark.parametrize("sockets", [True, False])
-def test_what_programs_need_still_works_in_the_box(place: Place, sockets: bool) -> None:
-    assert place.run(NEEDED, seccomp=kernel.filter_program(sockets=sockets)) == ["fine"]
+def test_without_namespaces_other_programs_of_the_user_are_left_alone(place: Place) -> None:
+    code = """
+    import resource
+    def limit():
+        try:
+            resource.prlimit(int(os.environ["VICTIM"]), resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            return "ok"
+        except OSError as error:
+            return errno.errorcode[error.errno]
+    print(limit(), call(S["shmget"], 0x70726F77, 0, 0), call(S["setpriority"], 0, int(os.environ["VICTIM"]), 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(1)
+    """
+    assert place.run(code) == ["ok ENOENT ok"]  # there is no such memory; a test should not leave any behind
+    assert place.run(code, seccomp=kernel.filter_program(namespaces=False)) == ["EPERM EPERM EPERM"]
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_what_programs_need_still_works_in_the_box(place: Place, namespaces: bool) -> None:
+    assert place.run(NEEDED, seccomp=kernel.filter_program(namespaces=namespaces)) == ["fine"]
 
 
 def test_foreign_system_calls_are_shut_out_by_this_kernel(place: Place, not_run: Callable[[str, str], None]) -> None:
@@ -336,7 +368,7 @@ def test_foreign_system_calls_are_shut_out_by_this_kernel(place: Place, not_run:
         os._exit(0 if function() == os.getpid() else 3)
     print(os.waitstatus_to_exitcode(os.wait()[1]), call(0x40000000 | 39))
     """
-    outside, inside = place.run(code), place.run(code, seccomp=kernel.filter_program(sockets=True))
+    outside, inside = place.run(code), place.run(code, seccomp=kernel.filter_program(namespaces=True))
     assert inside == ["-31 EPERM"]  # SIGSYS
     if outside[0].split()[0] != "0":
         not_run("32-bit system calls outside the box", "this kernel has none")

@@ -512,6 +512,32 @@ def test_closing_ends_what_still_runs(lab: Lab) -> None:
     assert lab.alive() == []
 
 
+def test_the_thread_that_started_it_may_end(lab: Lab) -> None:
+    """To the kernel, that is the death of a parent."""
+    thread = threading.Thread(target=lambda: asyncio.run(lab.run(lab.command("true"))))
+    thread.start()
+    thread.join()
+    first = lab.processes.supervisor_pid
+    assert asyncio.run(lab.run(lab.command("true"))).exit_code == 0
+    assert lab.processes.supervisor_pid == first and lab.restarts == []
+    asyncio.run(lab.processes.aclose())
+
+
+def test_an_init_that_is_killed_while_it_waits_is_replaced(lab: Lab) -> None:
+    async def story() -> None:
+        await lab.run(lab.command("true"))
+        for _ in range(3):
+            assert lab.processes.supervisor_pid is not None
+            for pid in tree.children(lab.processes.supervisor_pid):
+                os.kill(pid, signal.SIGKILL)
+            ended = await lab.run(lab.command("sh", "-c", "exit 9"))
+            assert (ended.exit_code, ended.why) in ((9, "exit"), (None, "lost"))
+        assert (await lab.run(lab.command("true"))).exit_code == 0
+        assert lab.restarts == []
+
+    go(lab, story)
+
+
 def test_one_supervisor_serves_several_event_loops_one_after_the_other(lab: Lab) -> None:
     for _ in range(2):
         assert asyncio.run(lab.run(lab.command("true"))).exit_code == 0

@@ -33,6 +33,7 @@ def main(task: dict[str, str]) -> None:
     said["unix"] = attempt(lambda: socket.socket(socket.AF_UNIX).connect(os.path.join(task["outside"], "socket")))
     said["vsock"] = attempt(lambda: socket.socket(40, socket.SOCK_STREAM).close())
     said["set-id"] = attempt(lambda: os.chmod(made, stat.S_ISUID | 0o700))
+    said["priority"] = attempt(lambda: os.setpriority(os.PRIO_PROCESS, int(task["victim"]), 19))
     said["signal"] = attempt(lambda: os.kill(int(task["victim"]), 9))
     said["no new privileges"] = str(libc.prctl(39, 0, 0, 0, 0))
     said["environment"] = sorted(os.environ)

@@ -100,7 +100,7 @@ def boxed(
         gid=gid,
         fds={
             ARGS_FD: b"".join(os.fsencode(option) + b"\0" for option in options),
-            SECCOMP_FD: kernel.filter_program(sockets=True),
+            SECCOMP_FD: kernel.filter_program(namespaces=True),
         },
         wrapped=True,
         tty=box.tty,

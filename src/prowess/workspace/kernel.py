@@ -32,6 +32,10 @@ _NUMBERS = """
     fsconfig 431 431 · fsmount 432 432 · fspick 433 433 · clone3 435 435 · openat2 437 437 · pidfd_getfd 438 438
     process_madvise 440 440 · mount_setattr 442 442 · quotactl_fd 443 443 · fchmodat2 452 452
     lsm_set_self_attr 460 460 · open_tree_attr 467 467
+    shmget 29 194 · shmat 30 196 · shmctl 31 195 · semget 64 190 · semop 65 193 · semctl 66 191 · semtimedop 220 192
+    msgget 68 186 · msgsnd 69 189 · msgrcv 70 188 · msgctl 71 187 · mq_open 240 180 · mq_unlink 241 181
+    prlimit64 302 261 · setpriority 141 140 · ioprio_set 251 30 · sched_setparam 142 118 · sched_setscheduler 144 119
+    sched_setaffinity 203 122 · sched_setattr 314 274
 """
 
 
@@ -51,6 +55,8 @@ REFUSED = """
     nfsservctl lookup_dcookie syslog vhangup uselib _sysctl iopl ioperm sethostname setdomainname settimeofday
     clock_settime clock_adjtime adjtimex lsm_set_self_attr
 """.split()
+# What a namespace keeps apart and Landlock does not know: memory, queues and semaphores of the user's own programs.
+SHARED = "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink".split()
 # Their arguments are behind pointers, where a filter cannot look; with ENOSYS the C library falls back to the old ones.
 ABSENT = ("clone3", "openat2")
 
@@ -68,9 +74,10 @@ _LD, _JEQ, _JGT, _JGE, _JSET, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NR, _ARCH = 0, 4
 
 
-def filter_program(*, sockets: bool, machine: str | None = None) -> Program:
-    """The system calls of a box. `sockets` for a box with a network namespace of its own: AF_UNIX, AF_INET and AF_INET6
-    may be made there, because they lead nowhere; without one no socket may be made, and only socketpair is left."""
+def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
+    """The system calls of a box. With namespaces of its own, sockets of AF_UNIX, AF_INET and AF_INET6 may be made in
+    it, because they lead nowhere. Without them there is no socket but socketpair, nothing of System V, and no hand on
+    the limits and priorities of a process other than the calling one."""
     machine = machine or os.uname().machine
     if machine not in SYSCALLS:
         raise NotImplementedError(f"there is no table of system calls for {machine}")
@@ -79,10 +86,11 @@ def filter_program(*, sockets: bool, machine: str | None = None) -> Program:
         code += [(_JGE, 0, 1, X32_BIT), _ret(ERRNO | errno.EPERM)]
     code += [(_JGT, 0, 1, NEWEST), _ret(ERRNO | errno.ENOSYS)]
     number = SYSCALLS[machine]
-    for name, answer in [(n, errno.EPERM) for n in REFUSED] + [(n, errno.ENOSYS) for n in ABSENT]:
+    never = REFUSED if namespaces else REFUSED + SHARED
+    for name, answer in [(n, errno.EPERM) for n in never] + [(n, errno.ENOSYS) for n in ABSENT]:
         if name in number:
             code += [(_JEQ, 0, 1, number[name]), _ret(ERRNO | answer)]
-    for name, checks in _by_argument(sockets).items():
+    for name, checks in _by_argument(namespaces).items():
         if name in number:
             block = [*checks, _ret(ALLOW)]
             code += [(_JEQ, 0, len(block), number[name]), *block]
@@ -90,12 +98,20 @@ def filter_program(*, sockets: bool, machine: str | None = None) -> Program:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def _by_argument(sockets: bool) -> dict[str, list[tuple[int, int, int, int]]]:
+def _by_argument(namespaces: bool) -> dict[str, list[tuple[int, int, int, int]]]:
     """What decides about a call by its arguments, all of which the kernel itself takes as 32 bits."""
-    family = _unless(0, (AF_UNIX, AF_INET, AF_INET6) if sockets else (), errno.EAFNOSUPPORT)
+    family = _unless(0, (AF_UNIX, AF_INET, AF_INET6) if namespaces else (), errno.EAFNOSUPPORT)
     mptcp = _if_equal(2, (IPPROTO_MPTCP,), errno.EPROTONOSUPPORT)  # not TCP, to those who only know TCP
+    itself = _unless(0, (0,), errno.EPERM)
+    others = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+    alone = {
+        **dict.fromkeys(others, itself),
+        "setpriority": itself + _unless(1, (0,), errno.EPERM),  # of a process, this one
+        "ioprio_set": _unless(0, (1,), errno.EPERM) + _unless(1, (0,), errno.EPERM),
+    }
     modes = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
     return {
+        **({} if namespaces else alone),
         "socket": family + mptcp,
         "socketpair": _unless(0, (AF_UNIX,), errno.EAFNOSUPPORT),
         "clone": _if_any(0, NAMESPACES),

@@ -43,6 +43,6 @@ def walled(
         uid=uid,
         gid=gid,
         landlock=Landlock(read=(*SYSTEM, *read), write=(*write, *devices)),
-        seccomp=kernel.filter_program(sockets=False),
+        seccomp=kernel.filter_program(namespaces=False),
         tty=tty,
     )

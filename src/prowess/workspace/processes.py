@@ -199,6 +199,7 @@ class Run:
         self._number = number
         self._command = command
         self._control = control
+        self._over = False  # nothing more will be heard
 
     @property
     def started(self) -> bool:
@@ -226,7 +227,7 @@ class Run:
             if not belt.expired():
                 raise
         finally:
-            if not until():
+            if not until() and not self._over:
                 await self._finish()
 
     def kill(self) -> None:
@@ -283,6 +284,8 @@ class Run:
             return
         except ConnectionResetError:  # said once, when init went without reading our last; what it said comes after
             data = self._control.recv(1 << 16)
+        message = json.loads(data or b"{}")
+        self._over = "started" not in message
         if not data:
             raise WorkspaceError(
                 "The process that watched over the command was killed, and so was the one above it.",
@@ -290,7 +293,6 @@ class Run:
                 code="run-lost",
                 retryable=True,
             )
-        message = json.loads(data)
         if "started" in message:
             self.pid, self.init_pid = message["started"], message["init"]
         elif "failed" in message:

@@ -44,6 +44,7 @@ PROMISES = (
     "no set-id files",
     "no namespaces",
     "signals nobody else",
+    "slows nobody else down",
     "clean environment",
     "tree ended",
 )
@@ -168,6 +169,7 @@ class _Trial:
             argv = [interpreter, "-I", "-S", "-c", _source(attempts), json.dumps(task)]
             command = self._command(argv, interpreter)
             command = dataclasses.replace(command, fds={**command.fds, 7: ends_w})
+            before = _priority(victim.pid)
             out, err = bytearray(), bytearray()
             ended = await self.processes.run(command, out.extend, err.extend)
             os.close(ends_w)
@@ -180,6 +182,7 @@ class _Trial:
                 "unix": _arrived(lambda: unix.accept()[0].close()),
                 "udp": _arrived(lambda: udp.recv(16)),
                 "victim": not _untouched(victim.pid),
+                "priority": _priority(victim.pid) != before,
                 "ended": os.read(ends_r, 1) == b"" if ended.left == 0 else False,
             }
             return self._judge(interpreter, json.loads(out), traps, ended)
@@ -226,6 +229,7 @@ class _Trial:
             "no set-id files": not made.st_mode & (stat.S_ISUID | stat.S_ISGID),
             "no namespaces": said["namespace"] != "ok",
             "signals nobody else": not traps["victim"],
+            "slows nobody else down": not traps["priority"],
             "clean environment": set(said["environment"]) <= {"PATH", "PROMISED", "PWD", "LC_CTYPE"},
             "tree ended": traps["ended"],
         }
@@ -239,6 +243,13 @@ def _arrived(take: Callable[[], object]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _priority(pid: int) -> int | None:
+    try:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+    except OSError:
+        return None
 
 
 def _untouched(pid: int) -> bool:

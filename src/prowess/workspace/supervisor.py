@@ -252,7 +252,10 @@ class Init:
 
     def who_ends_it(self, client: bool, supervisor: bool) -> str:
         if client:
-            return "kill" if os.read(self.control, 4096) else "closed"
+            try:
+                return "kill" if os.read(self.control, 4096) else "closed"
+            except ConnectionResetError:  # closed, and it had not even read what we said
+                return "closed"
         return "supervisor" if supervisor else "timeout"
 
     def reap(self) -> bool:
