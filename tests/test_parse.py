@@ -601,7 +601,7 @@ def test_what_hides_is_removed(text: str, shown: str) -> None:
 @given(_MIXED, _MIXED)
 @example("a\x85\ufe0f", "é \u200dé")
 def test_nothing_invisible_reaches_a_model(description: str, body: str) -> None:
-    assume(strip_invisible(description).strip())
+    assume(strip_invisible(description).strip() not in ("", "~"))
     front = yaml.safe_dump({"name": "pdf", "description": description})
     skill = Skill.from_text(f"---\n{front}---\n{body}")
     shown = render_skill(skill)

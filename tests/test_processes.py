@@ -157,7 +157,10 @@ def test_no_descriptor_is_inherited_but_those_that_are_named(lab: Lab) -> None:
 def test_signals_that_python_ignores_are_not_ignored_in_a_command(lab: Lab) -> None:
     async def story() -> None:
         await lab.run(lab.command("grep", "-E", "SigIgn|SigBlk", "/proc/self/status"))
-        assert {line.split()[1] for line in lab.stdout.decode().splitlines()} == {"0" * 16}
+        # 32 and 33 belong to the C library: nobody else may set them, and it leaves them as they were when we started.
+        ours = ~(0b11 << 31)
+        masks = [int(line.split()[1], 16) & ours for line in lab.stdout.decode().splitlines()]
+        assert masks == [0, 0]
 
     go(lab, story)
 
