@@ -371,6 +371,14 @@ def test_skills_in_code_behave_like_those_on_disk(tmp_path, make_skill):
     assert prowess.render_catalog(catalog) == prowess.render_catalog(prowess.discover(tmp_path))
 
 
+def test_two_skills_in_code_of_one_name_do_not_answer_for_each_other():
+    texts = [f"---\nname: pdf\ndescription: Use when {n}.\n---\nbody {n}\n" for n in (1, 2)]
+    catalog = prowess.discover(*(prowess.Skill.from_text(text) for text in texts))
+    first, second = catalog
+    assert first.id == "explicit:pdf" and second.id.startswith("explicit:pdf@")
+    assert [prowess.load(catalog, entry.id).body for entry in catalog] == ["body 1\n", "body 2\n"]
+
+
 def test_a_source_of_skills(tmp_path):
     class Shelf:
         source = "mcp"

@@ -66,9 +66,11 @@ def discover(
         reports.append(
             RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, shown, root.origin)
         )
-    for skill in _skills_of(places, accepts):
-        entries.append(skill.entry)
-        memory[skill.entry.id] = skill
+    for number, skill in enumerate(_skills_of(places, accepts)):
+        # A root of its own: two skills in code may have one name, and neither may answer for the other.
+        entry = skill.entry._replace(root=f"memory:{number}")
+        entries.append(entry)
+        memory[entry.root] = skill._replace(entry=entry)
     entries = _each_once(entries)
     findings += _unmatched_modes(modes, entries)
     return Catalog(
@@ -167,7 +169,7 @@ def _each_once(entries: list[Entry]) -> list[Entry]:
         return entries
     best: dict[str, Entry] = {}
     for entry in sorted(entries, key=lambda e: (not e.trusted, PRIORITY.index(e.source), bool(e.linked))):
-        best.setdefault(entry.real_path if entry.root != "memory:" else entry.id, entry)
+        best.setdefault(entry.real_path, entry)
     kept = {id(entry) for entry in best.values()}
     return [entry for entry in entries if id(entry) in kept]
 

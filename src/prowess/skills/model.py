@@ -116,7 +116,7 @@ class Catalog:
 
     def memory_skill(self, entry: Entry) -> Skill | None:
         """The skill behind an entry that was defined in code."""
-        return self._memory.get(entry.id)
+        return self._memory.get(entry.root)
 
     # --- which one is meant ------------------------------------------------------------------------------------
 
@@ -241,6 +241,8 @@ class Catalog:
         for root in self.roots:
             if root.path == entry.root and root.url:
                 return root.url
+        if entry.root in self._memory:
+            return entry.id
         parent, folder = os.path.split(os.path.dirname(entry.root))
         return parent if folder in (".agent", ".agents", ".claude") else entry.root
 
