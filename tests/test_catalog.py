@@ -53,6 +53,37 @@ def test_priority_decides_and_the_loser_is_shadowed_and_loadable_by_id():
     assert catalog.allow(catalog.get("user:pdf")).status == "shadowed", "a shadowed skill can be had by its id"
 
 
+@pytest.mark.parametrize(
+    ("made", "trigger", "code"),
+    [
+        (entry("pdf", "user", trusted=False), "caller", "skill-untrusted"),
+        (entry("pdf", "user", controls=Controls(mode="manual")), "model", "skill-manual"),
+        (entry("pdf", "user", controls=Controls(mode="manual", user_invocable=False)), "caller", "skill-hidden"),
+    ],
+)
+def test_being_shadowed_lifts_no_restriction(made, trigger, code):
+    catalog = Catalog([entry("pdf", "project"), made])
+    assert catalog.visibility(catalog.get("user:pdf")).status == "shadowed"
+    with pytest.raises(prowess.SkillDenied) as refused:
+        catalog.allow(catalog.get("user:pdf"), trigger=trigger)
+    assert refused.value.code == code
+
+
+def test_the_narrower_mode_counts_wherever_it_stands():
+    modes = {"*": "off", "p*": "manual", "pdf": "name-only", "project:pdf": "pin"}
+    for order in (modes, dict(reversed(modes.items()))):
+        catalog = Catalog([entry("pdf"), entry("pptx"), entry("csv"), entry("pdf", "user")], modes=order)
+        assert [catalog.visibility(e).mode for e in catalog] == ["pin", "manual", "off", "name-only"]
+
+
+def test_a_name_that_is_there_is_never_suggested_as_itself():
+    catalog = Catalog([entry("gamma", rel="a/gamma", trusted=False), entry("gamma", rel="b/gamma", trusted=False)])
+    for source in (None, "user"):
+        with pytest.raises(prowess.SkillNotFound) as missing:
+            catalog.get("gamma", source=source)
+        assert "Say which: project:a/gamma, project:b/gamma" in (missing.value.hint or "")
+
+
 def test_an_untrusted_skill_never_shadows_a_trusted_one():
     catalog = Catalog([entry("pdf", "project", trusted=False), entry("pdf", "user")])
     assert catalog.get("pdf").id == "user:pdf"
@@ -192,7 +223,7 @@ def test_a_mode_that_matches_nothing_is_a_finding(tmp_path, make_skill):
 def test_a_hidden_skill_is_as_if_it_were_not_there(tmp_path, make_skill):
     for name in ("secret-plans", "public"):
         make_skill(tmp_path / name, files={"a.md": "x"})
-    view = prowess.discover(tmp_path).where(lambda e: e.name != "secret-plans")
+    view = prowess.discover(tmp_path, modes={"secret-plans": "pin"}).where(lambda e: e.name != "secret-plans")
     never = prowess.discover(tmp_path / "public")
     assert prowess.render_catalog(view) == prowess.render_catalog(never)
 
@@ -203,6 +234,7 @@ def test_a_hidden_skill_is_as_if_it_were_not_there(tmp_path, make_skill):
 
     assert error_of(view) == error_of(never), "the error does not tell it from one that does not exist"
     assert not any("secret" in str(f) for f in view.findings)
+    assert [root.skills for root in view.roots] == [1] and view.modes == {}
 
 
 def test_what_a_hidden_skill_shadowed_comes_to_light():
@@ -255,7 +287,7 @@ def test_listing_resolving_planning_and_rendering_agree(entries, modes):
         if catalog.visibility(e).model_visible:
             catalog.allow(e, trigger="model")
         else:
-            if catalog.visibility(e).status != "shadowed":
+            if catalog.visibility(e).status != "shadowed" or not e.trusted:
                 with pytest.raises((prowess.SkillDenied, prowess.SkillInvalid)):
                     catalog.allow(e, trigger="model")
     for name in {e.qualified for e in catalog}:

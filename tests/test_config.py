@@ -476,7 +476,7 @@ def test_tightening_never_loosens(below: dict[str, Any], wanted: dict[str, Any])
     for name in ("limits.tokens", "security.max_skill_body_lines"):
         assert below[name] is None or (after[name] is not None and after[name] <= below[name])
     assert after["skills.budget"] == below["skills.budget"] or after["skills.budget"] <= (
-        below["skills.budget"] or 2000
+        below["skills.budget"] or 4000
     )
     assert after["workspace.require_isolation"] >= below["workspace.require_isolation"]
     assert set(after["redact"]) >= set(below["redact"])

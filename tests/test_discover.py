@@ -116,10 +116,10 @@ def test_a_two_gigabyte_skill_is_found_and_not_read(tmp_path, make_skill):
     with open(tmp_path / "huge" / "SKILL.md", "r+b") as file:
         file.truncate(2 << 30)  # sparse
     found = prowess.discover(tmp_path)
-    assert names(found) == ["good", "huge"] and not found.findings
-    with pytest.raises(prowess.SkillInvalid) as refused:
+    assert names(found) == ["good", "huge"] and codes(found) == ["body-too-large"]
+    assert found.visibility(found.get("huge")).status == "invalid" and "huge" not in prowess.render_catalog(found)
+    with pytest.raises(prowess.SkillInvalid, match="has more than"):
         prowess.load(found, "huge")
-    assert refused.value.code == "body-too-large"
 
 
 def test_the_api_looks_only_where_it_is_told(tmp_path, make_skill, machine, monkeypatch):

@@ -160,7 +160,9 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         "trust-revoked": shape(place=TEXT),
         "trust-list": shape(**_trust(), findings=findings),
         "trust": shape(**_trust()),
-        "config-show": shape(values=OPEN, origins=OPEN, places=OPEN, trusted=YES_NO, findings=findings),
+        "config-show": shape(
+            values=OPEN, origins=OPEN, places=OPEN, environment=OPEN, trusted=YES_NO, findings=findings
+        ),
         "schemas": shape(schemas=TEXTS),
     }
     schemas = {name: document(name, schema) for name, schema in documents.items()}

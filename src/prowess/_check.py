@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from prowess._files import NotRegular, read_regular
-from prowess._load import MAX_BODY_BYTES, load_entry, read_resource
+from prowess._load import load_entry, read_resource
 from prowess._nouns import Finding
 from prowess.errors import SkillError
 from prowess.policy.allowed_tools import parse_allowed
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
+from prowess.skills.parse import MAX_BODY_BYTES
 from prowess.skills.reference import reference_errors
 from prowess.skills.scan import scan_skill
 from prowess.skills.validate import Profile, check_skill, graded

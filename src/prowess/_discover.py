@@ -144,11 +144,13 @@ def _open_url(
     from prowess.skills.url_root import open_url_root
 
     assert root.url is not None
+    pin = root.url.partition("#")[2]
+    shown = shown_url(root.url) + (f"#{pin}" if pin.startswith("sha256=") else "")
     opened = open_url_root(root.url, cache_dir or _own_folder())
     if opened.path is None:
-        return root._replace(path=root.url), shown_url(root.url), opened.findings
+        return root._replace(path=root.url), shown, opened.findings
     trusted = opened.digest is not None and accepts(root.url, opened.digest)
-    return root._replace(path=opened.path, trusted=trusted), shown_url(root.url), opened.findings
+    return root._replace(path=opened.path, trusted=trusted), shown, opened.findings
 
 
 @cache

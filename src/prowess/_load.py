@@ -23,9 +23,8 @@ from prowess.skills.entry import Entry, Skill, SkillFile
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import SKIPPED
 from prowess.skills.model import Catalog
-from prowess.skills.parse import parse_body, parse_front
+from prowess.skills.parse import MAX_BODY_BYTES, parse_body, parse_front
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_FILES = 10_000
 MAX_TREE_BYTES = 1024 * 1024 * 1024
 MAX_RESOURCE_BYTES = 2 * 1024 * 1024

@@ -133,8 +133,9 @@ def _add_project_file(
     kept, ignored = tighten(merged.values, settings)
     merged.add(kept, path)
     changed = [make_finding(Note("config-changed"), path)] if trusted else []
+    why = "this file changed since the folder was trusted" if trusted else "this folder is not trusted"
     return changed + [
-        make_finding(Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100]}), path)
+        make_finding(Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100], "why": why}), path)
         for name in ignored
     ]
 

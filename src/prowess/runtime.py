@@ -118,8 +118,9 @@ class Runtime:
         path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
         results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
         if note and os.path.isfile(path):
-            os.unlink(path)  # it is in our own cache, so what is wrong with it need not be said twice
-        return results, [make_finding(Note("cache-corrupt", None, {"reason": note}), path)] if note else []
+            os.unlink(path)  # it is in our own cache, so the next search may begin anew
+            note = "the search index was damaged and is made anew"
+        return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
 
 
 VARIABLES = (
@@ -130,6 +131,14 @@ VARIABLES = (
     "PROWESS_RUN_DENIED_COMMANDS",
     "PROWESS_SKILLS_ROOT",
     "PROWESS_TRUST",
+)
+
+
+OLDER_NAMES = (
+    "SKILLS_CACHE_DIR",
+    "SKILLS_ROOT",
+    "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS",
+    "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import click
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
 from prowess.config import describe_fields
+from prowess.runtime import OLDER_NAMES, VARIABLES
 from prowess.values import to_json
 
 
@@ -35,6 +37,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
                     "values": {name: values.get(name) for name in chosen},
                     "origins": {name: origins.get(name, "default") for name in chosen},
                     "places": to_json(runtime.places),
+                    "environment": _in_force(),
                     "trusted": runtime.loaded.project_trusted,
                     "findings": [finding_row(finding) for finding in findings],
                 }
@@ -49,10 +52,18 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
             for name in chosen
         ]
         call.screen.table(["setting", "value", *(["from"] if origin else [])], rows)
+        if origin and _in_force():
+            call.screen.text()
+            call.screen.fields([(name, f"{value}  (environment)") for name, value in _in_force().items()])
         call.screen.findings(findings)
         trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
     return 0
+
+
+def _in_force() -> dict[str, str]:
+    """The environment variables that are set and mean something, as they are."""
+    return {name: os.environ[name] for name in (*VARIABLES, *OLDER_NAMES) if os.environ.get(name)}
 
 
 def _flat(document: dict[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,10 @@ def skill_row(
 
 def rough_tokens(entry: Entry) -> dict[str, Any]:
     """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
-    return {"catalog": _in_catalog(entry, estimate), "body": estimate_bytes(entry.size_bytes), "exact": False}
+    return {"catalog": _in_catalog(entry, estimate), "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
+
+
+_FRAME = 55  # what a load puts around a body
 
 
 def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate, *, exact: bool = False) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def _summarise(call: Call, runtime: Runtime, rows: list[dict[str, Any]], hidden:
         summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
     screen.note(("\n" if rows else "") + " · ".join(summary))
     if rows:
+        screen.findings([finding for finding in problems if finding.code.startswith("url-")])
         return
     if problems:
         screen.findings(problems[:3])

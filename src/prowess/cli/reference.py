@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from prowess._files import NotRegular, read_regular
-from prowess._load import MAX_BODY_BYTES
 from prowess._paths import is_inside
 from prowess.cli.app import Call, verb
 from prowess.errors import ConfigError, ProwessError, SkillInvalid
+from prowess.skills.parse import MAX_BODY_BYTES
 from prowess.skills.reference import reference_prompt, reference_properties
 
 

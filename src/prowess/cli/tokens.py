@@ -13,7 +13,6 @@ from prowess.cli.documents import rough_tokens, skill_tokens
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry
-from prowess.skills.prompt import render_catalog
 
 
 @verb("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
@@ -32,7 +31,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
         chosen = [catalog.get(name) for name in names] or [e for e in catalog if catalog.visibility(e).model_visible]
         with call.screen.working("Counting"):
             rows = [_row(runtime, entry, counter) for entry in chosen]
-            shown = counter(render_catalog(catalog, plan))
+            shown = plan.tokens.used
         document = {
             "schema": "prowess.tokens/1",
             "method": counter.method,

@@ -88,6 +88,8 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
             raise FetchError(problem.message, code=problem.code, hint=problem.hint)
         catalog = discover(Root("url", opened.path, True, url=None))
     shown = shown_url(url)
+    for finding in opened.findings:
+        call.screen.note(f"{finding.severity}: {visible(finding.message)}")
     _confirm(call, f"Trust this content of {shown}?\n  {opened.digest}", catalog, [], yes)
     grant_url(state_dir, url, opened.digest)
     return _done(call, "url", shown, catalog, digest=opened.digest)

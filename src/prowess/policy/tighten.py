@@ -12,7 +12,7 @@ from typing import Any
 _STRICTNESS = ("pin", "auto", "name-only", "manual", "off")
 
 # The least that 2 % of a context window usually is: with no number to compare with, more might not be lower.
-_USUAL_BUDGET_TOKENS = 2_000
+_USUAL_BUDGET_TOKENS = 4_000
 _MOST_NAMED = 20  # a hostile file could hold a hundred thousand patterns
 
 

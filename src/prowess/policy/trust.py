@@ -152,11 +152,13 @@ def revoke(state_dir: str, path_or_url: str) -> bool:
 
 
 def without_userinfo(url: str) -> str:
-    """The URL without `user:password@`: who fetches is no part of what is trusted, and no password is kept."""
+    """The URL without `user:password@` and without its pin: who fetches, and how it is checked on the way, is no part
+    of what is trusted. No password is kept."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
-    end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
+    rest = rest.partition("#")[0]
+    end = min((at for at in map(rest.find, "/?") if at >= 0), default=len(rest))
     return scheme + mark + rest[:end].rpartition("@")[2] + rest[end:]
 
 

@@ -351,7 +351,7 @@ RULES: dict[str, Rule] = {
         "The whole body enters the context each time the skill is loaded.",
     ),
     "body-too-large": Rule(
-        "body",
+        "file",
         "error",
         "The file has more than {limit_bytes} bytes; it cannot be loaded.",
         "Move material into references/ or assets/.",
@@ -553,7 +553,7 @@ RULES: dict[str, Rule] = {
     "config-ignored-untrusted": Rule(
         "config",
         "warning",
-        "'{field}' is ignored, because this folder is not trusted.",
+        "'{field}' is ignored, because {why}.",
         "Look at the file, then run: prowess trust",
         "The configuration of a folder that somebody else wrote may only restrict.",
     ),

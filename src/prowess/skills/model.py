@@ -41,6 +41,7 @@ class Catalog:
         self._findings = tuple(findings)
         self.roots = tuple(roots)
         self.modes: dict[str, Mode] = dict(modes or {})
+        self._patterns = sorted(self.modes, key=_width)
         self.refuse_angle_brackets = refuse_angle_brackets
         self._memory = dict(memory or {})
         self._removed = frozenset(removed)
@@ -153,21 +154,20 @@ class Catalog:
 
     def _not_found(self, ref: str, source: str | None) -> SkillNotFound:
         shown = ref[:100]
-        if ref in self._removed or f"{source}:{ref}" in self._removed:
+        if {_loose_key(ref), _loose_key(f"{source}:{ref}")} & self._removed:
             return SkillNotFound(
                 f"The skill '{shown}' was removed since this catalog was first read.",
                 code="skill-removed",
                 hint="Go on without it, or restore its folder.",
             )
-        several = sorted(
-            entry.id for entry in self._loosely(ref) if source is None and self.visibility(entry).status == "active"
-        )
-        if len(several) > 1:
+        meant = sorted(entry.id for entry in self._loosely(ref))
+        if meant:  # it is there, and not by this name alone
+            several = len(meant) > 1 and source is None
             return SkillNotFound(
-                f"'{shown}' can mean {len(several)} skills.",
-                near=several,
-                code="skill-ambiguous",
-                hint=f"Say which: {', '.join(several[:5])}",
+                f"'{shown}' can mean {len(meant)} skills." if several else f"No skill '{shown}' can be had this way.",
+                near=meant,
+                code="skill-ambiguous" if several else "skill-not-found",
+                hint=f"Say which: {', '.join(meant[:5])}",
             )
         where = f" in source '{source}'" if source else ""
         near = self._near(ref)
@@ -191,16 +191,21 @@ class Catalog:
 
     def visibility(self, entry: Entry) -> Visibility:
         """The one decision that listing, loading, reading and running share."""
+        own = self._by_itself(entry)
+        winner = self._winners.get(entry.qualified)
+        if own.status in ("invalid", "off") or winner is None or winner is entry or entry.source == "mcp":
+            return own
+        why = f"{winner.id} comes first ({_why_first(winner, entry)})"
+        return Visibility("shadowed", (why, *own.reasons), False, False, own.mode)
+
+    def _by_itself(self, entry: Entry) -> Visibility:
+        """The decision about a skill as if it were the only one. Being shadowed lifts none of it."""
         mode, why_mode = self._mode_of(entry)
-        if entry.notes and any(note.code in FATAL for note in self._notes_of(entry)):
-            codes = [note.code for note in self._notes_of(entry) if note.code in FATAL]
-            return Visibility("invalid", (f"its SKILL.md cannot be used: {', '.join(codes)}",), False, True, mode)
+        fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL] if entry.notes else []
+        if fatal:
+            return Visibility("invalid", (f"its SKILL.md cannot be used: {', '.join(fatal)}",), False, True, mode)
         if mode == "off":
             return Visibility("off", (why_mode,), False, False, mode)
-        winner = self._winners.get(entry.qualified)
-        if winner is not None and winner is not entry and entry.source != "mcp":
-            why = f"{winner.id} comes first ({_why_first(winner, entry)})"
-            return Visibility("shadowed", (why,), False, False, mode)
         if not entry.trusted:
             return Visibility("untrusted", (_why_untrusted(entry),), False, True, mode)
         user_visible = entry.controls.user_invocable
@@ -214,14 +219,13 @@ class Catalog:
         return Visibility("active", reasons, True, user_visible, mode)
 
     def allow(self, entry: Entry, *, trigger: Trigger = "caller") -> Visibility:
-        """The same decision for somebody who wants to load, read or run it: SkillDenied or SkillInvalid says why
-        not.
-        """
+        """The same decision for somebody who wants to load, read or run it: SkillDenied or SkillInvalid says why not.
+        A shadowed skill can be had by its id, by whoever could have it if nothing stood before it."""
         if trigger not in TRIGGERS:
             raise ConfigError(
                 f"'{trigger}' is no trigger.", code="trigger-unknown", hint=f"Use one of {', '.join(TRIGGERS)}."
             )
-        seen = self.visibility(entry)
+        seen = self._by_itself(entry)
         if seen.status == "invalid":
             findings = [finding for finding in self.findings_of(entry) if finding.severity == "error"]
             raise SkillInvalid(
@@ -233,23 +237,27 @@ class Catalog:
             raise SkillDenied(
                 f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}.",
                 code=f"skill-{seen.status}",
-                hint=_DENIAL_HINTS[seen.status].format(place=self._place_to_trust(entry)),
+                hint=self._denial_hint(entry, seen),
             )
-        return seen
+        return self.visibility(entry)
+
+    def _denial_hint(self, entry: Entry, seen: Visibility) -> str:
+        if seen.status == "untrusted" and entry.root in self._memory:
+            return "Look at its content, and accept it in code: discover(…, accepts=…)."
+        by_config = seen.status == "hidden" and seen.reasons[0].startswith("[skills.modes]")
+        return _DENIAL_HINTS["off" if by_config else seen.status].format(place=self._place_to_trust(entry))
 
     def _place_to_trust(self, entry: Entry) -> str:
         for root in self.roots:
             if root.path == entry.root and root.url:
                 return root.url
-        if entry.root in self._memory:
-            return entry.id
         parent, folder = os.path.split(os.path.dirname(entry.root))
         return parent if folder in (".agent", ".agents", ".claude") else entry.root
 
     def _mode_of(self, entry: Entry) -> tuple[Mode, str]:
-        """What the configuration says, exact patterns before wildcards; else what the author says. What the author
+        """What the configuration says, the narrower pattern first; else what the author says. What the author
         keeps for people stays so, unless the skill is named and pinned or set to auto: a wildcard is no such wish."""
-        for pattern in sorted(self.modes, key=_is_wild) if self.modes else ():
+        for pattern in self._patterns:
             mode = self.modes[pattern]
             keeps = mode in ("manual", "off") or (mode in ("pin", "auto") and not _is_wild(pattern))
             if matches_pattern(pattern, entry) and (keeps or entry.controls.mode != "manual"):
@@ -274,7 +282,12 @@ class Catalog:
         kept = [entry for entry in self._entries if keep(entry)]
         hidden = {entry.location for entry in self._entries} - {entry.location for entry in kept}
         findings = [finding for finding in self._findings if finding.path not in hidden]
-        return self._with(entries=kept, findings=findings, removed=())
+        bases = [entry.root for entry in kept]
+        roots = [root._replace(skills=bases.count(os.path.realpath(root.path))) for root in self.roots]
+        modes = {
+            pattern: mode for pattern, mode in self.modes.items() if any(matches_pattern(pattern, e) for e in kept)
+        }
+        return self._with(entries=kept, findings=findings, roots=roots, modes=modes, removed=())
 
     def changes_since(self, before: Catalog) -> Changes:
         old, new = before._by_id, self._by_id
@@ -316,19 +329,25 @@ def matches_pattern(pattern: str, entry: Entry) -> bool:
         return False
     from fnmatch import fnmatchcase
 
-    return any(fnmatchcase(key, pattern) for key in (entry.name, entry.qualified, entry.id))
+    keys = (entry.id,) if ":" in pattern else (entry.name, entry.qualified)
+    return any(fnmatchcase(key, pattern) for key in keys)
 
 
 def _rank(entry: Entry) -> int:
     return _RANK[entry.source]
 
 
+def _width(pattern: str) -> tuple[bool, int, int, str]:
+    """Narrow before wide: ids, qualified names, names; then wildcards, the longer first."""
+    return _is_wild(pattern), 0 if ":" in pattern else 1 if "/" in pattern else 2, -len(pattern), pattern
+
+
 def _is_wild(pattern: str) -> bool:
     return any(c in pattern for c in "*?[")
 
 
-def _names(entry: Entry) -> tuple[str, str, str]:
-    return entry.id, entry.name, entry.qualified
+def _names(entry: Entry) -> set[str]:
+    return {_loose_key(name) for name in (entry.id, entry.name, entry.qualified)}
 
 
 def _told_apart(entry: Entry, name: str, taken: set[str]) -> Entry:

@@ -17,6 +17,7 @@ from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_mat
 from prowess.skills.head import Head
 
 MAX_HEAD_BYTES = 64 * 1024
+MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read as a whole or not at all
 _BOM = b"\xef\xbb\xbf"
 # Blanks after a fence are bounded, so that every reader can decide within a bounded number of bytes.
 _OPENING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")

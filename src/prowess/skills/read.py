@@ -14,7 +14,7 @@ from prowess._paths import is_inside
 from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note
 from prowess.skills.head import Head
-from prowess.skills.parse import MAX_HEAD_BYTES, find_fence, parse_head
+from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, parse_head
 from prowess.skills.text import strip_invisible
 
 _FIRST_READ = 4096  # nearly every head fits; with the next reads never more than 8 KiB past the closing fence
@@ -59,7 +59,8 @@ def _read_head(location: str, name: str, found: os.stat_result) -> tuple[Head, i
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         return _NOTHING, 0, (Note("unreadable", None, {"reason": reason}),)
-    return parse_head(data, name), size, ()
+    too_large = (Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}),) if size > MAX_BODY_BYTES else ()
+    return parse_head(data, name), size, too_large
 
 
 _NOTHING = Head(None, None)

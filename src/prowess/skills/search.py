@@ -7,6 +7,7 @@ and every byte is as it was written. Otherwise the index is built again, and `no
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from threading import Lock
@@ -38,11 +39,26 @@ def search_catalog(
     keep: Callable[[Entry], bool] | None = None,
 ) -> Found:
     """Skills by what they are for, among those the model may see (or those that `keep` keeps)."""
-    wanted = keep or (lambda entry: catalog.visibility(entry).model_visible)
-    entries = {entry.id: entry for entry in catalog if wanted(entry)}
-    documents = [Document(e.id, e.name, e.description, e.keywords) for e in entries.values()]
-    with open_search(documents, path) as index:
-        return Found([(entries[hit.id], hit.score) for hit in index.search(query, limit)], index.note)
+    if keep is not None:
+        with _open_catalog(catalog, path, keep) as index:
+            return _found(catalog, index, query, limit)
+    # A catalog never changes, so its index is opened once and closed with it.
+    index = _opened.get(catalog)
+    if index is None:
+        index = _opened[catalog] = _open_catalog(catalog, path, lambda entry: catalog.visibility(entry).model_visible)
+        weakref.finalize(catalog, index.close)
+    return _found(catalog, index, query, limit)
+
+
+_opened: weakref.WeakKeyDictionary[Catalog, SearchIndex] = weakref.WeakKeyDictionary()
+
+
+def _open_catalog(catalog: Catalog, path: str | None, keep: Callable[[Entry], bool]) -> SearchIndex:
+    return open_search([Document(e.id, e.name, e.description, e.keywords) for e in catalog if keep(e)], path)
+
+
+def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> Found:
+    return Found([(catalog.get(hit.id), hit.score) for hit in index.search(query, limit)], index.note)
 
 
 class Document(NamedTuple):
