@@ -195,6 +195,18 @@ def test_a_working_folder_that_is_gone_is_named(tmp_path):
     assert done.returncode == 2 and "working folder" in done.stderr
 
 
+def test_taking_back_trust_below_a_trusted_folder_says_which(tmp_path):
+    (tmp_path / "sub").mkdir()
+    run("trust", str(tmp_path), "--yes", cwd=tmp_path)
+    done = run("trust", "--revoke", ".", cwd=tmp_path / "sub")
+    assert done.returncode == 2 and f"prowess trust --revoke {tmp_path}" in done.stderr
+
+
+def test_an_address_is_not_validated_as_a_folder(tmp_path):
+    done = run("validate", "file:///x.tgz", cwd=tmp_path)
+    assert done.returncode == 2 and "[not-a-folder]" in done.stderr
+
+
 def test_prowess_alone_is_help(capsys):
     assert main([]) == 0
     assert capsys.readouterr().out.startswith("Usage: prowess")

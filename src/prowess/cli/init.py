@@ -9,7 +9,7 @@ from prowess.cli.app import Call, verb
 
 GITIGNORE = "# Written by prowess: what a machine makes, not what a project is.\n/runs/\n/prowess.db*\n"
 CONFIG = """\
-# The project's configuration. Every setting and its default: docs/configuration.md, or: prowess config show
+# The project's configuration. Every setting, its value and where it comes from: prowess config show --origin
 # A setting that is not known is an error, so a typing mistake cannot go unnoticed.
 
 # [skills]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import click
 
 from prowess._discover import discover
+from prowess._paths import is_inside
 from prowess._urls import shown_url
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
@@ -132,7 +133,11 @@ def _done(call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | 
 
 def _revoke(call: Call, state_dir: str, target: str) -> int:
     if not revoke(state_dir, target):
-        raise ConfigError(f"{target} was not trusted by itself.", code="not-trusted", hint="See: prowess trust --list")
+        above = [folder.path for folder in load_trust(state_dir).folders if is_inside(folder.path, target)]
+        through = f"It is trusted through {above[0]}: prowess trust --revoke {above[0]}" if above else ""
+        raise ConfigError(
+            f"{target} was not trusted by itself.", code="not-trusted", hint=through or "See: prowess trust --list"
+        )
     if call.screen.is_json:
         call.screen.document({"schema": "prowess.trust-revoked/1", "place": target})
     else:

@@ -12,7 +12,9 @@ from prowess._check import Report, check
 from prowess.cli.app import Call, bounds_options, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
+from prowess.errors import ConfigError
 from prowess.skills.findings import RULES, visible
+from prowess.skills.roots import is_url
 from prowess.skills.validate import PROFILES, Profile
 
 
@@ -37,6 +39,13 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
     level error.
     """
     cwd = call.cwd
+    for path in paths:
+        if is_url(path):
+            raise ConfigError(
+                "Only folders on this machine can be checked.",
+                code="not-a-folder",
+                hint="Look at what an address holds with: prowess doctor --root URL",
+            )
     with call.screen.working("Checking"):
         places = [os.path.join(cwd, path) for path in paths]
         reports = list(check(places, profile=profile, bounds=call.bounds))
