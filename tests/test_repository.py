@@ -69,6 +69,13 @@ def test_every_finding_made_by_hand_is_in_the_registry() -> None:
     assert not unknown, "\n".join(unknown)
 
 
+def test_the_architecture_page_names_every_module() -> None:
+    words = set(re.findall(r"[a-z_]+", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")))
+    modules = {path.stem for path in (ROOT / "src" / "prowess").rglob("*.py") if "builtin_skills" not in path.parts}
+    verbs = {path.stem for path in (ROOT / "src" / "prowess" / "cli").glob("*.py")}
+    assert sorted(modules - verbs - words - {"__main__"}) == []
+
+
 @pytest.mark.parametrize("command", [("make_docs.py", "--check"), ("ratchets.py",)], ids=lambda command: command[0])
 def test_what_is_generated_and_counted_is_up_to_date(command: tuple[str, ...]) -> None:
     script, *args = command

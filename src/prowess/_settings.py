@@ -125,6 +125,14 @@ DOCS = {
     "artifacts": "Where artifacts are kept; unset: a folder beside the store.",
 }
 
+# What this release acts on. The others are read and checked; the work that gives one its effect adds it here.
+IN_USE = (
+    "skill_roots",
+    "skills.budget",
+    "skills.modes",
+    "security.max_skill_body_lines",
+    "security.block_angle_brackets_in_frontmatter",
+)
 PATHS = ("skill_roots", "workspace.host_roots", "workspace.dir")  # their values become absolute when they are read
 
 _SECTIONS: dict[str, Any] = {

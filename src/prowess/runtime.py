@@ -17,6 +17,7 @@ from zlib import crc32
 from prowess._discover import Library
 from prowess._nouns import CatalogPlan, Finding, Trigger
 from prowess._paths import is_inside
+from prowess._settings import DOCS, IN_USE
 from prowess.config import Config, Loaded, Places, find_places, load_config
 from prowess.policy.trust import Trust, load_trust
 from prowess.skills.entry import Entry, Root, Skill
@@ -92,7 +93,17 @@ class Runtime:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What should be known before the first skill: about trust and configuration; then about the library."""
-        return (*self._findings, *self.trust.findings, *self.loaded.findings, *self.catalog.findings)
+        return (*self.setup_findings, *self.catalog.findings)
+
+    @property
+    def setup_findings(self) -> tuple[Finding, ...]:
+        """What should be known before the library is read."""
+        unused = [
+            make_finding(Note("config-not-in-use", None, {"field": name}), origin)
+            for name, origin in self.loaded.origins.items()
+            if origin != "default" and name in DOCS and name not in IN_USE
+        ]
+        return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused)
 
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
         from prowess.skills.catalog_plan import plan_catalog

@@ -158,9 +158,7 @@ _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
 _BOUNDS = ("max_depth", "max_entries")
 
 
-def verb(
-    name: str, *, example: str, group_options: bool = True
-) -> Callable[[Callable[..., int | None]], click.Command]:
+def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """A verb: a click command that takes the global options, shows an example, and is handed a Call first."""
 
     def make(function: Callable[..., int | None]) -> click.Command:

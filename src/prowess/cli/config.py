@@ -29,7 +29,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
         origins = runtime.loaded.origins
         names = [name for name, *_ in describe_fields()]
         chosen = [name for name in names if not only_set or origins.get(name, "default") != "default"]
-        findings = [*runtime.trust.findings, *runtime.loaded.findings]
+        findings = runtime.setup_findings
         if call.screen.is_json:
             call.screen.document(
                 {

@@ -557,6 +557,13 @@ RULES: dict[str, Rule] = {
         "Look at the file, then run: prowess trust",
         "The configuration of a folder that somebody else wrote may only restrict.",
     ),
+    "config-not-in-use": Rule(
+        "config",
+        "warning",
+        "'{field}' is set, and has no effect in this release.",
+        "Do not rely on it yet.",
+        "A restriction that looks in force and is not is worse than none.",
+    ),
     "config-changed": Rule(
         "config",
         "warning",
