@@ -369,14 +369,15 @@ def test_global_options_work_before_and_after_the_verb(cli, tmp_path, make_skill
 
 
 def test_nothing_from_a_skill_reaches_the_terminal_unescaped(cli, tmp_path, make_skill):
-    front = 'name: evil\ndescription: "Use when \\e[31mred\\e[0m \\u202Ertl"\nodd\x07: x\n'
+    front = 'name: evil\ndescription: "Use when \\e[31mred\\e[0m \\u202Ertl"\n'
     make_skill(tmp_path / "s" / "evil", front=front, body="\x1b]0;title\x07 body")
+    make_skill(tmp_path / "s" / "salvaged", front="name: salvaged\ndescription: Use when \x1b[31mred.\nodd\x07: x\n")
     for args in (
         ["list"],
         ["inspect", "evil"],
         ["prompt"],
         ["doctor", "-v"],
-        ["search", "rtl"],
+        ["search", "evil"],
         ["load", "evil"],
         ["tokens"],
     ):
