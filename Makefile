@@ -13,7 +13,7 @@ ARGS =
 help:  ## what there is to make
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-16s%s\n' "$$name" "$$text"; done
 
-demo: .venv/.base  ## set up, then list, check, show and load the skills that ship with Prowess
+demo: .venv/.base  ## set up, then list, check, show, load and run skills that ship with Prowess
 	@.venv/bin/python tools/demo.py
 
 test: .venv/.dev  ## set up, then run all tests; ends with a list of what was not run (ARGS="-k name" for some)

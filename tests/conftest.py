@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from prowess.workspace.staging import remove_tree
 
 # `HYPOTHESIS_PROFILE=ci make test` looks harder. CI does so by itself, with the same examples each time: there, red
 # means that the change is wrong, not that the dice fell differently.
@@ -24,7 +27,7 @@ _NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, workspace_dir: str) -> Path:
     """The home of this test. It is beside tmp_path, so that a test sees nothing in there that it did not write."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
@@ -33,7 +36,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PROWESS_HOME", str(home))
     monkeypatch.setenv("PROWESS_CACHE_DIR", str(home / "cache"))
+    monkeypatch.setenv("PROWESS_WORKSPACE_DIR", workspace_dir)
     return home
+
+
+@pytest.fixture(scope="session")
+def workspace_dir() -> Iterator[str]:
+    """Where the user that scripts run as can get to, which pytest's own folders are not."""
+    folder = tempfile.mkdtemp(prefix="prowess-test-")
+    os.chmod(folder, 0o711)
+    yield folder
+    remove_tree(folder)
 
 
 def make_skill(

@@ -1,4 +1,7 @@
-"""Every store of artifacts keeps the same promises; the one in a folder keeps them among processes that are killed."""
+"""Every store of artifacts keeps the same promises; the one in a folder keeps them among processes that are killed.
+
+What a bucket promises as well is in test_objects.py.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets import S3, open_s3
 from prowess.errors import StoreError
 from prowess.ports import ArtifactStore
 from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts, parse_artifact_ref, render_artifact_ref
+from prowess.stores.objects import ObjectArtifacts
 from prowess.values import Artifact, ArtifactRef, SessionKey
 
 KEY = SessionKey(tenant="acme", user="ann", session="s")
 
 
-@pytest.fixture(params=["memory", "folder"])
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with open_s3(tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "folder", "bucket"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., ArtifactStore]:
     if request.param == "memory":
         return MemoryArtifacts
-    return lambda **options: FolderArtifacts(tmp_path / "artifacts", **options)
+    if request.param == "folder":
+        return lambda **options: FolderArtifacts(tmp_path / "artifacts", **options)
+    server: S3 = request.getfixturevalue("s3")
+    bucket = server.make_bucket()
+    return lambda **options: ObjectArtifacts(f"s3://{bucket}/kept", environ=server.environ, **options)
 
 
 @pytest.fixture
@@ -292,6 +307,17 @@ def test_many_savers_in_one_process(store: ArtifactStore) -> None:
     assert {run(store.load(KEY, "a", version=n)) for n in range(50)} == {str(n).encode() for n in range(50)}
 
 
+@pytest.mark.parametrize("make_store", ["folder", "bucket"], indirect=True)
+def test_the_sessions_of_a_user_can_be_told(store: Any) -> None:
+    sessions = ["s-1", "My Session", "会议", "a/b", "con", "x" * 200, "..."]
+    for session in sessions:
+        run(store.save(SessionKey(tenant="acme", user="ann", session=session), "Deep/er/a", b""))
+        run(store.save(SessionKey(tenant="acme", user="bob", session="of bob"), "a", b""))
+    run(store.save(KEY, "user:a", b""))
+    assert list(run(store.sessions(KEY))) == sorted(sessions)
+    assert list(run(store.sessions(SessionKey(session="s-1")))) == []
+
+
 # --- references
 
 
@@ -388,8 +414,10 @@ def test_what_was_spoiled_is_noticed(tmp_path: Path) -> None:
     data.write_bytes(b"xyy")
     assert refused(store.load(KEY, "a")) == "artifact-corrupt"
     (known,) = tmp_path.rglob("artifact.json")
-    known.write_text("[")
-    assert refused(store.load(KEY, "a")) == refused(store.names(KEY)) == "artifact-corrupt"
+    for text in ("[", "[1]", "null", "[" * 50_000):
+        known.write_text(text)
+        assert refused(store.load(KEY, "a")) == refused(store.names(KEY)) == "artifact-corrupt"
+        assert refused(store.sessions(KEY)) == "artifact-corrupt"
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from prowess.workspace import bwrap
-from prowess.workspace.bwrap import Bind, Box, boxed, bwrap_options, find_trusted, system_of_host, why_not_trusted
-from prowess.workspace.command import Command, Ended, Limits
-from prowess.workspace.processes import Processes
+from prowess.workspace.box import bwrap
+from prowess.workspace.box.bwrap import Bind, Box, boxed, bwrap_options, find_trusted, system_of_host, why_not_trusted
+from prowess.workspace.process.command import Command, Ended, Limits
+from prowess.workspace.process.processes import Processes
 
 UNPRIVILEGED = 64321
 

@@ -80,6 +80,9 @@ class Hide:
         ready, self.held = self.held[:kept], self.held[kept:]
         return ready
 
+    def flush(self) -> bytes:
+        return b""
+
     def finish(self) -> bytes:
         return self.held
 

@@ -320,6 +320,7 @@ def test_config_show_says_where_values_come_from(cli, tmp_path, monkeypatch):
     assert document["origins"] == {
         "skills.budget": str(tmp_path / ".agent" / "config.toml"),
         "workspace.commands_deny": "environment PROWESS_RUN_DENIED_COMMANDS",
+        "workspace.dir": "environment PROWESS_WORKSPACE_DIR",
     }
     assert "skills.budget" in cli("config", "show", "--origin")
     (tmp_path / ".agent" / "config.toml").write_text("[skills]\nbugdet = 99\n", encoding="utf-8")

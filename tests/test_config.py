@@ -610,7 +610,7 @@ def test_every_field_is_described() -> None:
         "skills": ["load_mode", "placement", "max_loaded", "max_bodies_per_turn", "budget", "modes"],
         "workspace": [
             *("executor", "host_roots", "run_as", "limits", "require_isolation", "require", "network_allow"),
-            *("commands_allow", "commands_deny", "dir"),
+            *("commands_allow", "commands_deny", "dir", "image"),
         ],
         "tools": ["profile", "enable", "code_blocks"],
         "limits": ["turns", "calls", "scripts", "tokens", "seconds", "cost"],

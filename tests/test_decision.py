@@ -169,15 +169,18 @@ def test_command_lists_are_part_of_the_configuration() -> None:
 
 def test_a_script_is_judged_as_itself_and_as_what_runs_it() -> None:
     script = Request(tool="skill_run", args={"script": "scripts/x.py", "args": ["a"]}, skill="project:pdf")
-    for allow in ("python3", "python", "scripts/x.py"):
+    for allow, words in (("python3", ["python3"]), ("python", ["python"]), ("scripts/x.py", [])):
         around = Surroundings(isolation=SANDBOX, commands_allow=(allow,))
         _is(decide(script, around), "allow", "table:isolated")
-        assert decide(script, around).limits == {}
+        assert decide(script, around).limits == {"argv": [*words, "scripts/x.py", "a"]}, "what was judged is what runs"
     _is(decide(script, Surroundings(isolation=SANDBOX, commands_allow=("bash",))), "deny", "config:workspace.commands")
     for deny in ("python3", "python", "x.py"):
         around = Surroundings(isolation=SANDBOX, commands_allow=("python3", "python"), commands_deny=(deny,))
         _is(decide(script, around), "deny", "config:workspace.commands")
     _is(decide(script, Surroundings(isolation=SANDBOX, commands_deny=("rm",))), "allow", "table:isolated")
+    plain = Request(tool="skill_run", args={"script": "scripts/run"}, skill="project:pdf")
+    _is(decide(plain, Surroundings(isolation=SANDBOX, commands_deny=("bash",))), "deny", "config:workspace.commands")
+    _is(decide(plain, Surroundings(isolation=SANDBOX, commands_allow=("scripts/run",))), "allow", "table:isolated")
 
 
 def test_a_variable_that_changes_what_starts_is_refused() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from prowess.workspace import kernel
-from prowess.workspace.command import Command, Landlock
-from prowess.workspace.processes import Processes
+from prowess.workspace.process import kernel
+from prowess.workspace.process.command import Command, Landlock
+from prowess.workspace.process.processes import Processes
 
 MACHINES = ["x86_64", "aarch64"]
 HEADERS = {

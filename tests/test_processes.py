@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from prowess.errors import WorkspaceError
-from prowess.workspace import tree
-from prowess.workspace.command import Command, Ended, Limits, NotStarted
-from prowess.workspace.processes import Processes
+from prowess.workspace.process import tree
+from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
+from prowess.workspace.process.processes import Processes
 
 PATH = "/usr/bin:/bin"
 GUARD_S = 60  # against hangs, never as a measure
@@ -72,6 +72,15 @@ def go(lab: Lab, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
     asyncio.run(whole())
     assert lab.alive() == []
+
+
+async def descriptors_at_rest(lab: Lab) -> int:
+    """Of the supervisor, once it has seen every init end and has the next one waiting: the same for a while."""
+    seen: list[int] = []
+    while len(seen) < 5 or len(set(seen[-5:])) > 1:
+        await asyncio.sleep(0.05)
+        seen.append(len(os.listdir(f"/proc/{lab.processes.supervisor_pid}/fd")))
+    return seen[-1]
 
 
 async def line_of(session_or_pipe: Path) -> str:
@@ -347,7 +356,9 @@ def test_a_command_that_kills_its_init_is_ended_by_the_supervisor(lab: Lab) -> N
 
 
 def test_a_command_that_stops_its_init_hangs_nobody(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prowess.workspace.processes.BELT_S", 0.5)  # the belt is for this case alone: wear it tighter
+    monkeypatch.setattr(
+        "prowess.workspace.process.processes.BELT_S", 0.5
+    )  # the belt is for this case alone: wear it tighter
 
     async def story() -> None:
         code = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nwhile 1: signal.pause()"
@@ -382,9 +393,9 @@ def test_when_the_runtime_is_killed_everything_ends(lab: Lab) -> None:
     event = fifo(lab)
     story = f"""
 import asyncio
-from prowess.workspace import tree
-from prowess.workspace.command import Command
-from prowess.workspace.processes import Processes
+from prowess.workspace.process import tree
+from prowess.workspace.process.command import Command
+from prowess.workspace.process.processes import Processes
 code = {DAEMON!r} + "open({str(event)!r}, 'w').write(str(os.getppid()))\\nwhile 1: signal.pause()"
 env = {{"MARK": {lab.mark!r}}}
 asyncio.run(Processes().run(Command(argv=[{PYTHON!r}, "-I", "-S", "-c", code], cwd="/", env=env)))
@@ -483,8 +494,7 @@ def test_100_runs_at_once_leave_no_process_descriptor_or_thread(lab: Lab) -> Non
     async def story() -> None:
         await lab.run(lab.command("true"))
         before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
-        supervisor = f"/proc/{lab.processes.supervisor_pid}/fd"
-        theirs = len(os.listdir(supervisor))
+        theirs = await descriptors_at_rest(lab)
 
         async def one(number: int) -> None:
             out = bytearray()
@@ -494,7 +504,7 @@ def test_100_runs_at_once_leave_no_process_descriptor_or_thread(lab: Lab) -> Non
 
         await asyncio.gather(*(one(number) for number in range(100)))
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
-        assert len(os.listdir(supervisor)) <= theirs + 1  # it may not have seen the last init end
+        assert await descriptors_at_rest(lab) == theirs
         assert lab.alive() == []
 
     go(lab, story)
@@ -530,6 +540,7 @@ def test_an_init_that_is_killed_while_it_waits_is_replaced(lab: Lab) -> None:
     async def story() -> None:
         await lab.run(lab.command("true"))
         for _ in range(3):
+            await descriptors_at_rest(lab)
             assert lab.processes.supervisor_pid is not None
             for pid in tree.children(lab.processes.supervisor_pid):
                 os.kill(pid, signal.SIGKILL)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from prowess.workspace import kernel
-from prowess.workspace.bwrap import find_trusted
-from prowess.workspace.processes import Processes
-from prowess.workspace.selftest import DEFAULT_UID, PROMISES, Mechanism, Proof, find_interpreter, probe
+from prowess.workspace.box.bwrap import find_trusted
+from prowess.workspace.box.selftest import DEFAULT_UID, PROMISES, Mechanism, Proof, find_interpreter, probe
+from prowess.workspace.process import kernel
+from prowess.workspace.process.processes import Processes
 
 BOXES: tuple[Mechanism, ...] = ("bwrap+seccomp", "landlock+seccomp")
 
@@ -109,7 +109,7 @@ def test_a_box_that_does_not_start_is_an_error_and_no_proof(tmp_path: Path, monk
     """A program that is where bubblewrap would be and does nothing of the kind."""
     stand_in = find_trusted("true")
     assert stand_in is not None
-    monkeypatch.setattr("prowess.workspace.selftest.find_trusted", lambda name: stand_in)
+    monkeypatch.setattr("prowess.workspace.box.selftest.find_trusted", lambda name: stand_in)
     proof = tried("bwrap+seccomp", cache=str(tmp_path))
     assert not proof.holds
     assert proof.error is not None

@@ -264,7 +264,7 @@ def test_inputs_from_the_workspace_skills_and_artifacts(tmp_path, make_skill, la
     Path(layout.host("out/a.txt")).write_text("a", encoding="utf-8")
     make_skill(tmp_path / "s" / "pdf", files={"assets/t.txt": "t"})
     tree = publish(load(tmp_path / "s"), str(tmp_path / "trees"))
-    places = Places(layout, skills=lambda name: tree.path, artifact=lambda ref, pin, to: ("report.md", b"# R"))
+    places = Places(layout, skills=lambda name: tree.path, artifact=lambda ref: [b"# R"])
     assert stage_input(Input("workspace://out/a.txt"), places).to == "work/inputs/a.txt"
     linked = stage_input(Input("workspace://out/a.txt", "work/link.txt", "link"), places)
     assert os.readlink(layout.host(linked.to)) == "../out/a.txt"
@@ -324,7 +324,7 @@ def test_what_is_collected_and_what_is_said(tmp_path, layout):
         ("out/sub/c.json", "application/json", 15, '{"a": "\\u00e9"}', False),
     ]
     said = "\n".join(result.warnings)
-    assert "'out/leak' is a link" in said and "'out/pipe' is a FIFO" in said and "cut at 50" in said
+    assert "'out/leak' is a link" in said and "'out/pipe' is a FIFO" in said and "the first 50 bytes" in said
     assert "'work/*.none' matches no file" in said
     assert primary_output(result.files).name == "out/a.txt" and result.files[0].ref == "workspace://out/a.txt"
 

@@ -1,4 +1,4 @@
-"""The main job on embedded defaults: list, check, show and load the skills that ship with Prowess.
+"""The main job on embedded defaults: list, check, show and load the skills that ship with Prowess, and run one.
 
 No key, no service, no network, and nothing of the user's: home is a temporary folder.
 """
@@ -28,7 +28,17 @@ def main() -> int:
         _show("What a model is shown: names and descriptions, no bodies", ["prompt", *roots], environ)
         skills = _active_skills(roots, environ)
         _show("What a model gets when it loads one", ["load", skills[0], *roots], environ)
-    print(f"\nShown: {len(skills)} skills listed, checked and offered to a model, and '{skills[0]}' loaded.")
+        table, results = "examples/data/sales.csv", os.path.join(home, "results")
+        command = ["scripts/report.py", "work/inputs/sales.csv", "--group-by", "region", "--value", "amount"]
+        given = ["--input", table, "--output-dir", results, "--yes", "skill_run"]
+        _show(
+            "A script of a skill, run in a workspace: a file goes in, two come out",
+            ["exec", "csv-report", *given, "--", *command],
+            environ,
+        )
+        made = sorted(os.listdir(results))
+    print(f"\nShown: {len(skills)} skills listed, checked and offered to a model, '{skills[0]}' loaded, ", end="")
+    print(f"and {' and '.join(made)} made by csv-report. The last line above says what isolated it.")
     return 0
 
 
@@ -49,7 +59,9 @@ def _active_skills(roots: list[str], environ: dict[str, str]) -> list[str]:
 
 def _clean_environ(home: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PROWESS_", "SKILLS_", "TRPC_"))}
-    return kept | {"HOME": home, "PROWESS_HOME": home, "PROWESS_CACHE_DIR": os.path.join(home, "cache")}
+    places = {"HOME": home, "PROWESS_HOME": home, "PROWESS_CACHE_DIR": os.path.join(home, "cache")}
+    os.chmod(home, 0o711)  # whoever scripts run as, if we are root, must get to the workspace
+    return kept | places | {"PROWESS_WORKSPACE_DIR": os.path.join(home, "workspaces")}
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def main(args: list[str]) -> int:
         "finding-codes.md": finding_codes,
         "configuration-reference.md": settings,
         "errors.md": all_errors,
+        "isolation.md": isolation,
     }
     stale = False
     for name, render in pages.items():
@@ -62,6 +63,28 @@ def main(args: list[str]) -> int:
     return 0
 
 
+HELD = """
+# What was tried, and what held
+
+The escape suite (`tests/test_escapes.py`) lets a hostile skill attempt each of these in every executor.
+
+- *held*: the attempt failed, and the same attempt succeeded without isolation.
+- **does not hold**: the attempt succeeded there, and the suite asserts that, too.
+- –: nobody promises it there.
+
+An attempt that fails on a machine even without isolation proves nothing, and the test run lists it as not run. What
+each executor is, and when it is used: [Executors](executors.md).
+
+"""
+
+
+def isolation() -> str:
+    """The escape suite's own table: what it asserts is what the page says."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    render_table = importlib.import_module("escapes.table").render_table
+    return f"{NOTICE.format(source='tests/escapes/cases.py')}{HELD}{render_table().rstrip()}\n"
+
+
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
@@ -78,7 +101,10 @@ def command_line() -> str:
     for verb in VERBS:
         command = group.get_command(top, verb)
         assert command is not None, verb
-        parts += [f"## prowess {verb}\n", _text_block(command.get_help(_context(command, verb, top)))]
+        context = _context(command, verb, top)
+        parts += [f"## prowess {verb}\n", _text_block(command.get_help(context))]
+        for name, action in command.commands.items() if isinstance(command, click.Group) else ():
+            parts += [f"### prowess {verb} {name}\n", _text_block(action.get_help(_context(action, name, context)))]
     return "\n".join(parts)
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from prowess import events
 from prowess._settings import DOCS, Config
-from prowess.values import CatalogPlan, Finding, SkillRef
+from prowess.values import Artifact, CatalogPlan, Finding, SkillRef
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -164,6 +164,18 @@ def all_schemas() -> dict[str, dict[str, Any]]:
             values=OPEN, origins=OPEN, places=OPEN, environment=OPEN, trusted=YES_NO, findings=findings
         ),
         "schemas": shape(schemas=TEXTS),
+        "exec": _run_result(),
+        "workspaces": shape(dir=TEXT, workspaces=many(_workspace())),
+        "workspaces-cleaned": shape(dir=TEXT, dry_run=YES_NO, removed=many(_workspace()), in_use=many(_workspace())),
+        "image": shape(tag=TEXT, id=TEXT, size_bytes=WHOLE),
+        "artifacts": shape(
+            store=TEXT,
+            artifacts=many(shape(session=TEXT_OR_NULL, **_artifact(), versions=many(WHOLE))),
+            findings=findings,
+        ),
+        "artifact-get": shape(**_artifact(), session=TEXT_OR_NULL, path=TEXT_OR_NULL, text=TEXT_OR_NULL),
+        "artifact-put": shape(**_artifact(), session=TEXT_OR_NULL),
+        "artifacts-removed": shape(removed=many(shape(session=TEXT_OR_NULL, ref=TEXT, name=TEXT, version=WHOLE))),
     }
     schemas = {name: document(name, schema) for name, schema in documents.items()}
     schemas["error"] = {
@@ -221,6 +233,56 @@ def config_schema() -> dict[str, Any]:
             properties[name] = {**of_type(kind), "description": DOCS[name]}
     title = ".agent/config.toml or .agent/config.json"
     return {"$schema": DRAFT, "title": title, "type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _run_result() -> dict[str, Any]:
+    """The skill_run result, and how `prowess exec` says it went. `error` is there when nothing was run."""
+    file = shape(name=TEXT, ref=TEXT, mime_type=TEXT, size_bytes=WHOLE, truncated=YES_NO)
+    file["properties"]["content"] = TEXT
+    held = {"enum": ["enforced", "best-effort", "absent"]}
+    isolation = shape(
+        executor=TEXT,
+        mechanism=TEXT,
+        uid=WHOLE_OR_NULL,
+        network=TEXT,
+        limits={"type": "object", "additionalProperties": held},
+        notes=TEXTS,
+    )
+    result = shape(
+        status={"enum": ["ok", "failed", "timeout", "denied", "unavailable"]},
+        stdout=TEXT,
+        stderr=TEXT,
+        exit_code=WHOLE_OR_NULL,
+        timed_out=YES_NO,
+        duration_ms=WHOLE,
+        truncated=YES_NO,
+        primary_output={"anyOf": [file, {"type": "null"}]},
+        output_files=many(file),
+        artifact_files=many(shape(name=TEXT, version=WHOLE)),
+        staged_inputs=many(shape(**{"from": TEXT, "name": TEXT, "ref": TEXT, "size_bytes": WHOLE, "files": WHOLE})),
+        warnings=TEXTS,
+        isolation={"anyOf": [isolation, {"type": "null"}]},
+        session=TEXT_OR_NULL,
+    )
+    more = {
+        "run": TEXT,
+        "signal": WHOLE,
+        "stdout_ref": TEXT,
+        "stderr_ref": TEXT,
+        "missing_dependency": shape(kind=TEXT, name=TEXT, hint=TEXT),
+        "dependencies": TEXTS,
+        "copied": TEXTS,
+        "error": shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL),
+    }
+    return {**result, "properties": {**result["properties"], **more}}
+
+
+def _artifact() -> dict[str, Any]:
+    return {"ref": TEXT, **of_type(Artifact)["properties"]}
+
+
+def _workspace() -> dict[str, Any]:
+    return shape(id=TEXT, session=TEXT, path=TEXT, size_bytes=WHOLE, files=WHOLE, used_at=TEXT, in_use=YES_NO)
 
 
 def _trust() -> dict[str, Any]:

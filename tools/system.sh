@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What needs root or system packages: bubblewrap, for running scripts in a sandbox. All else is only looked at.
+# What needs root or system packages: bubblewrap, for running scripts in a sandbox, and a dockerd for the tests of the
+# container executor. It is installed and not started: tools/docker.sh starts one for the tests. All else is looked at.
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -7,13 +8,23 @@ ok() { printf '  ok       %s\n' "$*"; }
 missing() { printf '  MISSING  %s\n' "$*"; failed=1; }
 failed=0
 
+wanted=()
+if [ "$(uname -s)" = Linux ]; then
+  command -v bwrap >/dev/null || wanted+=(bubblewrap)
+  for program in dockerd containerd runc; do command -v "$program" >/dev/null || { wanted+=(docker.io); break; }; done
+fi
+
 installed="installed nothing, changed nothing"
-if [ "$(uname -s)" = Linux ] && ! command -v bwrap >/dev/null; then
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "make system: installing bubblewrap"
-    export DEBIAN_FRONTEND=noninteractive
-    if { apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap; } >/dev/null; then installed="installed bubblewrap"; fi
+if [ ${#wanted[@]} != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "make system: installing ${wanted[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  no_services=/usr/sbin/policy-rc.d # asked by every package that would start a service
+  if [ ! -e "$no_services" ]; then
+    trap 'rm -f "$no_services"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$no_services"
+    chmod +x "$no_services"
   fi
+  if { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wanted[@]}"; } >/dev/null; then installed="installed ${wanted[*]}"; fi
 fi
 
 echo "make system: checking what the other commands rely on"
@@ -28,6 +39,10 @@ if [ "$(uname -s)" = Linux ]; then
   if command -v bwrap >/dev/null; then ok "bubblewrap: $(bwrap --version)"
   elif [ "$(id -u)" = 0 ]; then missing "bubblewrap (on Debian: apt-get install bubblewrap)"
   else printf '  absent   %s\n' "bubblewrap: scripts run in a Landlock box, or not at all (as root: apt-get install bubblewrap)"; fi
+  if command -v dockerd >/dev/null && command -v containerd >/dev/null && command -v runc >/dev/null
+  then ok "dockerd, for tests: $(dockerd --version)"
+  elif [ "$(id -u)" = 0 ]; then missing "dockerd (on Debian: apt-get install docker.io)"
+  else printf '  absent   %s\n' "dockerd: containers are not tested (as root: apt-get install docker.io)"; fi
 fi
 echo "make system: $installed"
 exit "$failed"

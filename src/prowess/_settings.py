@@ -49,6 +49,7 @@ class WorkspaceConfig(NamedTuple):
     commands_allow: tuple[str, ...] = ()
     commands_deny: tuple[str, ...] = ()
     dir: str | None = None
+    image: str | None = None
 
 
 class ToolsConfig(NamedTuple):
@@ -99,12 +100,13 @@ DOCS = {
     "workspace.executor": "What runs a skill's scripts.",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
-    "workspace.limits": "Limit of one script run (memory, processes, …) -> its value.",
+    "workspace.limits": "Limit of one script run (`memory`, `processes`, `cpu`, `open_files`, `file_size`, `tmp`, `disk`) -> its value in bytes, seconds or a number; 0: none.",
     "workspace.require_isolation": "Refuse to run anything without real isolation.",
     "workspace.require": "Limits that must be enforced; where one is not, a run is refused.",
     "workspace.network_allow": "Hosts that a run may reach; empty: none.",
     "workspace.commands_allow": "The only commands that may run; empty: no such list.",
     "workspace.commands_deny": "Commands that may never run; wins over `commands_allow`.",
+    "workspace.image": "The image of containers; unset: `prowess-box`, which `prowess workspaces build-image` makes.",
     "workspace.dir": "Where workspaces live; unset: the cache folder, as root `/var/lib/prowess`.",
     "tools.profile": "Which skill tools the model is offered.",
     "tools.enable": "Tools that are off until named here (`write_file`, `delete_file`, `network_request`).",
@@ -121,13 +123,29 @@ DOCS = {
     "redact": "Regular expressions; what matches is never shown to a model or recorded.",
     "guidance": "Replaces the guidance that the model is shown; an empty text removes it; unset: ours.",
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
-    "store": "Where sessions are kept; unset: SQLite in `.agent/prowess.db`.",
-    "artifacts": "Where artifacts are kept; unset: a folder beside the store.",
+    "store": "Where sessions are kept: a path, or `memory:`; unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
+    "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, or `memory:`; unset: a folder beside the store.",
 }
 
 # What this release acts on. The others are read and checked; the work that gives one its effect adds it here.
 IN_USE = (
     "skill_roots",
+    "execution.require_approval_for",
+    "workspace.executor",
+    "workspace.host_roots",
+    "workspace.run_as",
+    "workspace.limits",
+    "workspace.require_isolation",
+    "workspace.require",
+    "workspace.network_allow",
+    "workspace.commands_allow",
+    "workspace.commands_deny",
+    "workspace.dir",
+    "workspace.image",
+    "secrets",
+    "redact",
+    "store",
+    "artifacts",
     "skills.budget",
     "skills.modes",
     "security.max_skill_body_lines",

@@ -99,6 +99,8 @@ def load_config(
     for name, (primary, fallback) in _COMMAND_LISTS.items():
         if found := _find_variable(environ, primary, fallback):
             merged.add({name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}")
+    if found := _find_variable(environ, "PROWESS_WORKSPACE_DIR"):
+        merged.add({"workspace.dir": _absolute(found[1], places.cwd, places.home)}, f"environment {found[0]}")
     merged.add(_settings_of(_nested(flags or {}), places.cwd, places.home), "flag")
     _, roots = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT") or (None, "")
     extra_roots = (_absolute(root, places.cwd, places.home) for root in split_roots(roots))

@@ -7,7 +7,8 @@ while a run is going on is async; skills are read before a run, so a skill sourc
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prowess.events import ApprovalAnswered, Envelope, ModelReplied
 from prowess.values import (
@@ -20,7 +21,6 @@ from prowess.values import (
     Outcome,
     SessionInfo,
     SessionKey,
-    SkillRef,
     Source,
     ToolCall,
     ToolSpec,
@@ -28,6 +28,10 @@ from prowess.values import (
 
 if TYPE_CHECKING:
     from prowess.skills.entry import Skill
+    from prowess.workspace.layout import Layout
+    from prowess.workspace.place import Place
+    from prowess.workspace.process.command import Ended
+    from prowess.workspace.staging import Tree
 
 
 class Model(Protocol):
@@ -49,6 +53,37 @@ class Model(Protocol):
         ...
 
 
+class Redaction(Protocol):
+    """Takes secrets out of a stream, or of a whole value."""
+
+    def feed(self, data: bytes) -> bytes: ...
+    def flush(self) -> bytes: ...
+    def finish(self) -> bytes: ...
+    def fresh(self) -> Redaction:
+        """The same, for another stream."""
+        ...
+
+    def redact_text(self, text: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """What a decided call is given, and must keep to."""
+
+    decision: Decision
+    redaction: Redaction
+    env: Mapping[str, str] = field(default_factory=dict)  # of the run: declared secrets, and what the model set
+    on_output: Callable[[str, bytes], None] | None = None  # ("stdout" | "stderr", redacted bytes), as they come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A capability that a call needs besides its own permission, and exactly what for."""
+
+    capability: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Toolset(Protocol):
     """Offers tools under fixed schemas and turns every call into an outcome; failure and refusal are outcomes too."""
 
@@ -56,44 +91,113 @@ class Toolset(Protocol):
         """The same specs, in the same order, every time it is asked."""
         ...
 
-    async def call(self, call: ToolCall, decision: Decision) -> Outcome:
-        """Execute one decided call within the limits that the decision carries."""
+    def normalise(self, call: ToolCall) -> ToolCall:
+        """The call by our own names, complete and checked. ToolRetry says what is wrong with it."""
         ...
+
+    async def needs(self, call: ToolCall) -> Sequence[Need]:
+        """What else has to be granted before this call may be executed."""
+        ...
+
+    async def call(self, call: ToolCall, within: Within) -> Outcome:
+        """Execute one decided call, in its normal form, within what it was given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What one run executes, in the terms of its workspace: nothing here names a path of the host."""
+
+    argv: Sequence[str]
+    skill: str  # the folder below skills/ whose tree this run sees, and no other
+    run: str  # the folder below runs/ that is this run's own
+    cwd: str  # relative to the workspace
+    env: Mapping[str, str]  # all of it
+    stdin: bytes | None = None
+    timeout_s: float | None = None
+    readable: Sequence[str] = ()  # folders of the host that it may read, under the same path
+    tty: bool = False
 
 
 class Workspace(Protocol):
-    """Runs commands in one session's folders and reports what isolation really held around them."""
+    """One session's folders, and a way to run programs in them.
 
-    async def isolation(self) -> Isolation:
-        """What holds here, found out by trying, not by asking for a version."""
+    Inside a staged skill `out/ work/ inputs/` lead to the workspace, `.venv/` can be written to, the rest cannot. When
+    `run` returns, raises or is cancelled, nothing that the program started is left.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def isolation(self) -> Isolation:
+        """What holds around a run here."""
         ...
 
-    async def stage(self, skill: SkillRef, tree: str) -> str:
-        """Make the skill's tree visible to the next run and return the folder a run sees it under."""
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What every program needs here: PATH, HOME, TMPDIR, LANG."""
+        ...
+
+    @property
+    def python(self) -> str:
+        """The interpreter for a script that names none, by the path that a program sees; "" when there is none."""
+        ...
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        """From now on a run that names this skill sees this tree at skills/<name>."""
         ...
 
     async def run(
         self,
-        argv: Sequence[str],
-        *,
-        cwd: str = "",
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        timeout_s: float | None = None,
-    ) -> Outcome:
-        """Run to the end, the whole process tree included; `data` has the result fields of the contract."""
+        program: Program,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Ended:
+        """Run to the end. The callbacks get every byte, in order, as it comes. NotStarted when it could not begin."""
         ...
 
-    async def read(self, path: str, limit_bytes: int) -> bytes:
-        """At most `limit_bytes` of a regular file inside the workspace."""
+    async def open_session(self, program: Program, on_output: Callable[[bytes], None] | None = None) -> Interactive:
+        """Start it and leave it running, with an open stdin and both outputs in one stream."""
         ...
 
-    async def write(self, path: str, data: bytes) -> None:
-        """Write a file inside the workspace, whole or not at all."""
-        ...
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End every process that is left; the files stay until the workspace is cleaned."""
+        ...
+
+
+class Interactive(Protocol):
+    """A program that goes on while nobody looks; it ends with its workspace."""
+
+    @property
+    def ended(self) -> Ended | None: ...
+
+    @property
+    def dropped_bytes(self) -> int:
+        """What came faster than it was read, and was left out: always the oldest."""
+        ...
+
+    async def write(self, data: bytes) -> None: ...
+    def close_stdin(self) -> None: ...
+    async def read(self, limit_bytes: int = 65536, *, wait_s: float = 0.0) -> bytes: ...
+    async def kill(self) -> Ended: ...
+    async def wait(self) -> Ended: ...
+    async def aclose(self) -> None: ...
+
+
+class Executor(Protocol):
+    """Opens workspaces of one kind, and knows by trying what holds in them."""
+
+    async def isolation(self) -> Isolation:
+        """Found out by trying, not by asking for a version. WorkspaceUnavailable when nothing can run here."""
+        ...
+
+    async def open(self, place: Place) -> Workspace:
+        """The workspace whose files are at that place."""
+        ...
+
+    async def aclose(self) -> None:
+        """End every workspace that is left."""
         ...
 
 

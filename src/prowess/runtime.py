@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from prowess._discover import Library
 from prowess._nouns import CatalogPlan, Finding, Trigger
-from prowess._paths import is_inside
+from prowess._paths import inside, is_inside
 from prowess._settings import DOCS, IN_USE
 from prowess.config import Config, Loaded, Places, find_places, load_config
 from prowess.policy.trust import Trust, load_trust
@@ -27,7 +27,9 @@ from prowess.skills.model import Catalog
 from prowess.skills.roots import default_roots, named_root
 
 if TYPE_CHECKING:
+    from prowess._kit import Kit
     from prowess._tokens import TokenCounter
+    from prowess.ports import ArtifactStore
 
 
 @contextmanager
@@ -53,7 +55,7 @@ def open_runtime(
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ))
+    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ), environ)
 
 
 class Runtime:
@@ -67,8 +69,10 @@ class Runtime:
         roots: Sequence[str],
         bounds: Bounds,
         findings: Sequence[Finding] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.places, self.loaded, self.trust, self._findings = places, loaded, trust, tuple(findings)
+        self.environ: Mapping[str, str] = environ or {}
         self._roots, self._bounds = tuple(roots), bounds
 
     @property
@@ -104,6 +108,42 @@ class Runtime:
             if origin != "default" and name in DOCS and name not in IN_USE
         ]
         return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused)
+
+    def accepts(self, path: str, text: str) -> bool:
+        """Whether a file of the project is trusted with exactly this content."""
+        from prowess._digest import content_sha256
+
+        if not self.loaded.project_trusted:
+            return False
+        for_this_call = self.environ.get("PROWESS_TRUST", "").strip() in ("1", "true", "yes")
+        return for_this_call or self.trust.accepts_file(path, content_sha256(text.encode()))
+
+    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Kit]:
+        """Skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
+        from prowess._wiring import KitOptions, open_kit
+
+        return open_kit(self, KitOptions(**options))
+
+    def open_artifacts(self) -> ArtifactStore:
+        """Where `artifacts` says: a folder, a bucket or `memory:`; unset: a folder beside the store."""
+        from prowess._state import artifacts_folder, ensure_ignored, state_folder
+        from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
+
+        wanted, places = self.config.artifacts, self.places
+        if wanted is None:
+            folder = state_folder(places.project, places.state_dir)
+            if folder == places.state_dir:
+                return FolderArtifacts(os.path.join(folder, "artifacts"))
+            # A project can come with links in it, and they do not say where we write.
+            return FolderArtifacts(inside(places.project, ".agent/artifacts"), prepare=lambda: ensure_ignored(folder))
+        if wanted == "memory:":
+            return MemoryArtifacts()
+        if wanted.startswith(("s3://", "gs://", "az://")):
+            from prowess.stores.objects import ObjectArtifacts
+
+            return ObjectArtifacts(wanted, environ=self.environ)
+        of_user = self.loaded.origins["artifacts"].startswith(places.state_dir + os.sep)
+        return FolderArtifacts(artifacts_folder(wanted, places.home if of_user else places.project, places.home))
 
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
         from prowess.skills.catalog_plan import plan_catalog
@@ -142,6 +182,7 @@ VARIABLES = (
     "PROWESS_RUN_DENIED_COMMANDS",
     "PROWESS_SKILLS_ROOT",
     "PROWESS_TRUST",
+    "PROWESS_WORKSPACE_DIR",
 )
 
 

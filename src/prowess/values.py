@@ -136,8 +136,9 @@ class Isolation:
     executor: str
     mechanism: str
     uid: int | None = None
-    network: str = "host"
+    network: str = "host"  # "none", "proxy" (an allow-list), "host"
     limits: dict[str, Held] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a person should know, such as why there is no better one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,9 +65,11 @@ def run(args: Sequence[str]) -> int:
 
 def _usage(error: click.UsageError, as_json: bool) -> int:
     where = error.ctx.command_path if error.ctx else "prowess"
-    failure = ConfigError(error.format_message(), code="usage", hint=f"See: {where} --help")
+    runs_something = where == "prowess exec"  # there 2 is what the command may have said
+    more = " The command comes after --: prowess exec SKILL -- COMMAND…" if runs_something else ""
+    failure = ConfigError(error.format_message(), code="usage", hint=f"See: {where} --help.{more}")
     Screen(json=as_json).error(failure)
-    return 2
+    return 125 if runs_something else 2
 
 
 def _have_streams() -> None:
@@ -131,11 +133,14 @@ class Call:
         return os.path.abspath(directory)
 
     @contextmanager
-    def runtime(self, *, roots: Sequence[str] = (), without_files: bool = False) -> Iterator[Runtime]:
+    def runtime(
+        self, *, roots: Sequence[str] = (), without_files: bool = False, flags: dict[str, Any] | None = None
+    ) -> Iterator[Runtime]:
         with open_runtime(
             cwd=self.cwd,
             environ=os.environ,
             roots=roots,
+            flags=flags,
             config_file=self.options.get("config_file"),
             without_files=without_files,
             bounds=self.bounds,

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import click
+
 import prowess
 from prowess._check import check_loaded
 from prowess._load import load_entry
@@ -25,13 +27,15 @@ from prowess.skills.requirements import missing_requirements
 _REPAIRED = ("yaml-repaired", "yaml-salvaged")
 
 
-@verb("doctor", example="prowess doctor\nprowess doctor --root ./skills --json")
+@verb("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
+@click.option("--workspace", is_flag=True, help="Also try, for real, every way to run a script here.")
 @roots_option
-def command(call: Call, roots: tuple[str, ...]) -> int:
+def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
     """Explain what was found, repaired, shadowed, skipped and missing.
 
-    For each root what became of its skills; then every finding, bodies included; then this installation. Exit code 1
-    when there is a finding of level error.
+    For each root what became of its skills; then every finding, bodies included; then this installation; with
+    --workspace, what isolation holds here. Exit code 1 when there is a finding of level error, or, with --workspace,
+    when nothing can run as configured.
     """
     broken: list[Finding] = []
     try:
@@ -44,11 +48,23 @@ def command(call: Call, roots: tuple[str, ...]) -> int:
     with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
         with call.screen.working("Reading every skill"):
             document = examine(runtime, broken)
+            if workspace:
+                document["workspace"] = _workspace().examine_workspace(runtime)
         if call.screen.is_json:
             call.screen.document(document)
         else:
             _show(call, runtime, document)
-        return 1 if any(row["severity"] == "error" for row in document["findings"]) else 0
+            if workspace:
+                _workspace().show_workspace(call.screen, document["workspace"])
+        unable = workspace and document["workspace"]["error"] is not None
+        return 1 if unable or any(row["severity"] == "error" for row in document["findings"]) else 0
+
+
+def _workspace() -> Any:
+    """Only who asks for it pays for all that can run something."""
+    from prowess.cli import doctor_workspace
+
+    return doctor_workspace
 
 
 def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from prowess._files import write_whole
+from prowess._state import GITIGNORE
 from prowess.cli.app import Call, verb
 
-GITIGNORE = "# Written by prowess: what a machine makes, not what a project is.\n/runs/\n/prowess.db*\n"
 CONFIG = """\
 # The project's configuration. Every setting, its value and where it comes from: prowess config show --origin
 # A setting that is not known is an error, so a typing mistake cannot go unnoticed.

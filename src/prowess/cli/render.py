@@ -31,9 +31,10 @@ class Screen:
         if self.is_json:
             self.document({"error": error.to_json()})
             return
-        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {visible(error.message)}\n")
-        if error.hint:
-            sys.stderr.write(f"  {visible(error.hint)}\n")
+        message, hint = (_indented(text or "") for text in (error.message, error.hint))
+        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {message}\n")
+        if hint:
+            sys.stderr.write(f"  {hint}\n")
         sys.stderr.write(f"  [{error.code}]\n")
 
     # --- for people ----------------------------------------------------------------------------------------------
@@ -133,6 +134,26 @@ _ANSI = {
     "off": "2",
     "heading": "1",
 }
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text of a script or a skill: what a terminal would obey is spelled out. With `lines`, lines stay lines."""
+    if not lines:
+        return visible(text)
+    return "\n".join("\t".join(visible(cell) for cell in line.split("\t")) for line in text.split("\n"))
+
+
+def size(number: float) -> str:
+    """As a person would say it."""
+    for unit, digits in (("bytes", 0), ("KB", 1), ("MB", 1)):
+        if number < 1000:
+            return f"{number:.{digits}f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def _indented(text: str) -> str:
+    return printable(text, lines=True).replace("\n", "\n    ")
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:

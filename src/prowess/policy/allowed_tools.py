@@ -77,6 +77,8 @@ _INTERPRETERS = {
     ".lua": ("lua",),
     ".r": ("Rscript",),
     ".R": ("Rscript",),
+    **dict.fromkeys((".ts", ".mts", ".cts"), ("node", "tsx", "bun", "deno")),
+    ".ps1": ("pwsh",),
 }
 
 

@@ -134,6 +134,9 @@ def _by_command_lists(request: Request, around: Surroundings) -> Decision | None
         return _deny(
             "config:workspace.commands", f"With a command list only one plain command may run. {_why(request)}"
         )
+    if request.args.get("script") is not None and len(written) == 1 and not allow:
+        why = "Its name does not say which program would run this script, so a list of denied ones cannot be kept."
+        return _deny("config:workspace.commands", why)
     judged = [judge_command(argv, allow, deny) for argv in written]
     if len(written) > 1:
         forbidden = [each for argv in written if (each := judge_command(argv, (), deny)).verdict == "deny"]
@@ -148,11 +151,14 @@ def _why(request: Request) -> str:
 
 
 def _argv_limit(request: Request, around: Surroundings) -> dict[str, Any]:
-    """What was judged is what runs: with a command list the tool is handed the words, and must not use a shell."""
+    """What was judged is what runs: with a command list the tool is handed the words, and must not use a shell. For a
+    script they begin with an interpreter that is allowed, or with the script when only that is."""
     if request.tool not in COMMAND_TOOLS or not (around.commands_allow or around.commands_deny):
         return {}
-    written = command_words(request.args) if request.args.get("script") is None else []
-    return {"argv": list(written[0])} if written else {}
+    written = command_words(request.args)
+    lists = (around.commands_allow, around.commands_deny)
+    allowed = [argv for argv in (*written[1:], *written[:1]) if judge_command(argv, *lists).verdict != "deny"]
+    return {"argv": list(allowed[0])} if allowed else {}
 
 
 def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> Decision | None:

@@ -33,7 +33,7 @@ EXTENSIONS = (
 MISSPELLED = {"user-invokable": "user-invocable", "allowedtools": "allowed-tools"}
 REQUIREMENTS = ("bins", "env", "python", "platforms", "skills")
 # What is read and shown, and has no force yet. The work that gives one its force takes it off this list.
-NOT_ENFORCED = ("allowed-tools", "run-mode", "context", "argument-hint", "paths", "requires", "metadata.role")
+NOT_ENFORCED = ("run-mode", "context", "argument-hint", "paths", "metadata.role")
 
 _CONTROLLING = frozenset(
     [

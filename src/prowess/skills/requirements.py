@@ -1,5 +1,5 @@
-"""Whether this machine has what a skill says it needs. A look before the work starts, not a promise that it will
-succeed.
+"""Whether what a skill says it needs is there: on this machine, or in the place where its scripts will run. A look
+before the work starts, not a promise that it will succeed.
 """
 
 from __future__ import annotations
@@ -15,37 +15,56 @@ _ALIASES = {"mac": "macos", "osx": "macos", "darwin": "macos", "win": "windows",
 
 
 def missing_requirements(
-    controls: Controls, environ: Mapping[str, str], has_skill: Callable[[str], bool] = lambda name: True
+    controls: Controls,
+    environ: Mapping[str, str],
+    has_skill: Callable[[str], bool] = lambda name: True,
+    *,
+    has_program: Callable[[str], bool] | None = None,
+    has_variable: Callable[[str], bool] | None = None,
+    python: tuple[int, ...] | None = None,
+    platform: str | None = None,
 ) -> list[str]:
     """What is required and not here: `ffmpeg (program)`, `API_KEY (environment)`, `windows (platform)`, `>=3.13
     (Python)`.
+
+    Before a run, `here` is where the script will run: its programs, the variables and secrets it will be given, the
+    version of its interpreter (`()` when there is none), its `sys.platform`. Each one left out is this machine's.
     """
+    has_program = has_program or (lambda name: shutil.which(name, path=environ.get("PATH")) is not None)
+    has_variable = has_variable or (lambda name: bool(environ.get(name)))
+    version = sys.version_info[:3] if python is None else python
+    platform = platform or sys.platform
     missing: list[str] = []
     for kind, items in controls.requires:
         if kind == "bins":
-            missing += [f"{name} (program)" for name in items if shutil.which(name, path=environ.get("PATH")) is None]
+            missing += [f"{name} (program)" for name in items if not has_program(name)]
         elif kind == "env":
-            missing += [f"{name} (environment)" for name in items if not environ.get(name)]
+            missing += [f"{name} (environment)" for name in items if not has_variable(name)]
         elif kind == "platforms" and items:
-            here = _PLATFORMS.get(sys.platform, sys.platform)
+            here = _PLATFORMS.get(platform, platform)
             if here not in {_ALIASES.get(item.lower(), item.lower()) for item in items}:
                 missing.append(f"{' or '.join(items)} (platform)")
         elif kind == "skills":
             missing += [f"{name} (skill)" for name in items if not has_skill(name)]
         elif kind == "python":
-            missing += [f"{item} (Python)" for item in items if not _python_fits(item)]
+            missing += [f"{item} (Python)" for item in items if not _python_fits(item, version)]
     return missing
 
 
-def _python_fits(wanted: str) -> bool:
-    """`3.12`, `>=3.11`, `<4`: compared as numbers. What is not a version is a package, which only a run can tell."""
-    text = wanted.strip()
-    operator = next((op for op in (">=", "<=", "==", ">", "<") if text.startswith(op)), ">=")
-    parts = text.removeprefix(operator).strip().split(".")
+def _python_fits(wanted: str, here: tuple[int, ...]) -> bool:
+    """`3.12`, `>=3.11,<4`: compared as numbers. What is not a version is a package, which only a run can tell."""
+    return all(_clause_fits(clause.strip(), here) for clause in wanted.split(","))
+
+
+def _clause_fits(clause: str, here: tuple[int, ...]) -> bool:
+    operator = next((op for op in (">=", "<=", "==", ">", "<") if clause.startswith(op)), ">=")
+    parts = clause.removeprefix(operator).strip().removesuffix(".*").split(".")
     if not all(part.isdigit() for part in parts):
         return True
+    if not here:
+        return False
     version = tuple(int(part) for part in parts)
-    here = sys.version_info[: len(version)]
+    here = here[: len(version)]
     return {
         ">=": here >= version,
         "<=": here <= version,

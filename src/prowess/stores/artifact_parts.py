@@ -6,10 +6,8 @@ a hash of itself, so that names which differ only in case, or in how an accent i
 
 from __future__ import annotations
 
-import codecs
 import errno
 import hashlib
-import mimetypes
 import os
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
@@ -20,33 +18,9 @@ from prowess.errors import StoreError
 from prowess.ports import Content
 
 PIECE_BYTES = 256 * 1024
-SNIFF_BYTES = 512
 
 _PLAIN = re.compile(r"[a-z0-9_](?:[a-z0-9._-]{0,58}[a-z0-9_-])?")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")  # means a device on Windows
-_TYPES = mimetypes.MimeTypes(filenames=())  # not the tables of this machine: a file has one type everywhere
-_OUR_TYPES = {
-    ".md": "text/markdown",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".toml": "application/toml",
-    ".jsonl": "application/jsonl",
-    ".webp": "image/webp",
-    ".parquet": "application/vnd.apache.parquet",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-}
-_PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-    (b"PK\x03\x04", "application/zip"),
-    (b"\x1f\x8b", "application/gzip"),
-    (b"SQLite format 3\x00", "application/vnd.sqlite3"),
-)
 
 
 def folder_name(part: str) -> str:
@@ -55,28 +29,6 @@ def folder_name(part: str) -> str:
         return part
     readable = re.sub(r"[^\w.-]+", "_", part).strip("._ ")[:16]  # 16 characters are at most 64 bytes
     return f"{readable}~{hashlib.sha256(part.encode()).hexdigest()[:32]}"
-
-
-def guess_mime(name: str, start: bytes) -> str:
-    """By the name's ending, else by how the content begins."""
-    ending = re.search(r"\.[a-z0-9]+$", name.lower())
-    if ending and ending[0] in _OUR_TYPES:
-        return _OUR_TYPES[ending[0]]
-    kind, packed = _TYPES.guess_type(name.rpartition("/")[2])
-    if packed:
-        return _PACKED.get(packed, "application/octet-stream")
-    if kind:
-        return kind
-    for magic, found in _MAGIC:
-        if start.startswith(magic):
-            return found
-    if b"\0" in start:
-        return "application/octet-stream"
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) < SNIFF_BYTES)  # may end in a character
-    except UnicodeDecodeError:
-        return "application/octet-stream"
-    return "text/plain"
 
 
 def pieces(data: Content) -> Iterator[bytes]:

@@ -22,18 +22,17 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Se
 from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Lock
-from typing import IO
+from typing import IO, Any
 
 from prowess._files import open_regular, read_regular, write_whole
+from prowess._mime import SNIFF_BYTES, guess_mime
 from prowess._paths import inside
 from prowess.events import render_at
 from prowess.ports import Content
 from prowess.stores.artifact_parts import (
     PIECE_BYTES,
-    SNIFF_BYTES,
     corrupt,
     folder_name,
-    guess_mime,
     large_pieces,
     not_found,
     pieces,
@@ -58,7 +57,10 @@ _ABANDONED_S = 24 * 3600  # a draft that nobody has touched for a day belongs to
 
 
 class FolderArtifacts:
-    """Artifacts in a folder, for any number of processes. Only its owner can look inside."""
+    """Artifacts in a folder, for any number of processes. Only its owner can look inside.
+
+    `prepare` is called before the first write: whoever only looks leaves no trace.
+    """
 
     def __init__(
         self,
@@ -66,15 +68,18 @@ class FolderArtifacts:
         *,
         max_bytes: int = 1 << 30,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = os.path.abspath(path)
         self._max_bytes = max_bytes
         self._clock = clock
+        self._prepare = prepare
         self._swept = False  # of what killed savers left
 
     async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
         folder = self._folder(key, name)
-        draft = await asyncio.to_thread(self._begin, name, mime_type)
+        session = None if artifact_scope(name)[0] else key.session
+        draft = await asyncio.to_thread(self._begin, name, mime_type, session)
         try:
             if isinstance(data, AsyncIterable):
                 async for piece in large_pieces(data):
@@ -110,6 +115,10 @@ class FolderArtifacts:
     async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
         await asyncio.to_thread(self._delete, key, name, version)
 
+    async def sessions(self, key: SessionKey) -> Sequence[str]:
+        """Every session of that user, app and tenant that has artifacts, whichever `key` is in."""
+        return await asyncio.to_thread(self._sessions, key)
+
     # --- on disk, in a thread
 
     def _scope(self, key: SessionKey, of_user: bool) -> str:
@@ -121,15 +130,17 @@ class FolderArtifacts:
         of_user, parts = artifact_scope(name)
         return inside(self.path, f"{self._scope(key, of_user)}/{'/'.join(folder_name(part) for part in parts)}@")
 
-    def _begin(self, name: str, mime_type: str | None) -> _Draft:
+    def _begin(self, name: str, mime_type: str | None, session: str | None) -> _Draft:
         drafts = os.path.join(self.path, ".drafts")
         with trouble(self.path):
+            if not self._swept:
+                self._prepare()
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             os.makedirs(drafts, mode=0o700, exist_ok=True)
             if not self._swept:
                 self._swept = True
                 _sweep(drafts)
-            return _Draft(drafts, name, mime_type, self._max_bytes)
+            return _Draft(drafts, name, mime_type, session, self._max_bytes)
 
     def _open(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, IO[bytes]]:
         artifact = self._get(key, name, version)
@@ -155,6 +166,18 @@ class FolderArtifacts:
                             found.add(_read_artifact(os.path.join(folder, str(number)), folder).name)
         return sorted(found)
 
+    def _sessions(self, key: SessionKey) -> list[str]:
+        """The name of a folder can be made from the name of a session but not the other way round: records have it."""
+        place = inside(self.path, os.path.dirname(self._scope(key, of_user=False)))
+        found: list[str] = []
+        with trouble(self.path):
+            for name in os.listdir(place) if os.path.isdir(place) else ():
+                for folder, _, files in os.walk(os.path.join(place, name), onerror=_raise_unless_missing):
+                    if "artifact.json" in files and "deleted" not in files:
+                        found.append(str(_read_record(folder, name).get("session")))
+                        break
+        return sorted(found)
+
     def _delete(self, key: SessionKey, name: str, version: int | None) -> None:
         folder = self._folder(key, name)
         with trouble(self.path):
@@ -173,12 +196,13 @@ class _Draft:
     The lock is for a cancelled save: whoever waited has gone, while a thread still writes.
     """
 
-    def __init__(self, drafts: str, name: str, mime_type: str | None, max_bytes: int) -> None:
+    def __init__(self, drafts: str, name: str, mime_type: str | None, session: str | None, max_bytes: int) -> None:
         self._lock = Lock()
         self._place: str | None = tempfile.mkdtemp(dir=drafts)
         self._file = io.BufferedWriter(io.FileIO(os.path.join(self._place, "data"), "x"), PIECE_BYTES)
         self._name = name
         self._mime_type = mime_type
+        self._session = session
         self._max_bytes = max_bytes
         self._digest = hashlib.sha256()
         self._size = 0
@@ -212,7 +236,7 @@ class _Draft:
                 mime_type=self._mime_type or guess_mime(self._name, self._start),
                 created_at=now,
             )
-            known = {"schema": "prowess.artifact/1", **to_json(artifact)}
+            known = {"schema": "prowess.artifact/1", **to_json(artifact), "session": self._session}
             del known["version"]
             write_whole(os.path.join(self._place, "artifact.json"), json.dumps(known).encode(), mode=0o600)
             sync_folder(self._place)
@@ -279,10 +303,16 @@ def _raise_unless_missing(error: OSError) -> None:
 def _read_artifact(place: str, name: str) -> Artifact:
     number = int(os.path.basename(place))
     try:
-        data = json.loads(read_regular(os.path.join(place, "artifact.json"), 64 * 1024))
-        return from_json(Artifact, data | {"version": number})
-    except (ValueError, TypeError) as error:
+        return from_json(Artifact, _read_record(place, name) | {"version": number})
+    except ValueError as error:
         raise corrupt(name, number) from error
+
+
+def _read_record(place: str, name: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(read_regular(os.path.join(place, "artifact.json"), 64 * 1024)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise corrupt(name, int(os.path.basename(place))) from error
 
 
 def _sweep(drafts: str) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 
+from prowess._mime import SNIFF_BYTES, guess_mime
 from prowess.events import Envelope, parse_event, render_at
 from prowess.ports import Content
-from prowess.stores.artifact_parts import SNIFF_BYTES, guess_mime, large_pieces, not_found, pieces, too_large
+from prowess.stores.artifact_parts import large_pieces, not_found, pieces, too_large
 from prowess.stores.chain import GENESIS, check_fence, seal, unknown_session
 from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, artifact_scope
 

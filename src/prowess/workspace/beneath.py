@@ -30,12 +30,14 @@ class Seen(NamedTuple):
 
 
 @contextmanager
-def open_folder(root: str | os.PathLike[str], rel: str = "", *, make: bool = False) -> Iterator[int]:
-    """A descriptor of `rel` below `root`. With `make`, folders that are missing on the way are made."""
+def open_folder(
+    root: str | os.PathLike[str], rel: str = "", *, make: bool = False, uid: int | None = None
+) -> Iterator[int]:
+    """A descriptor of `rel` below `root`. With `make`, missing folders on the way are made, and are `uid`'s."""
     fd = os.open(root, _FOLDER)
     try:
         for part in _parts(rel):
-            fd = _step(fd, part, rel, make)
+            fd = _step(fd, part, rel, make, uid)
         yield fd
     finally:
         os.close(fd)
@@ -76,7 +78,7 @@ def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_
                     os.close(fd)
                     stack.pop()
                     continue
-                name = names.pop(0)
+                name = names.pop()
                 count += 1
                 if count > max_entries:
                     raise PathEscape(
@@ -104,7 +106,7 @@ def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_
 
 def _names(fd: int) -> list[str]:
     with os.scandir(fd) as listing:
-        return sorted(entry.name for entry in listing)
+        return sorted((entry.name for entry in listing), reverse=True)  # taken from the end
 
 
 def _parts(rel: str) -> list[str]:
@@ -112,14 +114,18 @@ def _parts(rel: str) -> list[str]:
     return [part for part in rel.split("/") if part not in ("", ".")]
 
 
-def _step(fd: int, part: str, rel: str, make: bool) -> int:
+def _step(fd: int, part: str, rel: str, make: bool, uid: int | None) -> int:
+    made = False
     try:
         if make:
             try:
                 os.mkdir(part, 0o755, dir_fd=fd)
+                made = True
             except FileExistsError:
                 pass
         below = os.open(part, _FOLDER, dir_fd=fd)
+        if made and uid is not None:
+            os.fchown(below, uid, uid)
     except NotADirectoryError:
         raise _refused(rel) from None
     except OSError as error:

@@ -18,6 +18,7 @@ class Transform(Protocol):
     """Such as a redactor, which holds back what may be the beginning of a secret until it knows."""
 
     def feed(self, data: bytes) -> bytes: ...
+    def flush(self) -> bytes: ...
     def finish(self) -> bytes: ...
 
 
@@ -44,6 +45,11 @@ class Capture:
     def feed(self, data: bytes) -> None:
         self.seen_bytes += len(data)
         self._keep(self._transform.feed(data) if self._transform else data)
+
+    def flush(self) -> None:
+        """Let go what the transform holds back only to see whether it goes on: somebody waits for it."""
+        if self._transform and not self._finished:
+            self._keep(self._transform.flush())
 
     def finish(self) -> None:
         """The stream has ended: what the transform still holds back is let go. More than once does no harm."""

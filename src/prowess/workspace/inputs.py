@@ -16,11 +16,12 @@ from typing import Literal, NamedTuple
 
 from prowess._paths import inside, is_inside
 from prowess.errors import PathEscape, WorkspaceError
-from prowess.workspace.beneath import open_folder, walk
+from prowess.workspace.beneath import open_child, open_folder, walk
 from prowess.workspace.layout import Layout
 
 MAX_INPUT_BYTES = 1024 * 1024 * 1024
 _CHUNK = 1 << 20
+_VARIABLES = {"WORK_DIR": "work", "OUTPUT_DIR": "out", "WORKSPACE_DIR": "."}
 
 
 class Input(NamedTuple):
@@ -44,9 +45,8 @@ class Places(NamedTuple):
     layout: Layout
     host_roots: Sequence[str] = ()
     skills: Callable[[str], str] | None = None  # a skill's name -> its published tree
-    artifact: Callable[[str, bool, str], tuple[str, bytes]] | None = (
-        None  # (name[@version], pin, to) -> (name, content)
-    )
+    artifact: Callable[[str], Iterable[bytes]] | None = None  # name[@version] -> its content
+    uid: int | None = None  # whose the copies are
 
 
 def stage_input(wanted: Input, places: Places) -> Staged:
@@ -56,24 +56,30 @@ def stage_input(wanted: Input, places: Places) -> Staged:
     if scheme == "artifact":
         return _stage_artifact(wanted, rest, places)
     if scheme == "host":
-        source = _host_source(wanted.source, rest, places.host_roots)
-        return _stage_path(wanted, source, places)
+        return _stage_path(wanted, "/", _host_source(wanted.source, rest, places.host_roots)[1:], places)
     if scheme == "workspace":
-        source = inside(places.layout.root, rest)
-        if wanted.mode == "link":
-            return _stage_link(wanted, rest, places)
-        return _stage_path(wanted, source, places)
+        rest = posixpath.normpath(rest)
+        inside(places.layout.root, rest)
+        return (_stage_link if wanted.mode == "link" else _stage_from)(wanted, rest, places)
     if scheme == "skill":
         name, _, path = rest.partition("/")
         if places.skills is None:
             raise _refused(wanted.source, "names a skill, and none is staged", "Load the skill first.")
-        return _stage_path(wanted, inside(places.skills(name), path or "."), places)
+        return _stage_path(wanted, places.skills(name), path, places)
     raise _refused(wanted.source, f"has the unknown scheme '{scheme}'", "Use artifact, host, workspace or skill.")
 
 
-def stage_granted(path: str, to: str | None, layout: Layout) -> Staged:
+def stage_granted(path: str, to: str | None, layout: Layout, uid: int | None = None) -> Staged:
     """A file or folder that a person named: copied by that grant, wherever it is."""
-    return _stage_path(Input(f"host://{path}", to), os.path.realpath(path), Places(layout))
+    to = to or f"work/inputs/{os.path.basename(os.path.abspath(path))}"  # by the name that was said, link or not
+    return _stage_path(Input(f"host://{path}", to), "/", os.path.realpath(path)[1:], Places(layout, uid=uid))
+
+
+def input_target(wanted: Input) -> str:
+    """Where an artifact goes, relative to the workspace: its name without the version, unless told."""
+    name, mark, version = wanted.source.rpartition("@")
+    source = name if mark and version.isdigit() else wanted.source
+    return _target(wanted, posixpath.basename(source.removeprefix("artifact://").removeprefix("user:")))
 
 
 def _host_source(given: str, rest: str, roots: Sequence[str]) -> str:
@@ -91,39 +97,46 @@ def _host_source(given: str, rest: str, roots: Sequence[str]) -> str:
 def _stage_artifact(wanted: Input, rest: str, places: Places) -> Staged:
     if places.artifact is None:
         raise _refused(wanted.source, "names an artifact, and there is no artifact store", "Configure artifacts.")
-    to = wanted.to or f"work/inputs/{posixpath.basename(rest.partition('@')[0])}"
-    name, content = places.artifact(rest, wanted.pin, to)
-    target = _target(wanted, posixpath.basename(name))
-    _write(places.layout, target, [content])
-    return Staged(wanted.source, target, len(content), 1)
+    target = input_target(wanted)
+    return Staged(wanted.source, target, _write(places, target, places.artifact(rest)), 1)
 
 
-def _stage_path(wanted: Input, source: str, places: Places) -> Staged:
-    target = _target(wanted, os.path.basename(source.rstrip("/")))
+def _stage_from(wanted: Input, rel: str, places: Places) -> Staged:
+    return _stage_path(wanted, places.layout.root, rel, places)
+
+
+def _stage_path(wanted: Input, root: str, rel: str, places: Places) -> Staged:
+    """A file or folder below `root`, reached without following a link: a script may be at work beside us, and we may
+    be able to read more than it."""
+    folder, _, name = rel.rstrip("/").rpartition("/")
+    target = _target(wanted, name or os.path.basename(root))
     note = "It was copied: a link to it would not be seen by the run." if wanted.mode == "link" else None
     try:
-        mode = os.stat(source).st_mode
-        if stat.S_ISDIR(mode):
-            return _stage_folder(wanted, source, target, places.layout, note)
-        if not stat.S_ISREG(mode):
-            raise _refused(wanted.source, "is neither a file nor a folder", "Name a regular file.")
-        with open(source, "rb") as file:
-            size = _write(places.layout, target, iter(lambda: file.read(_CHUNK), b""))
+        with open_folder(root, folder) as fd:
+            if not name or name == "." or stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                return _stage_folder(wanted, root, "" if name == "." else rel, target, places, note)
+            with open(open_child(fd, name, rel), "rb") as file:
+                size = _write(places, target, iter(lambda: file.read(_CHUNK), b""))
     except FileNotFoundError:
         raise _refused(wanted.source, "does not exist", "Check the path.") from None
+    except PermissionError as error:
+        raise _refused(wanted.source, "cannot be read", f"{error.strerror}: give us the right to read it.") from None
     return Staged(wanted.source, target, size, 1, note)
 
 
-def _stage_folder(wanted: Input, source: str, target: str, layout: Layout, note: str | None) -> Staged:
+def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: Places, note: str | None) -> Staged:
+    if root == places.layout.root and f"{target}/".startswith(f"{rel}/"):
+        raise _refused(wanted.source, "would be copied into itself", "Name another place with `to`.")
     total = files = 0
     skipped: list[str] = []
-    for rel, status, folder_fd, name in walk(source):
+    for path, status, folder_fd, name in walk(root, rel):
+        below = path[len(rel) :].lstrip("/")
         if stat.S_ISREG(status.st_mode):
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd), "rb") as file:
-                total += _write(layout, f"{target}/{rel}", iter(lambda file=file: file.read(_CHUNK), b""), total)
+            with open(open_child(folder_fd, name, path), "rb") as file:
+                total += _write(places, f"{target}/{below}", iter(lambda file=file: file.read(_CHUNK), b""), total)
             files += 1
         elif not stat.S_ISDIR(status.st_mode):
-            skipped.append(rel)
+            skipped.append(below)
     if skipped:
         note = f"{len(skipped)} links or special files were left out, the first: {skipped[0]}"
     return Staged(wanted.source, target, total, files, note)
@@ -133,7 +146,7 @@ def _stage_link(wanted: Input, rest: str, places: Places) -> Staged:
     """Within the workspace a link is feasible: relative, so that it holds wherever the workspace is mounted."""
     target = _target(wanted, posixpath.basename(rest.rstrip("/")))
     folder, _, name = target.rpartition("/")
-    with open_folder(places.layout.root, folder, make=True) as fd:
+    with open_folder(places.layout.root, folder, make=True, uid=places.uid) as fd:
         try:
             os.unlink(name, dir_fd=fd)
         except FileNotFoundError:
@@ -144,9 +157,13 @@ def _stage_link(wanted: Input, rest: str, places: Places) -> Staged:
 
 def _target(wanted: Input, basename: str) -> str:
     target = posixpath.normpath(wanted.to.removeprefix("workspace://") if wanted.to else f"work/inputs/{basename}")
-    for variable, folder in (("$WORK_DIR", "work"), ("${WORK_DIR}", "work"), ("$OUTPUT_DIR", "out")):
-        if target == variable or target.startswith(variable + "/"):
-            target = folder + target[len(variable) :]
+    for variable, folder in _VARIABLES.items():
+        for form in (f"${variable}", f"${{{variable}}}"):
+            if target == form or target.startswith(form + "/"):
+                target = folder + target[len(form) :]
+    target = posixpath.normpath(target)
+    if "\0" in target:
+        raise _refused(wanted.to or basename, "holds a NUL", "Leave it out.")
     top = target.split("/")[0]
     if top == "inputs":  # as the file tools understand it
         target = f"work/{target}"
@@ -159,16 +176,20 @@ def _target(wanted: Input, basename: str) -> str:
     return target
 
 
-def _write(layout: Layout, target: str, chunks: Iterable[bytes], before: int = 0) -> int:
+def _write(places: Places, target: str, chunks: Iterable[bytes], before: int = 0) -> int:
     folder, _, name = target.rpartition("/")
     size = 0
-    with open_folder(layout.root, folder, make=True) as folder_fd:
+    with open_folder(places.layout.root, folder, make=True, uid=places.uid) as folder_fd:
         try:
             os.unlink(name, dir_fd=folder_fd)  # never written through: what is there may be a link
         except FileNotFoundError:
             pass
+        except IsADirectoryError:
+            raise _refused(target, "would replace a folder", "Name another place with `to`.") from None
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder_fd)
         with open(fd, "wb") as file:
+            if places.uid is not None:
+                os.fchown(fd, places.uid, places.uid)
             for chunk in chunks:
                 size += len(chunk)
                 if before + size > MAX_INPUT_BYTES:

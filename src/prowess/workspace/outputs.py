@@ -6,20 +6,22 @@ where asked for; what is cut says so; what is saved is saved whole.
 
 from __future__ import annotations
 
-import mimetypes
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from prowess._files import kind_of
+from prowess._mime import guess_mime, is_text
 from prowess.errors import WorkspaceError
-from prowess.workspace.beneath import open_child, walk
+from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
 from prowess.workspace.layout import Layout, resolve_pattern
 
 _COLLECTED_FROM = ("out", "work", "runs")
+_MOST_WARNINGS = 50
+MARGIN = 64 << 10  # longer than any secret that is looked for
 
 
 class OutputLimits(NamedTuple):
@@ -46,39 +48,70 @@ class Collected(NamedTuple):
 
 
 def collect(
-    layout: Layout, patterns: Sequence[str], *, inline: bool = True, limits: OutputLimits = OutputLimits()
+    layout: Layout,
+    patterns: Sequence[str],
+    *,
+    inline: bool = True,
+    limits: OutputLimits = OutputLimits(),
+    only: Collection[str] | None = None,
+    must_match: bool = True,
+    owner: int | None = None,
+    redact: Callable[[str], str] = str,
 ) -> Collected:
-    """Files below out/, work/ and runs/ that match any of the patterns, sorted by name."""
+    """Files below out/, work/ and runs/ that match any of the patterns (and are in `only`), sorted by name. `owner` is
+    whom scripts run as."""
     wanted = [(pattern, compile_pattern(resolve_pattern(pattern))) for pattern in patterns]
     matched: set[str] = set()
     files: list[OutputFile] = []
     warnings: list[str] = []
     room = limits.max_total_bytes
     left_out = 0
-    for rel, status, folder_fd, name in _everything(layout):
+    for rel, status, folder_fd, name in _everything(layout, warnings):
+        if stat.S_ISDIR(status.st_mode):
+            if rel.count("/") >= MAX_DEPTH:
+                warnings.append(
+                    f"'{rel[:100]}…' is deeper than {MAX_DEPTH} folders, and nothing below it was collected."
+                )
+            continue
         fitting = [pattern for pattern, expression in wanted if expression.fullmatch(rel)]
-        if not fitting or stat.S_ISDIR(status.st_mode):
+        if not fitting or (only is not None and rel not in only):
             continue
         matched.update(fitting)
-        if not stat.S_ISREG(status.st_mode):
-            warnings.append(f"'{rel}' is {kind_of(status.st_mode)} and was not collected.")
+        if not is_encodable(rel):
+            warnings.append(f"{rel!a} is no name in UTF-8, and was not collected.")
+            continue
+        if refusal := _why_not(status, owner):
+            warnings.append(f"'{rel}' {refusal} and was not collected.")
             continue
         if len(files) >= limits.max_files:
             left_out += 1
             continue
         try:
-            file, used = _read(rel, status, folder_fd, name, inline, min(limits.max_file_bytes, max(room, 0)))
+            limit = min(limits.max_file_bytes, max(room, 0))
+            file, used = _read(rel, status, folder_fd, name, redact if inline else None, limit)
         except (OSError, WorkspaceError) as error:
             warnings.append(f"'{rel}' could not be read: {getattr(error, 'strerror', None) or error}")
             continue
         room -= used
         files.append(file)
         if file.truncated and inline:
-            warnings.append(f"'{rel}' has {file.size_bytes} bytes; its content is cut at {used}.")
+            warnings.append(f"Of '{rel}' the first {used} bytes are shown here; the file has all {file.size_bytes}.")
     if left_out:
         warnings.append(f"{left_out} more files match; only the first {limits.max_files} were collected.")
-    warnings += [f"'{pattern}' matches no file." for pattern, _ in wanted if pattern not in matched]
-    return Collected(tuple(files), tuple(warnings))
+    if must_match:
+        warnings += [f"'{pattern}' matches no file." for pattern, _ in wanted if pattern not in matched]
+    return Collected(tuple(files), _few(warnings))
+
+
+def changed_since(layout: Layout, before: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """What is in out/ and was not there, or not like this, before: name -> (time, size). Too much to look at counts as
+    far as it was seen; whoever collects says so."""
+    found = {
+        rel: (status.st_mtime_ns, status.st_size)
+        for rel, status, _, _ in _everything(layout, [], folders=("out",))
+        if not stat.S_ISDIR(status.st_mode)
+    }
+    return {rel: seen for rel, seen in found.items() if before.get(rel) != seen}
 
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
@@ -89,37 +122,57 @@ def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -
     )
 
 
-def _everything(layout: Layout) -> Iterator[tuple[str, os.stat_result, int, str]]:
-    for folder in _COLLECTED_FROM:
-        if os.path.isdir(layout.host(folder)):
+def _everything(
+    layout: Layout, warnings: list[str], folders: Sequence[str] = _COLLECTED_FROM
+) -> Iterator[tuple[str, os.stat_result, int, str]]:
+    """What a script made of its folders is its own affair, and no reason to lose what it printed."""
+    for folder in folders:
+        try:
             yield from walk(layout.root, folder)
+        except FileNotFoundError:
+            continue
+        except (OSError, WorkspaceError) as error:
+            warnings.append(f"Not all of {folder}/ could be looked at: {getattr(error, 'strerror', None) or error}")
+
+
+def _why_not(status: os.stat_result, owner: int | None) -> str | None:
+    """Only regular files, and none that is also somebody else's: a hard link needs no right to read."""
+    if not stat.S_ISREG(status.st_mode):
+        return f"is {kind_of(status.st_mode)}"
+    if owner is not None and status.st_nlink > 1 and status.st_uid != owner:
+        return "is a link to somebody else's file"
+    return None
+
+
+def _few(warnings: list[str]) -> tuple[str, ...]:
+    more = len(warnings) - _MOST_WARNINGS
+    return tuple(warnings) if more <= 0 else (*warnings[:_MOST_WARNINGS], f"And {more} more warnings of this kind.")
 
 
 def _read(
-    rel: str, status: os.stat_result, folder_fd: int, name: str, inline: bool, limit: int
+    rel: str, status: os.stat_result, folder_fd: int, name: str, redact: Callable[[str], str] | None, limit: int
 ) -> tuple[OutputFile, int]:
+    """More is read than is shown, so that no secret is cut in two before it is looked for."""
     fd = open_child(folder_fd, name, rel)
     try:
-        data = os.pread(fd, limit + 1, 0) if inline else os.pread(fd, 4096, 0)
+        data = os.pread(fd, 4096 if redact is None else limit + MARGIN, 0)
     finally:
         os.close(fd)
-    is_text = _is_text(data[:4096])
     content, truncated = None, False
-    if inline and is_text:
-        truncated = status.st_size > limit or len(data) > limit
-        content = data[:limit].decode("utf-8", "replace")
-    mime = mimetypes.guess_type(rel)[0] or ("text/plain" if is_text else "application/octet-stream")
-    used = min(len(data), limit) if content is not None else 0
-    return OutputFile(rel, mime, status.st_size, content, truncated), used
+    if redact is not None and is_text(data[:4096], whole=len(data) < 4096):
+        clean = redact(data.decode("utf-8", "replace")).encode("utf-8", "replace")
+        truncated = status.st_size > limit
+        content = clean[:limit].decode("utf-8", "ignore") if len(clean) > limit else clean.decode()
+    used = 0 if content is None else len(content.encode())
+    return OutputFile(rel, guess_mime(rel, data[:512]), status.st_size, content, truncated), used
 
 
-def _is_text(sample: bytes) -> bool:
-    if b"\0" in sample:
-        return False
+def is_encodable(text: str) -> bool:
+    """What is not cannot be sent to anybody."""
     try:
-        sample.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start >= len(sample) - 3 and len(sample) >= 4096  # a character that the sample cuts
+        text.encode()
+    except UnicodeEncodeError:
+        return False
     return True
 
 

@@ -6,11 +6,14 @@ appears whole or not at all, whoever else publishes the same one at the same tim
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prowess._files import open_regular
@@ -21,7 +24,11 @@ from prowess.skills.findings import Note
 from prowess.skills.validate import WORKSPACE_NAMES, shipped_folders
 
 SHIPPED = "_shipped"  # a skill that ships a folder of a name that leads to the workspace keeps it readable here
+PASSABLE = 0o711  # whoever a script runs as must get to its own files, and need not see others
 _CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_DEEPEST = 64
+_PATIENCE = 100
 
 
 class Tree(NamedTuple):
@@ -36,7 +43,7 @@ def publish(skill: Skill, store: str) -> Tree:
     notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
     if os.path.isdir(target):
         return Tree(target, skill.digest, notes)
-    os.makedirs(store, mode=0o711, exist_ok=True)
+    make_passable(store)
     temporary = tempfile.mkdtemp(dir=store, prefix=".new-")
     try:
         for file in skill.files:
@@ -56,26 +63,167 @@ def publish(skill: Skill, store: str) -> Tree:
     return Tree(target, skill.digest, notes)
 
 
-def copy_tree(tree: Tree, target: str) -> None:
-    """A private copy for executors that cannot bind: appears whole, replaces an older one."""
+def copy_tree(tree: Tree, target: str, links: Mapping[str, str] | None = None) -> None:
+    """A private copy for executors that cannot bind: appears whole, replaces an older one. `links` says what each of
+    the empty folders of a published tree becomes: name -> where it leads."""
     parent = os.path.dirname(target)
     temporary = tempfile.mkdtemp(dir=parent, prefix=".new-")
     try:
         shutil.copytree(tree.path, temporary, dirs_exist_ok=True, symlinks=True, copy_function=shutil.copy)
-        remove_tree(target)
+        if links:
+            mode = os.stat(temporary).st_mode
+            os.chmod(temporary, 0o700)
+            for name, leads_to in links.items():
+                os.rmdir(os.path.join(temporary, name))
+                os.symlink(leads_to, os.path.join(temporary, name))
+            os.chmod(temporary, mode)
+        try:
+            os.rename(target, older := f"{temporary}.old")  # so that there is nothing at its place but for a moment
+        except FileNotFoundError:
+            older = ""
         os.rename(temporary, target)
+        remove_tree(older)
     except BaseException:
         remove_tree(temporary)
         raise
 
 
 def remove_tree(path: str) -> None:
-    """Also what is read-only. Nothing happens when it is not there."""
-    if not os.path.lexists(path):
+    """Whatever a script made of it: closed folders, folders deeper than a path can say, links to elsewhere. Each step
+    goes by descriptor, so nobody can put a link in our way. Nothing happens when it is not there."""
+    parent, name = os.path.split(path.rstrip("/"))
+    if not name:
         return
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path)
+    try:
+        above = os.open(parent or ".", _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        _remove_below(above, name)
+    finally:
+        os.close(above)
+
+
+def _remove_below(above: int, name: str) -> None:
+    """Depth first with a descriptor for each level; what is deeper than that is moved up, and found there later. What
+    is not there any more, somebody else has removed."""
+    if _unlinked(above, name):
+        return
+    levels = [_Level(above, "")]
+    again = 0
+    try:
+        _enter(levels, name)
+        while len(levels) > 1:
+            level = levels[-1]
+            below = next((entry for entry in level.left if not _unlinked(level.fd, entry)), None)
+            if below is not None and len(levels) < _DEEPEST:
+                _enter(levels, below)
+            elif below is not None:
+                _enter(levels, below)  # who moves a folder has to be able to write to it
+                again -= _moved_up(levels, below)
+            elif _emptied(levels[-2].fd, level.name):
+                os.close(levels.pop().fd)
+            else:
+                again += 1
+                if again > _PATIENCE:
+                    raise OSError(errno.ENOTEMPTY, "somebody keeps on writing there", level.name)
+                level.left = iter(os.listdir(level.fd))  # moved up by us, or made while we looked
+    finally:
+        for level in levels[1:]:
+            os.close(level.fd)
+
+
+@dataclass(slots=True)
+class _Level:
+    """A folder that is being emptied, and what is left of its listing."""
+
+    fd: int
+    name: str
+    left: Iterator[str] = field(default_factory=lambda: iter(()))
+
+
+def _enter(levels: list[_Level], name: str) -> None:
+    try:
+        levels.append(_Level(_entered(levels[-1].fd, name), name))
+        levels[-1].left = iter(os.listdir(levels[-1].fd))
+    except FileNotFoundError:
+        pass
+
+
+def _moved_up(levels: list[_Level], name: str) -> bool:
+    """Leave the folder that was just entered, and move it to the top one."""
+    if levels[-1].name != name:
+        return False
+    os.close(levels.pop().fd)
+    try:
+        os.rename(name, f".{os.urandom(8).hex()}", src_dir_fd=levels[-1].fd, dst_dir_fd=levels[1].fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _emptied(folder: int, name: str) -> bool:
+    """Remove the folder, if nothing is in it any more."""
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _unlinked(folder: int, name: str) -> bool:
+    """False when it is a folder."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):  # the second is what a Mac says
+        try:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise
+        except FileNotFoundError:
+            return True
+        return False
+    return True
+
+
+def _entered(folder: int, name: str) -> int:
+    """A descriptor of a folder in there, which from now on can be listed and changed."""
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        _open_up(folder, name)
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+    if os.fstat(fd).st_mode & 0o700 != 0o700:
+        os.fchmod(fd, 0o700)
+    return fd
+
+
+def _open_up(folder: int, name: str) -> None:
+    held = os.open(name, getattr(os, "O_PATH", 0) | _FOLDER, dir_fd=folder)
+    try:
+        os.chmod(f"/proc/self/fd/{held}", 0o700)  # of exactly what was opened: a name could be a link by now
+    finally:
+        os.close(held)
+
+
+def make_passable(folder: str) -> None:
+    """Every folder that we make on the way can be passed by whoever a script runs as; those that were there stay."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder)
+            os.chmod(folder, PASSABLE)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
 
 
 def _place(path: str) -> str:

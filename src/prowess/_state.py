@@ -1,0 +1,59 @@
+"""Where a project keeps what its runs leave behind, and that version control does not pick it up."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from prowess._files import read_regular, write_whole
+from prowess.errors import ConfigError
+
+RUN_DATA = ("/runs/", "/artifacts/", "/prowess.db*")
+_HEADER = "# Written by prowess: what a machine makes, not what a project is."
+_MOST_BYTES = 64 * 1024
+GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
+
+
+def state_folder(project: str, state_dir: str) -> str:
+    """A project's own `.agent/`, else the user's folder."""
+    own = os.path.join(project, ".agent")
+    return own if os.path.isdir(own) else state_dir
+
+
+def artifacts_folder(text: str, base: str, home: str) -> str:
+    """The folder that the setting `artifacts` names: a path, or `file:` and a path; a relative one is below `base`."""
+    path = text.removeprefix("file:")
+    if path.startswith("//"):
+        path = unquote(path.removeprefix("//localhost").removeprefix("//"))
+        path = path if path.startswith("/") else ""  # a folder of another machine
+    scheme = re.match(r"[^/\\.~]{2,20}:", path)  # one letter is a drive
+    if scheme or not path:
+        begins = f" begins with {scheme[0]!r}" if scheme else " is no path"
+        raise ConfigError(
+            f"The setting artifacts{begins}, where artifacts cannot be kept.",
+            code="artifacts-unknown",
+            hint="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or memory:.",
+        )
+    if path == "~" or path.startswith(("~/", f"~{os.sep}")):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path))
+
+
+def ensure_ignored(folder: str) -> None:
+    """The first write into a project's `.agent/` says what of it is not to be committed. A file of ours that is older
+    gets the lines it lacks; anybody else's stays as it is."""
+    path = os.path.join(folder, ".gitignore")
+    if os.path.basename(folder) != ".agent":
+        return
+    if not os.path.lexists(path):
+        write_whole(path, f"{GITIGNORE}/.gitignore\n".encode())
+        return
+    try:
+        text = read_regular(path, _MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError):  # a link, a folder, another encoding: not ours
+        return
+    lines = text.splitlines()
+    missing = [line for line in RUN_DATA if line not in lines]
+    if missing and lines[:1] == [_HEADER] and len(text) < _MOST_BYTES:
+        write_whole(path, "\n".join((*lines, *missing, "")).encode())

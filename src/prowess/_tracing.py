@@ -1,0 +1,49 @@
+"""Spans for whoever traces: OpenTelemetry's when its API is installed, and nothing at all when it is not.
+
+The names of all spans are in docs/workspaces.md. Attributes hold names, numbers and digests, never content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+Value = str | int | float | bool
+
+
+class Span(Protocol):
+    def set_attribute(self, key: str, value: Value) -> None: ...
+
+
+class _NoSpan:
+    def set_attribute(self, key: str, value: Value) -> None:
+        pass
+
+
+@contextmanager
+def span(name: str, **attributes: Value | None) -> Iterator[Span]:
+    """What happens inside is one span; an error that leaves it is recorded in it, and goes on."""
+    tracer = _tracer()
+    if tracer is None:
+        yield _NoSpan()
+        return
+    given = {f"prowess.{key}": value for key, value in attributes.items() if value is not None}
+    with tracer.start_as_current_span(name, attributes=given) as current:
+        yield _Prefixed(current)
+
+
+class _Prefixed:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def set_attribute(self, key: str, value: Value) -> None:
+        self._inner.set_attribute(f"prowess.{key}", value)
+
+
+def _tracer() -> Any:
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace.get_tracer("prowess")

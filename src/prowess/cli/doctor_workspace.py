@@ -1,0 +1,135 @@
+"""prowess doctor --workspace: every way to run a script here, tried for real, and what of it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from prowess._wiring import find_uid, make_executor, workspace_dir
+from prowess.cli.render import Screen, count, printable, size
+from prowess.config import Config
+from prowess.errors import ProwessError
+from prowess.ports import Executor
+from prowess.runtime import Runtime
+from prowess.values import SessionKey, to_json
+from prowess.workspace.box.selftest import DEFAULT_UID, probe
+from prowess.workspace.limits import parse_limits, refuse_absent
+from prowess.workspace.place import OpenPlace, list_places
+from prowess.workspace.process.processes import Processes
+from prowess.workspace.staging import remove_tree
+
+MECHANISMS = ("bwrap+seccomp", "landlock+seccomp")
+
+
+def examine_workspace(runtime: Runtime) -> dict[str, Any]:
+    return asyncio.run(_examine(runtime))
+
+
+async def _examine(runtime: Runtime) -> dict[str, Any]:
+    config = runtime.config
+    dir = workspace_dir(config, runtime.places)
+    places = await asyncio.to_thread(list_places, dir)
+    document: dict[str, Any] = {
+        "configured": config.workspace.executor,
+        "isolation": None,
+        "error": None,
+        "sandboxes": [],
+        "container": await _container(runtime),
+        "dir": dir,
+        "workspaces": len(places),
+        "size_bytes": sum(info.size_bytes for info in places),
+    }
+    try:
+        async with Processes() as processes:
+            document["sandboxes"] = [await _sandbox(mechanism, processes, config, dir) for mechanism in MECHANISMS]
+            executor = make_executor(config, runtime.places, processes, runtime.environ)
+            try:
+                isolation = await executor.isolation()
+                document["isolation"] = to_json(isolation)
+                refuse_absent(isolation, config.workspace.require, parse_limits(config.workspace.limits))
+                await _open_one(executor, dir, find_uid(config))
+            finally:
+                await executor.aclose()
+    except ProwessError as error:
+        document["error"] = error.to_json()
+    return document
+
+
+async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
+    """That it isolates is one thing; that its user gets to the folder is another."""
+    with OpenPlace(dir, SessionKey(session=f"doctor-{os.getpid()}"), uid=uid) as place:
+        try:
+            workspace = await executor.open(place)
+            await workspace.aclose()
+        finally:
+            await asyncio.to_thread(remove_tree, place.path)
+
+
+async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: str) -> dict[str, Any]:
+    """Tried now, not remembered. The folder must be one that the other user can reach."""
+    os.makedirs(dir, exist_ok=True)
+    run_as = find_uid(config)
+    proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=dir)
+    return {
+        "mechanism": mechanism,
+        "works": proof.holds,
+        "held": proof.held,
+        "why": proof.why,
+        "error": proof.error,
+        "uid": proof.uid,
+        "interpreter": proof.interpreter,
+        "program": proof.program,
+        "landlock_abi": proof.landlock_abi,
+    }
+
+
+async def _container(runtime: Runtime) -> dict[str, Any]:
+    workspace = runtime.config.workspace._replace(executor="container", network_allow=())
+    config = runtime.config._replace(workspace=workspace)
+    try:
+        async with Processes() as processes:
+            executor = make_executor(config, runtime.places, processes, runtime.environ)
+            try:
+                return {"works": True, "isolation": to_json(await executor.isolation()), "error": None}
+            finally:
+                await executor.aclose()
+    except ProwessError as error:
+        return {"works": False, "isolation": None, "error": error.to_json()}
+
+
+def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
+    screen.text()
+    screen.heading("Workspace")
+    isolation, error = document["isolation"], document["error"]
+    if isolation is not None:
+        inside = f"{isolation['mechanism']}, user {isolation['uid']}, network {isolation['network']}"
+        screen.text(f"  executor: {document['configured']}, which here means {isolation['executor']} ({inside})")
+        limits = " · ".join(f"{name} {held}" for name, held in isolation["limits"].items())
+        screen.text(f"  limits: {limits}")
+        for note in isolation["notes"]:
+            screen.text(f"  note: {printable(note)}")
+    if error is not None:
+        screen.text(f"  executor: {document['configured']}: NOTHING CAN RUN: {printable(error['message'])}")
+        screen.text(f"    {printable(error['hint'] or '')} [{error['code']}]")
+    for sandbox in document["sandboxes"]:
+        held = [promise for promise, holds in sandbox["held"].items() if holds]
+        broken = [promise for promise, holds in sandbox["held"].items() if not holds]
+        state = f"works, {len(held)} of {len(sandbox['held'])} promises held" if sandbox["works"] else "does not work"
+        screen.text(f"  {sandbox['mechanism']}: {state}")
+        if sandbox["error"]:
+            screen.text(f"    {printable(sandbox['error'])}")
+        if broken:
+            screen.text(f"    broken: {', '.join(broken)}")
+        elif held:
+            screen.text(f"    {' · '.join(held)}")
+    container = document["container"]
+    if container["works"]:
+        found = container["isolation"]
+        limits = " · ".join(f"{name} {held}" for name, held in found["limits"].items())
+        screen.text(f"  container: works ({found['mechanism']}, user {found['uid']}); {limits}")
+    else:
+        screen.text(
+            f"  container: {printable(container['error']['message'])} {printable(container['error']['hint'] or '')}"
+        )
+    screen.text(f"  {count(document['workspaces'], 'workspace')}, {size(document['size_bytes'])}, in {document['dir']}")

@@ -1,0 +1,72 @@
+"""What a run made, for a person: where it is, how it was isolated, and copies where they were asked for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from typing import Any
+
+from prowess._kit import Kit
+from prowess.cli.render import Screen, printable, size
+from prowess.errors import WorkspaceError
+from prowess.values import Outcome
+from prowess.workspace.beneath import open_file
+
+
+def show_end(screen: Screen, kit: Kit, outcome: Outcome, copied: list[str]) -> None:
+    data = outcome.data
+    for warning in data["warnings"]:
+        screen.note(f"warning: {printable(warning)}")
+    if missing := data.get("missing_dependency"):
+        hint = printable(str(missing.get("hint")), lines=True).replace("\n", "\n  ")
+        screen.note(f"missing: {printable(str(missing.get('name')))}. {hint}")
+    for file in data["output_files"]:
+        where = os.path.join(kit.work.root, file["name"])
+        screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")
+    for path in copied:
+        screen.note(f"copied to: {printable(path)}")
+    for saved in data["artifact_files"]:
+        screen.note(f"saved: artifact://{printable(saved['name'])}@{saved['version']}")
+    screen.note(f"[{describe(data)} · session {kit.recorder.key.session}]")
+
+
+def describe(data: dict[str, Any]) -> str:
+    """`exit 0 · 40 ms · sandbox (bwrap+seccomp, user 64321, network none)`"""
+    isolation = data["isolation"]
+    code = data["exit_code"]
+    signal = f" (signal {code - 128})" if code is not None and 128 < code <= 128 + 64 else ""
+    how = "time-out" if data["timed_out"] else f"exit {code}{signal}"
+    ms = data["duration_ms"]
+    took = f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+    inside = [isolation["mechanism"], f"user {isolation['uid']}", f"network {isolation['network']}"]
+    return f"{how} · {took} · {isolation['executor']} ({', '.join(inside)})"
+
+
+def copy_outputs(kit: Kit, warnings: list[str], folder: str, *, force: bool) -> tuple[list[str], bool]:
+    """(copies below `folder`, without the out/ in front; whether that is all of them). A copy is whole or not there."""
+    copied: list[str] = []
+    whole = True
+    for file in kit.work.last.files if kit.work.last else ():
+        target = os.path.join(folder, *file.name.removeprefix("out/").split("/"))
+        try:
+            if os.path.lexists(target) and not force:
+                raise FileExistsError(errno.EEXIST, "it exists, and --force was not given")
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _copy(kit.work.root, file.name, target)
+            copied.append(target)
+        except (OSError, WorkspaceError) as error:
+            whole = False
+            warnings.append(f"{target} was not written: {getattr(error, 'strerror', None) or error}.")
+    return copied, whole
+
+
+def _copy(root: str, name: str, target: str) -> None:
+    temporary = f"{target}.{os.getpid()}.part"
+    try:
+        with open_file(root, name) as fd, open(os.dup(fd), "rb") as made, open(temporary, "xb") as out:
+            shutil.copyfileobj(made, out)
+        os.replace(temporary, target)
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)

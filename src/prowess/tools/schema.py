@@ -1,0 +1,88 @@
+"""Arguments of a model: described by a JSON Schema without ornaments, and read as what the model meant.
+
+A text where a list of one belongs, a number as text, a name of another system: all that is taken for what it is. What
+cannot be read is answered with every field that is wrong and the fields that there are, so that the next try is right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from prowess.errors import ToolRetry
+
+T = TypeVar("T", bound="Arguments")
+
+
+class Arguments(BaseModel):
+    """The arguments of one tool. `ALIASES` has names of other systems -> ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, str_max_length=4 << 20)
+    ALIASES: ClassVar[Mapping[str, str]] = {}
+
+    def normal(self) -> dict[str, Any]:
+        """As it is recorded and judged: by our names, without what was not said."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+
+
+def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
+    try:
+        return kind.model_validate(by_our_names(kind, given))
+    except ValidationError as error:
+        problems = "; ".join(_problem(kind, each) for each in error.errors()[:5])
+        fields = ", ".join(_names(kind))
+        raise ToolRetry(f"{tool}: {problems}. Its arguments: {fields}.") from error
+
+
+def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Only where our own name is not given as well."""
+    ours: dict[str, Any] = {}
+    for name, value in given.items():
+        own = kind.ALIASES.get(name, name)
+        if own == name or own not in given:
+            ours[own] = value
+    return ours
+
+
+def render_schema(kind: type[Arguments]) -> dict[str, Any]:
+    """As small as it can be: no titles, no references, no null beside a type."""
+    schema = kind.model_json_schema(by_alias=True)
+    return _plain(schema, schema.get("$defs", {}))
+
+
+def _plain(node: Any, defs: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_plain(item, defs) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = defs[node["$ref"].rpartition("/")[2]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    choices = [choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"]
+    if len(choices) == 1:
+        return _plain({**choices[0], **{key: value for key, value in node.items() if key != "anyOf"}}, defs)
+    kept = {key: _plain(value, defs) for key, value in node.items() if key not in _ORNAMENTS and key != "properties"}
+    if "properties" in node:  # one of them may be called `title`
+        kept.pop("description", None)
+        kept["properties"] = {name: _plain(value, defs) for name, value in node["properties"].items()}
+    return kept
+
+
+_ORNAMENTS = ("title", "default", "minLength", "maxLength", "propertyNames", "$defs")
+
+
+def _problem(kind: type[Arguments], error: Any) -> str:
+    place = ".".join(map(str, error["loc"])) or "arguments"
+    if error["type"] == "missing":
+        return f"'{place}' is required"
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(error["loc"][-1]), _names(kind), n=1)
+        return f"there is no '{place}'" + (f" (did you mean '{near[0]}'?)" if near else "")
+    return f"'{place}': {str(error['msg']).removeprefix('Value error, ')}"
+
+
+def _names(kind: type[Arguments]) -> list[str]:
+    return [field.alias or name for name, field in kind.model_fields.items()]

@@ -1,0 +1,177 @@
+"""skill_run: a command or script of a loaded skill, in the session's workspace, and its result whatever came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from prowess.errors import WorkspaceError
+from prowess.ports import Need, Within, Workspace
+from prowess.tools import installed
+from prowess.tools.arguments import RunArguments
+from prowess.tools.preflight import refuse_missing
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.work import Loaded, Work
+from prowess.values import Outcome, ToolSpec
+from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, Result, Wanted, run_job
+from prowess.workspace.script.launch import Launch, plan_script
+
+DESCRIPTION = (
+    "Run a command or script of a loaded skill in its isolated workspace. "
+    "Write results to out/; run only what the skill documents."
+)
+
+
+class SkillRun:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(RunArguments, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return await find_needs(self._work, parse_arguments(RunArguments, args, self.spec.name))
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(RunArguments, args, self.spec.name)
+        desk = await self._work.desk(within)
+        job = await plan_job(self._work, wanted, within, desk.workspace)
+        self._work.last = result = await run_job(job, desk)
+        self._work.granted.clear()
+        return render_outcome(result)
+
+
+async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
+    """A script that declares dependencies which were not installed before needs that to be granted."""
+    loaded = work.get(args.skill)
+    args = as_script(args, loaded)
+    if args.script is None or work.environments is None:
+        return ()
+    workspace, _ = await work.workspace()
+    launch = _plan(loaded, args, workspace)
+    block = launch.block
+    if block is None or not block.dependencies:
+        return ()
+    if installed.find(work.environments, await installed.wanted_for(block, work, loaded, workspace)) is not None:
+        return ()
+    given = {"skill": args.skill, "script": launch.script, "dependencies": list(block.dependencies)}
+    return [Need(capability="install_dependencies", args={**given, "digest": block.digest})]
+
+
+async def plan_job(
+    work: Work, args: RunArguments, within: Within, workspace: Workspace, *, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> Job:
+    """The arguments as a job: which program with which words, what goes in and what is to come back."""
+    loaded = work.get(args.skill)
+    args = as_script(args, loaded)
+    await refuse_missing(work, loaded, workspace, within.env)
+    judged = within.decision.limits.get("argv")  # with a command list: these words, and no shell
+    started = Started(argv=("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged)))
+    if args.script is not None:
+        started = await _start_script(work, loaded, args, workspace, judged)
+    return Job(
+        skill=loaded.skill.name,
+        folder=loaded.folder,
+        tree=loaded.tree,
+        argv=started.argv,
+        cwd=args.cwd,
+        env={**started.env, **within.env},
+        system_path_only=judged is not None,
+        stdin=None if args.stdin is None else args.stdin.encode("utf-8", "surrogateescape"),
+        timeout_s=args.timeout or timeout_s,
+        inputs=[each.value for each in args.inputs],
+        granted=tuple(work.granted),
+        wanted=_wanted(args),
+        readable=started.readable,
+        dependencies=started.dependencies,
+        notes=started.notes,
+    )
+
+
+def as_script(args: RunArguments, loaded: Loaded) -> RunArguments:
+    """`python3 scripts/x.py a b` means that script, with the packages it declares. What a shell would make anything
+    else of is left to the shell."""
+    if args.command is None or args.cwd is not None or _SHELL.search(args.command):
+        return args
+    words = args.command.split()
+    if len(words) < 2 or words[0] not in ("python3", "python") or not words[1].endswith(".py"):
+        return args
+    try:
+        launch = plan_script(loaded.tree.path, words[1], words[2:], python=words[0], skill=loaded.skill.name)
+    except WorkspaceError:
+        return args
+    if launch.block is None:
+        return args
+    return args.model_copy(update={"command": None, "script": words[1], "args": words[2:]})
+
+
+_SHELL = re.compile(r"[^\w\s./:=,@%+-]")
+
+
+class Started(NamedTuple):
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    readable: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def _start_script(
+    work: Work, loaded: Loaded, args: RunArguments, workspace: Workspace, judged: Sequence[str] | None
+) -> Started:
+    """Found from the skill's root whatever the folder it starts in, with its own environment where it declares one."""
+    launch = _plan(loaded, args, workspace)
+    place = workspace.layout.seen(f"skills/{loaded.folder}")
+    if judged is not None and judged[0] != args.script:  # policy said what may run it; else it said: this script
+        launch = replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
+    if launch.block is None or work.environments is None:
+        return Started(launch.seen_from(place), launch.env, notes=launch.notes)
+    if not launch.block.dependencies:
+        await installed.refuse_other_python(launch.block, work, loaded, workspace)
+        return Started(launch.seen_from(place), launch.env, notes=launch.notes)
+    wanted = await installed.wanted_for(launch.block, work, loaded, workspace)
+    built = installed.find(work.environments, wanted) or await installed.install(work.environments, wanted)
+    notes = (*launch.notes, *([built.note] if built.note else []))
+    env = {**launch.env, **installed.environment_of(built)}
+    return Started(launch.seen_from(place, python=built.python), env, (built.path,), built.resolved, notes)
+
+
+def _plan(loaded: Loaded, args: RunArguments, workspace: Workspace) -> Launch:
+    return plan_script(loaded.tree.path, args.script or "", args.args, python=workspace.python, skill=loaded.skill.name)
+
+
+def render_outcome(result: Result) -> Outcome:
+    """Failing is a result as well: the model sees what the command printed, and how it ended."""
+    data = result.to_json()
+    content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
+    if result.ok:
+        return Outcome(status="ok", content=content, data=data)
+    if result.missing is not None:
+        hint = str(result.missing.get("hint") or "")
+        return Outcome(status="failed", content=content, code="missing-dependency", hint=hint, data=data)
+    if result.timed_out:
+        hint = "Give it more time with `timeout`, or less to do."
+        return Outcome(status="failed", content=content, code="timeout", hint=hint, data=data)
+    hint = "Read stderr, and mend the call or its inputs."
+    return Outcome(status="failed", content=content, code="command-failed", hint=hint, data=data)
+
+
+def _wanted(args: RunArguments) -> Wanted:
+    """`output_files` wins over `outputs`, as in the source."""
+    inline = not args.omit_inline_content
+    if args.output_files or args.outputs is None:
+        return Wanted(
+            patterns=tuple(args.output_files), inline=inline, save=args.save_as_artifacts, prefix=args.artifact_prefix
+        )
+    outputs = args.outputs
+    return Wanted(
+        patterns=tuple(outputs.globs),
+        inline=outputs.inline and inline,
+        save=outputs.save or args.save_as_artifacts,
+        prefix=outputs.name_template or args.artifact_prefix,
+        limits=outputs.limits,
+    )

@@ -1,0 +1,1 @@
+"""Boxes around programs, believed after they were tried."""

@@ -1,0 +1,50 @@
+"""The box for machines without user namespaces: the kernel's own file rules, and a filter that makes no sockets.
+
+It sees the numbers of other processes and has no /dev/shm; `selftest` says what of the rest holds on this machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+from prowess.workspace.box.bwrap import SYSTEM_FILES, SYSTEM_NAMES
+from prowess.workspace.process import kernel
+from prowess.workspace.process.command import Command, Landlock, Limits
+
+SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+TERMINAL = ("/dev/tty", "/dev/pts")
+_filter = functools.cache(kernel.filter_program)
+
+
+def walled(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    read: Sequence[str] = (),
+    write: Sequence[str] = (),
+    uid: int | None = None,
+    gid: int | None = None,
+    limits: Limits | None = None,
+    stdin: bytes | str | os.PathLike[str] | None = None,
+    timeout_s: float | None = None,
+    tty: bool = False,
+) -> Command:
+    """The command that runs `argv` with the system and `read` to look at, and `write` to work in."""
+    devices = [path for path in (*DEVICES, *(TERMINAL if tty else ())) if os.path.exists(path)]
+    return Command(
+        argv=argv,
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        timeout_s=timeout_s,
+        limits=limits or Limits(),
+        uid=uid,
+        gid=gid,
+        landlock=Landlock(read=(*SYSTEM, *read), write=(*write, *devices)),
+        seccomp=_filter(namespaces=False),
+        tty=tty,
+    )

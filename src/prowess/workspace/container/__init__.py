@@ -1,0 +1,1 @@
+"""Containers as workspaces, through the Docker Engine API."""

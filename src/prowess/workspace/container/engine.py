@@ -1,0 +1,228 @@
+"""Which container engine there is, how it is asked, and whose containers are left in it.
+
+The `docker` SDK blocks, so every call is made in a thread, and every call is bounded: an engine that does not answer is
+an error and not a wait. Podman speaks the same language on its own socket. Each container carries who owns it; whoever
+comes next removes what a dead owner left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from prowess.errors import MissingExtra, WorkspaceUnavailable
+
+if TYPE_CHECKING:
+    import docker
+
+CONNECT_S = 5
+PATIENCE_S = 30  # for one answer of the engine
+SESSION_LABEL = "prowess.session"
+OWNER_LABEL = "prowess.owner"
+_GOING_S = 10.0  # until a container that is being removed is
+_FOREIGN_S = 600.0  # a container of another machine that has not started by then is not about to start
+_T = TypeVar("_T")
+
+
+class Engine(NamedTuple):
+    """An engine that has answered."""
+
+    client: docker.DockerClient
+    address: str
+    kind: str  # docker or podman
+    patience_s: int
+
+    @property
+    def local(self) -> bool:
+        """Whether it may see the same files; whether it does has to be tried."""
+        return self.address.startswith(("unix://", "http+unix://"))
+
+    @property
+    def socket(self) -> str | None:
+        return self.address.partition("://")[2] if self.local else None
+
+    async def call(self, op: str, function: Callable[..., _T], *args: Any, within_s: float = 0.0, **named: Any) -> _T:
+        """Ask it something in a thread. WorkspaceUnavailable `engine-failed` when no answer comes; what an answer says
+        is for the caller, and so is APIError. The SDK keeps the time of each step, and we that of the whole."""
+        import docker.errors
+        import requests
+
+        try:
+            async with asyncio.timeout(within_s or 2 * self.patience_s):
+                return await asyncio.to_thread(function, *args, **named)
+        except docker.errors.APIError:
+            raise
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise WorkspaceUnavailable(
+                f"The container engine at {self.address} did not do what it was asked: {_brief(error)}.",
+                op=op,
+                code="engine-failed",
+                retryable=True,
+                hint="Does it still run? Try: docker info",
+            ) from error
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def connect(
+    engine: str | None = None, environ: Mapping[str, str] | None = None, *, patience_s: int = PATIENCE_S
+) -> Engine:
+    """The engine at that address, or the first that answers. Blocks for a few seconds at most for each."""
+    try:
+        import docker
+        import docker.errors
+        import docker.utils
+        import requests
+    except ModuleNotFoundError:
+        raise MissingExtra("container", wanted_for="The container executor") from None
+    environ = os.environ if environ is None else environ
+    tried = []
+    for address in [engine] if engine else list(_addresses(environ)):
+        path = address.partition("://")[2] if address.startswith("unix://") else None
+        if path is not None and not os.path.exists(path):
+            tried.append(f"{address}: there is no such socket")
+            continue
+        client = None
+        try:
+            tls = docker.utils.kwargs_from_env(environment=dict(environ)).get("tls", False)
+            client = docker.DockerClient(
+                base_url=address, timeout=min(CONNECT_S, patience_s), tls=tls if address.startswith("tcp://") else False
+            )
+            components = client.version().get("Components") or []
+            client.api.timeout = patience_s
+            names = " ".join(str(component.get("Name", "")) for component in components).lower()
+            return Engine(client, address, "podman" if "podman" in names else "docker", patience_s)
+        except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
+            tried.append(f"{address}: {_brief(error)}")
+            if client is not None:
+                client.close()
+    raise WorkspaceUnavailable(
+        f"No container engine answers. Tried {'; '.join(tried)}.",
+        op="connect",
+        code="no-engine",
+        hint="Start Docker or Podman's socket, and be allowed to use it; DOCKER_HOST says where it is.",
+    )
+
+
+def _addresses(environ: Mapping[str, str]) -> Iterator[str]:
+    """What a person has said decides; otherwise where the engines usually are."""
+    if named := environ.get("DOCKER_HOST") or environ.get("CONTAINER_HOST"):
+        yield named
+        return
+    runtime, home = environ.get("XDG_RUNTIME_DIR"), environ.get("HOME")
+    yield "unix:///var/run/docker.sock"
+    if runtime:
+        yield f"unix://{runtime}/docker.sock"
+    if home:
+        yield f"unix://{home}/.docker/run/docker.sock"
+    if runtime:
+        yield f"unix://{runtime}/podman/podman.sock"
+    yield "unix:///run/podman/podman.sock"
+
+
+def _brief(error: BaseException) -> str:
+    """The SDK wraps an error in an error in an error; the innermost says what happened."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        inner = error.__cause__ or error.__context__
+        if inner is None or not str(inner):
+            break
+        error = inner
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return (str(error) or type(error).__name__).strip().rstrip(".")[:300]
+
+
+# --- owners ---------------------------------------------------------------------------------------------------------
+
+
+def owner() -> str:
+    """This process, so that nobody later takes another one of its number for it."""
+    return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
+
+
+def sweep(client: docker.DockerClient) -> list[str]:
+    """Remove the containers whose owner is gone; their names. Those of another machine only when they have ended."""
+    removed = []
+    for container in client.api.containers(all=True, filters={"label": OWNER_LABEL}):
+        labels = container.get("Labels") or {}
+        if not _abandoned(labels.get(OWNER_LABEL, ""), container.get("State", ""), container.get("Created")):
+            continue
+        remove_container(client, container["Id"])
+        removed.append((container.get("Names") or [container["Id"]])[0].lstrip("/"))
+    return removed
+
+
+def remove_container(client: docker.DockerClient, id: str) -> None:
+    """Whatever runs in it ends. Blocks until it is gone, which it may also be by itself: then engines say all sorts of
+    things while it goes."""
+    import docker.errors
+
+    until = time.monotonic() + _GOING_S
+    while True:
+        try:
+            client.api.remove_container(id, v=True, force=True)
+            return
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code not in (409, 500) or time.monotonic() > until:
+                raise
+        time.sleep(0.02)
+
+
+def _abandoned(label: str, state: str, created: object) -> bool:
+    machine, _, process = label.partition("/")
+    pid, _, started = process.partition("/")
+    if machine == _machine() and pid.isdigit():
+        return _started(int(pid)) != started or not _lives(int(pid))
+    return (
+        state in ("created", "configured", "exited", "dead", "stopped") and time.time() - _seconds(created) > _FOREIGN_S
+    )
+
+
+def _seconds(created: object) -> float:
+    """Docker says when in seconds, Podman sometimes in words."""
+    if isinstance(created, (int, float)):
+        return float(created)
+    try:
+        return datetime.fromisoformat(str(created)[:19]).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def _machine() -> str:
+    """This boot of this machine and, for those in a container, the processes they can see; or, where nothing says so,
+    its name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _started(pid: int) -> str:
+    """When, as the kernel counts; nothing for one that has ended, or where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,167 @@
+"""Scripts in containers, through the Docker Engine API; Podman's socket speaks it, too.
+
+In a container there are the image, one skill, and the session's work/, out/ and runs/; no network, no capability, no
+way to root. A session has one container for each of its skills, made when that skill first runs something and kept for
+the next run, which then starts in milliseconds: see container_workspace. Process 1 in it is ours: see inside.
+
+Where the engine can mount the folders of this machine, it does, and that is checked. Where it cannot, because it is
+elsewhere, files are carried to and fro before and after each run, and those of an interactive program at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from prowess.errors import ConfigError, WorkspaceUnavailable
+from prowess.values import Isolation
+from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.workspace.container.cell import NotTheSame
+from prowess.workspace.container.engine import PATIENCE_S, Engine, connect, sweep
+from prowess.workspace.container.image import DEFAULT_IMAGE, PATH
+from prowess.workspace.container.plan import image_missing, refused
+from prowess.workspace.container.proof import Trial, refuse_weaker, try_out
+from prowess.workspace.container.workspace import ContainerWorkspace, Setup
+from prowess.workspace.guards import refuse_other_owner
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.place import Place
+from prowess.workspace.tried import Once, refuse_root
+
+__all__ = ["DEFAULT_IMAGE", "ContainerExecutor", "sweep"]
+Files = Literal["auto", "mount", "tar"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proven:
+    setup: Setup
+    isolation: Isolation
+    python: str
+
+
+class ContainerExecutor:
+    """See ports.Executor. `engine` is an address such as unix:///var/run/docker.sock; None: DOCKER_HOST, or where
+    Docker and Podman usually are. `files` says how a container gets at the workspace; `folder` is where the self-test
+    puts its own files, which the engine should be able to see; `patience_s` is for one answer of the engine."""
+
+    def __init__(
+        self,
+        *,
+        image: str = DEFAULT_IMAGE,
+        engine: str | None = None,
+        run_as: int = DEFAULT_UID,
+        limits: RunLimits,
+        files: Files = "auto",
+        folder: str | None = None,
+        patience_s: int = PATIENCE_S,
+    ) -> None:
+        if files not in ("auto", "mount", "tar"):
+            raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
+        self.uid = run_as if os.geteuid() == 0 else None  # who owns what scripts write; None: ourselves
+        self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
+        self._patience_s = patience_s
+        self._engine: Engine | None = None
+        self._found = Once(self._find)
+        self._open: set[ContainerWorkspace] = set()
+
+    async def isolation(self) -> Isolation:
+        return (await self._found.get()).isolation
+
+    async def open(self, place: Place) -> ContainerWorkspace:
+        found = await self._found.get()
+        refuse_other_owner(place, self.uid)
+        self._open = {workspace for workspace in self._open if not workspace.closed}
+        workspace = ContainerWorkspace(
+            place,
+            found.setup,
+            isolation=found.isolation,
+            python=found.python,
+            check=refuse_weaker(self._limits, found.isolation.limits),
+        )
+        self._open.add(workspace)
+        return workspace
+
+    async def aclose(self) -> None:
+        await asyncio.gather(*(workspace.aclose() for workspace in self._open))
+        self._open.clear()
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    async def _find(self) -> _Proven:
+        refuse_root(self.uid)
+        if self._engine is None:
+            self._engine = await asyncio.to_thread(connect, self._address, patience_s=self._patience_s)
+        engine = self._engine
+        notes = await _swept(engine)
+        setup = await self._inspect(engine)
+        setup, trial = await self._try(setup)
+        if broken := [promise for promise, kept in trial.promises.items() if not kept]:
+            raise WorkspaceUnavailable(
+                f"Containers of '{self._image}' do not keep what they promise: {', '.join(broken)}.",
+                op="isolation",
+                code="isolation-failed",
+                hint=f"The engine is {engine.kind} at {engine.address}. Is it configured to isolate less than usual?",
+            )
+        isolation = Isolation(
+            executor="container",
+            mechanism=f"{engine.kind}+seccomp",
+            uid=setup.uid,
+            network="none",
+            limits=trial.limits,
+            notes=(*notes, *_about_limits(self._limits, trial)),
+        )
+        return _Proven(setup=setup, isolation=isolation, python=trial.python)
+
+    async def _inspect(self, engine: Engine) -> Setup:
+        import docker.errors
+
+        try:
+            found = await engine.call("image", engine.client.api.inspect_image, self._image)
+        except docker.errors.ImageNotFound as error:
+            raise image_missing(self._image, engine) from error
+        except docker.errors.APIError as error:
+            raise refused("look at an image", error) from error
+        config = found.get("Config") or {}
+        environment = dict(pair.partition("=")[::2] for pair in config.get("Env") or [])
+        return Setup(
+            engine=engine,
+            image=self._image,
+            image_id=found["Id"],
+            path=environment.get("PATH") or PATH,
+            covered=tuple(config.get("Volumes") or ()),
+            uid=os.geteuid() if self.uid is None else self.uid,
+            gid=os.getegid() if self.uid is None else self.uid,
+            limits=self._limits,
+            mounted=self._files == "mount" or (self._files == "auto" and engine.local),
+        )
+
+    async def _try(self, setup: Setup) -> tuple[Setup, Trial]:
+        """`auto` mounts, and carries where the engine mounts something else under the same path, or nothing."""
+        try:
+            return setup, await try_out(setup, self._folder)
+        except NotTheSame:
+            if self._files != "auto":
+                raise
+        except WorkspaceUnavailable as error:
+            if self._files != "auto" or not setup.mounted or error.code != "container-refused":
+                raise
+        setup = replace(setup, mounted=False)
+        return setup, await try_out(setup, self._folder)
+
+
+async def _swept(engine: Engine) -> list[str]:
+    """Nobody has to wait for an engine that cannot clean up, but should know."""
+    import docker.errors
+
+    try:
+        await engine.call("sweep", sweep, engine.client)
+    except docker.errors.APIError as error:
+        return [f"Containers that somebody left behind could not be removed: {error.explanation or error}."]
+    return []
+
+
+def _about_limits(limits: RunLimits, trial: Trial) -> list[str]:
+    ignored = [n for n, held in trial.limits.items() if held == "absent" and getattr(limits, n) is not None]
+    return [f"The engine accepts and ignores this limit: {name}." for name in ignored]

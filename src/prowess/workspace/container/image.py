@@ -1,0 +1,339 @@
+"""The image that containers are made of: a few programs and Python, and nothing of the machine it was made on.
+
+Without a base it is made of the packages that this Debian has installed, so nothing is downloaded: the files that those
+packages brought, and of /etc only what is named here. No password, key, host name, resolver or setting of the machine
+gets in, no file keeps a set-id bit, and the same packages give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace.box.selftest import DEFAULT_UID
+
+if TYPE_CHECKING:
+    import docker
+
+DEFAULT_IMAGE = "prowess-box"
+DIGEST_LABEL = "prowess.digest"
+PATH = "/usr/local/bin:/usr/bin:/bin"
+PACKAGES = "bash coreutils dash diffutils findutils grep gzip mawk python3 sed tar".split()
+IF_INSTALLED = "bzip2 file gawk jq procps tzdata unzip xz-utils zip".split()
+# What packages need to install themselves, and programs do not need to run.
+_LEFT_OUT = {"debconf", "cdebconf", "dpkg", "install-info", "perl-base", "usrmerge"}
+_NOT_WANTED = re.compile(r"/(etc|var|run|usr/share/(doc|man|info|locale|lintian|bug|doc-base|menu|applications))/")
+_OF_ETC = re.compile(r"/etc/(ld\.so\.conf(\.d/.*)?|python3[^/]*/sitecustomize\.py|mime\.types|os-release)")
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_WRITTEN = {
+    "etc/passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\nbox:x:{DEFAULT_UID}:{DEFAULT_UID}:box:/tmp:/bin/bash\n",
+    "etc/group": f"root:x:0:\nbox:x:{DEFAULT_UID}:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+_CHECK = "import ctypes, sqlite3, ssl, sys; print('.'.join(map(str, sys.version_info[:3])))"
+_CHECK_S, _IMPORT_S = 60, 600
+_CHUNK_BYTES = 1 << 20
+
+
+class ImageInfo(NamedTuple):
+    tag: str
+    id: str
+    size_bytes: int
+    python: str
+    packages: tuple[str, ...] = ()
+
+
+def build_image(
+    client: docker.DockerClient,
+    *,
+    tag: str = DEFAULT_IMAGE,
+    base: str | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> ImageInfo:
+    """Make the image and see that it can be used. With `base`, that image under our name, which the engine fetches if
+    it has to; otherwise from this machine's packages."""
+    say = on_line or (lambda _: None)
+    if base is not None:
+        image = _of_base(client, tag, base, say)
+        packages: list[str] = []
+    else:
+        packages = find_packages()
+        say(f"Packing {len(packages)} packages of this machine.")
+        with tempfile.TemporaryFile(prefix="prowess-image-") as file:
+            digest = write_image(file, packages)
+            say(f"Importing {file.tell() >> 20} MiB.")
+            file.seek(0)
+            image = _imported(client, tag, file, digest)
+    python = check_image(client, image)
+    size = client.api.inspect_image(image)["Size"]
+    say(f"{tag} is ready: Python {python}, {size >> 20} MiB.")
+    return ImageInfo(tag, image, size, python, tuple(packages))
+
+
+def check_image(client: docker.DockerClient, image: str) -> str:
+    """Its version of Python. WorkspaceUnavailable when it has none that can be used."""
+    import docker.errors
+    import requests
+
+    made = None
+    try:
+        made = client.api.create_container(
+            image,
+            entrypoint=["python3", "-I", "-c", _CHECK],
+            user=f"{DEFAULT_UID}:{DEFAULT_UID}",
+            host_config=client.api.create_host_config(network_mode="none", read_only=True, cap_drop=["ALL"]),
+        )["Id"]
+        client.api.start(made)
+        code = client.api.wait(made, timeout=_CHECK_S)["StatusCode"]
+        said = client.api.logs(made).decode("utf-8", "replace").strip()
+    except docker.errors.APIError as error:
+        code, said = 1, str(error.explanation or error)
+    except requests.RequestException as error:
+        code, said = 1, f"it did not answer: {error}"
+    finally:
+        if made is not None:
+            client.api.remove_container(made, v=True, force=True)
+    if code != 0 or not re.fullmatch(r"[\d.]+", said):
+        raise WorkspaceUnavailable(
+            f"The image '{image}' cannot be used: {said[-300:] or f'python3 ended with {code}'}",
+            op="image",
+            code="container-image-unfit",
+            hint="It needs python3 (3.10 or newer) with ctypes, sqlite3 and ssl, such as the official python images.",
+        )
+    if tuple(map(int, said.split(".")))[:2] < (3, 10):
+        raise WorkspaceUnavailable(
+            f"The image '{image}' has Python {said}.",
+            op="image",
+            code="container-image-unfit",
+            hint="It needs Python 3.10 or newer.",
+        )
+    return said
+
+
+def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[str], None]) -> str:
+    import docker.errors
+
+    try:
+        image = client.api.inspect_image(base)
+    except docker.errors.ImageNotFound:
+        say(f"The engine fetches {base}.")
+        try:
+            for line in client.api.pull(base, stream=True, decode=True, tag=None if ":" in base else "latest"):
+                if "error" in line:
+                    raise docker.errors.APIError(line["error"])
+            image = client.api.inspect_image(base)
+        except docker.errors.APIError as error:
+            raise WorkspaceUnavailable(
+                f"There is no image '{base}', and it could not be fetched: {error.explanation or error}.",
+                op="image",
+                code="container-image-missing",
+                hint="Name an image that `docker images` shows, or one that the engine can reach.",
+            ) from error
+    check_image(client, image["Id"])
+    client.api.tag(image["Id"], *_split_tag(tag), force=True)
+    return image["Id"]
+
+
+def _imported(client: docker.DockerClient, tag: str, file: IO[bytes], digest: str) -> str:
+    changes = [
+        f"USER {DEFAULT_UID}:{DEFAULT_UID}",
+        f"ENV PATH={PATH}",
+        "ENV LANG=C.UTF-8",
+        f'LABEL {DIGEST_LABEL}="{digest}"',
+        'CMD ["/bin/bash"]',
+    ]
+    repository, version = _split_tag(tag)
+    usual_s = client.api.timeout
+    client.api.timeout = _IMPORT_S
+    try:
+        answer = client.api.import_image(src=file, repository=repository, tag=version, changes=changes)
+    finally:
+        client.api.timeout = usual_s
+    for line in answer.splitlines():
+        if "error" in (said := json.loads(line)):
+            raise WorkspaceUnavailable(
+                f"The engine could not import the image: {said['error']}", op="image", code="container-image-unfit"
+            )
+    return client.api.inspect_image(f"{repository}:{version}")["Id"]
+
+
+def _split_tag(tag: str) -> tuple[str, str]:
+    repository, colon, version = tag.rpartition(":")
+    return (repository, version) if colon and "/" not in version else (tag, "latest")
+
+
+# --- from the packages of this machine ------------------------------------------------------------------------------
+
+
+def find_packages() -> list[str]:
+    """Those in our lists that are installed, and all that they need, sorted."""
+    if shutil.which("dpkg-query") is None:
+        raise _no_packages("this is no Debian")
+    fields = "${Package}\\t${db:Status-Abbrev}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
+    needs: dict[str, str] = {}
+    providers: dict[str, list[str]] = {}
+    for line in _dpkg("-W", f"-f={fields}").splitlines():
+        name, status, provides, depends = line.split("\t")
+        if not status.startswith("ii"):
+            continue
+        needs[name] = depends
+        for provided in _names(provides):
+            providers.setdefault(provided[0], []).append(name)
+    if absent := [name for name in PACKAGES if name not in needs]:
+        raise _no_packages(f"it has not installed {', '.join(absent)}")
+    found: set[str] = set()
+    waiting = [name for name in (*PACKAGES, *IF_INSTALLED) if name in needs]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in _LEFT_OUT:
+            continue
+        found.add(name)
+        for alternatives in _names(needs[name]):
+            installed = [each for each in alternatives if each in needs]
+            installed += [each for other in alternatives for each in sorted(providers.get(other, ()))]
+            waiting += installed[:1]
+    return sorted(found)
+
+
+def write_image(file: IO[bytes], packages: Iterable[str]) -> str:
+    """The root file system as a tar; its digest."""
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _Root(tar).fill(sorted(set(_paths(packages))))
+    file.seek(0)
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+class _Root:
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self.tar = tar
+        self.made: set[str] = set()
+        self.inodes: dict[tuple[int, int], str] = {}
+
+    def fill(self, paths: list[str]) -> None:
+        for name in _MERGED:
+            if os.path.islink(f"/{name}"):
+                self.link(name, os.readlink(f"/{name}"))
+        for name, mode in {"tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755}.items():
+            self.folder(name, mode)
+        for name, text in _WRITTEN.items():
+            self.parents(name)
+            info = _info(name, tarfile.REGTYPE, 0o644)
+            info.size = len(text)
+            self.tar.addfile(info, io.BytesIO(text.encode()))
+            self.made.add(name)
+        for path in paths:
+            self.add(path)
+        for path, target in _alternatives({f"/{name}" for name in self.made}):
+            self.link(path.lstrip("/"), target)
+
+    def add(self, path: str) -> None:
+        """As it is here, but root's, and without a set-id bit."""
+        name = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)).lstrip("/")
+        try:
+            status = os.lstat(path)
+        except OSError:  # a package's file that somebody removed: images of Debian leave out documentation
+            return
+        if stat.S_ISDIR(status.st_mode) or name in self.made:
+            return
+        self.parents(name)
+        if stat.S_ISLNK(status.st_mode):
+            self.link(name, os.readlink(path))
+            return
+        if not stat.S_ISREG(status.st_mode):
+            return
+        info = _info(name, tarfile.REGTYPE, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime))
+        first = self.inodes.setdefault((status.st_dev, status.st_ino), name)
+        if first != name:
+            info.type, info.linkname = tarfile.LNKTYPE, first
+            self.tar.addfile(info)
+        else:
+            with open(path, "rb") as source:
+                info.size = os.fstat(source.fileno()).st_size
+                self.tar.addfile(info, source)
+        self.made.add(name)
+
+    def parents(self, name: str) -> None:
+        parts = name.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            self.folder("/".join(parts[:depth]), 0o755)
+
+    def folder(self, name: str, mode: int) -> None:
+        if name not in self.made:
+            self.tar.addfile(_info(name, tarfile.DIRTYPE, mode))
+            self.made.add(name)
+
+    def link(self, name: str, target: str) -> None:
+        if name not in self.made:
+            self.parents(name)
+            info = _info(name, tarfile.SYMTYPE, 0o777)
+            info.linkname = target
+            self.tar.addfile(info)
+            self.made.add(name)
+
+
+def _paths(packages: Iterable[str]) -> Iterator[str]:
+    for path in _dpkg("-L", *packages).splitlines():
+        if not path.startswith("/") or (_NOT_WANTED.match(path) and not _OF_ETC.fullmatch(path)):
+            continue
+        yield path
+        if path.endswith(".py") and "/python3" in path:
+            # They were compiled after installation, and where nothing can be written Python would do so every time.
+            folder, name = os.path.split(path)
+            cache = os.path.join(folder, "__pycache__")
+            if os.path.isdir(cache):
+                yield from (f"{cache}/{c}" for c in os.listdir(cache) if c.startswith(f"{name[:-3]}.cpython-"))
+
+
+def _alternatives(made: set[str]) -> Iterator[tuple[str, str]]:
+    """`awk` and the like are links that were made after installation, by way of a folder that we leave out."""
+    for name in sorted(os.listdir("/usr/bin")):
+        path = f"/usr/bin/{name}"
+        if os.path.islink(path) and os.readlink(path).startswith("/etc/alternatives/"):
+            target = os.path.realpath(path)
+            if target in made:
+                yield path, target
+
+
+def _info(name: str, kind: bytes, mode: int, mtime: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.mtime = kind, mode, mtime
+    return info
+
+
+def _names(relation: str) -> list[list[str]]:
+    """`a (>= 1) | b, c:any` -> [[a, b], [c]]"""
+    return [
+        [re.split(r"[ (:\[]", each.strip(), maxsplit=1)[0] for each in group.split("|")]
+        for group in relation.split(",")
+        if group.strip()
+    ]
+
+
+def _dpkg(*arguments: str) -> str:
+    answer = subprocess.run(  # noqa: S603
+        ["/usr/bin/dpkg-query", *arguments], check=True, capture_output=True, text=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    return answer.stdout
+
+
+def _no_packages(why: str) -> WorkspaceUnavailable:
+    return WorkspaceUnavailable(
+        f"The image cannot be made of this machine's packages: {why}.",
+        op="image",
+        code="container-image-base",
+        hint="Name an image to begin with: prowess workspaces build-image --base python:3.12-slim",
+    )

@@ -1,0 +1,351 @@
+"""A session's workspace whose programs run in containers: one for each of its skills, made on first use and kept.
+
+What a container sees is settled when it is made, so another digest of the skill, or another folder that a run may read,
+means another container; whatever still runs in the old one keeps that until it ends. Other skills are not in there, and
+neither are their programs, which could otherwise be looked into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from prowess.errors import WorkspaceError
+from prowess.ports import Program
+from prowess.values import Isolation
+from prowess.workspace.container.carry import MOST_BYTES, Carrier, fill
+from prowess.workspace.container.cell import Cell, Running
+from prowess.workspace.container.engine import SESSION_LABEL, Engine
+from prowess.workspace.container.folders import INSIDE, find_folders, identity_below, refuse_readable
+from prowess.workspace.container.inside_facts import SCRATCH
+from prowess.workspace.container.plan import Plan
+from prowess.workspace.container.session import ContainerSession
+from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_changed, refuse_other_names
+from prowess.workspace.layout import Layout
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.place import Place, place_id
+from prowess.workspace.process.command import Command, Ended, NotStarted
+from prowess.workspace.staging import Tree
+from prowess.workspace.tried import rlimits
+
+MOST_CELLS = 4  # of one session; then the idle one that was used longest ago goes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What all workspaces of an executor have in common."""
+
+    engine: Engine
+    image: str  # as a person calls it
+    image_id: str
+    path: str  # where the image has its programs
+    covered: tuple[str, ...]  # folders that the image would make writable
+    uid: int
+    gid: int
+    limits: RunLimits
+    mounted: bool  # the engine sees our folders
+
+
+class Key(NamedTuple):
+    skill: str
+    digest: str
+    readable: tuple[str, ...]
+
+
+class Kept:
+    """A container and who uses it."""
+
+    def __init__(self, key: Key, cell: Cell, carrier: Carrier | None) -> None:
+        self.key, self.cell, self.carrier = key, cell, carrier
+        self.users = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.cell.gone is None and not self.cell.worn
+
+
+class ContainerWorkspace:
+    """See ports.Workspace."""
+
+    def __init__(
+        self,
+        place: Place,
+        setup: Setup,
+        *,
+        isolation: Isolation,
+        python: str,
+        check: Callable[[Cell], None] | None = None,
+    ) -> None:
+        self.layout = Layout(place.root, INSIDE)
+        self.isolation = isolation
+        self.python = python
+        home = SCRATCH[0]
+        self.environment: Mapping[str, str] = {"PATH": setup.path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+        self._place, self._setup, self._check = place, setup, check
+        self._staged: dict[str, Tree] = {}
+        self._cells: dict[Key, asyncio.Future[Kept]] = {}  # the one used longest ago first
+        self._opening: set[asyncio.Future[Kept]] = set()
+        self._retired: set[Kept] = set()
+        self._running: set[Running] = set()
+        self._going: set[asyncio.Event] = set()  # each set when nothing is left to do for a run
+        self._carrying = asyncio.Lock()
+        self.closed = False
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        refuse_other_names(name)
+        self._staged[name] = tree
+        for key in [key for key in self._cells if key.skill == name and key.digest != tree.digest]:
+            self._retire(key)
+        await self._tidy()
+
+    async def run(
+        self,
+        program: Program,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Ended:
+        async with self._lent(program) as kept:
+            listen = (on_stdout is not None, on_stderr is not None)
+            running = self._begin(kept, program, listen=listen)
+            try:
+                await self._begun(running, program)
+                return await running.wait(on_stdout, on_stderr)
+            finally:
+                self._running.discard(running)
+                await self._pull(kept)
+
+    async def open_session(
+        self, program: Program, on_output: Callable[[bytes], None] | None = None
+    ) -> ContainerSession:
+        async with AsyncExitStack() as stack:
+            kept = await stack.enter_async_context(self._lent(program))
+            running = self._begin(kept, program, interactive=True)
+            stack.callback(self._running.discard, running)
+            await self._begun(running, program)
+            stack.push_async_callback(self._pull, kept)
+            return ContainerSession(running, on_output=on_output, on_end=stack.pop_all().aclose)
+
+    async def aclose(self) -> None:
+        """Runs that are going on end as killed ones; whoever waits for them learns that."""
+        self.closed = True
+        await asyncio.gather(*(running.finish() for running in self._running))
+        for over in list(self._going):
+            await over.wait()
+        if self._opening:
+            await asyncio.wait(self._opening)
+        for key in list(self._cells):
+            self._retire(key)
+        await asyncio.gather(*(kept.cell.aclose() for kept in self._retired))
+        self._retired.clear()
+
+    # --- containers -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _lent(self, program: Program) -> AsyncIterator[Kept]:
+        """A container for that program, with the files of the session as they are now."""
+        self._refuse(program)
+        over = asyncio.Event()
+        self._going.add(over)
+        try:
+            self._make_run(program.run)
+            kept = await self._usable(program)
+            try:
+                if kept.carrier is not None:
+                    async with self._carrying:
+                        await kept.carrier.push(program.run)
+                yield kept
+            finally:
+                kept.users -= 1
+                await self._tidy()
+        finally:
+            self._going.discard(over)
+            over.set()
+
+    async def _usable(self, program: Program) -> Kept:
+        """Counted as one of its users. When several ask at the same time, one is made for all of them; who is cancelled
+        does not cancel that."""
+        key = Key(program.skill, self._staged[program.skill].digest, tuple(dict.fromkeys(program.readable)))
+        while True:
+            if key not in self._cells:
+                self._cells[key] = task = asyncio.ensure_future(self._open(key))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+                task.add_done_callback(_failed)  # is for whoever waits, if anybody still does
+            opening = self._cells[key]
+            try:
+                kept = await asyncio.shield(opening)
+            finally:
+                if _failed(opening) and self._cells.get(key) is opening:
+                    del self._cells[key]
+            self._refuse_closed()
+            if self._cells.get(key) is not opening:
+                continue
+            if kept.usable and await self._still_the_same(kept):
+                if self._cells.get(key) is opening:
+                    self._cells[key] = self._cells.pop(key)
+                    kept.users += 1
+                    return kept
+            else:
+                self._retire(key)
+                await self._tidy()
+
+    async def _open(self, key: Key) -> Kept:
+        setup, tree = self._setup, self._staged[key.skill]
+        limits = setup.limits
+        for folder in key.readable:
+            refuse_readable(folder, setup.engine.socket)
+        plan = Plan(
+            image=setup.image,
+            image_id=setup.image_id,
+            uid=setup.uid,
+            gid=setup.gid,
+            memory=limits.memory,
+            processes=limits.processes,
+            open_files=limits.open_files,
+            tmp=limits.tmp,
+            covered=setup.covered,
+            labels={SESSION_LABEL: place_id(self._place.key)},
+        )
+        if setup.mounted:
+            plan = replace(plan, folders=await asyncio.to_thread(find_folders, self._place, tree, *key))
+        else:
+            size = limits.disk or MOST_BYTES
+            plan = replace(plan, in_memory=dict.fromkeys((INSIDE, *key.readable), size))
+        cell = await Cell.open(setup.engine, plan)
+        carrier, done = None, False
+        try:
+            if not setup.mounted:
+                await fill(cell, tree, key.skill, key.readable)
+                carrier = Carrier(cell, self._place, self._place.make_venv(key.skill, key.digest), limits.disk)
+            if self._check is not None:
+                self._check(cell)
+            done = True
+        finally:
+            if not done:
+                await cell.aclose()
+        return Kept(key, cell, carrier)
+
+    async def _still_the_same(self, kept: Kept) -> bool:
+        """A script can replace work/inputs, which is mounted a second time in its skill."""
+        if not self._setup.mounted:
+            return True
+        mounted = {folder.source: folder.identity for folder in kept.cell.plan.folders}
+        inputs = await asyncio.to_thread(identity_below, self._place, "work/inputs")
+        return mounted.get(f"{self._place.root}/work/inputs") == inputs
+
+    def _retire(self, key: Key) -> None:
+        """Nobody new gets it; `_tidy` closes it when nobody has it any more."""
+        task = self._cells.pop(key)
+        if task.done():
+            self._retire_opened(task)
+        else:
+            task.add_done_callback(self._retire_opened)
+
+    def _retire_opened(self, task: asyncio.Future[Kept]) -> None:
+        if not _failed(task):
+            self._retired.add(task.result())
+
+    async def _tidy(self) -> None:
+        unused = [k for k, task in self._cells.items() if task.done() and not _failed(task) and not task.result().users]
+        for key in unused[: max(0, len(self._cells) - MOST_CELLS)]:
+            self._retire(key)
+        idle = [kept for kept in self._retired if kept.users == 0]
+        self._retired.difference_update(idle)
+        await asyncio.gather(*(kept.cell.aclose() for kept in idle))
+
+    async def _pull(self, kept: Kept) -> None:
+        if kept.carrier is not None and kept.cell.gone is None:
+            async with self._carrying:
+                await kept.carrier.pull()
+
+    # --- programs ---------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, kept: Kept, program: Program, *, interactive: bool = False, listen: tuple[bool, bool] = (True, True)
+    ) -> Running:
+        self._refuse_closed()
+        tmp = f"{SCRATCH[0]}/{program.run}"
+        own = {
+            name: tmp
+            for name in ("HOME", "TMPDIR")
+            if program.env.get(name, self.environment[name]) == self.environment[name]
+        }
+        command = Command(
+            argv=program.argv,
+            cwd=self.layout.seen(program.cwd),
+            env={**program.env, **own},
+            stdin=program.stdin,
+            timeout_s=program.timeout_s,
+            limits=rlimits(self._setup.limits),
+            tty=program.tty,
+        )
+        running = kept.cell.begin(command, within=INSIDE, tmp=tmp, interactive=interactive, listen=listen)
+        self._running.add(running)
+        return running
+
+    async def _begun(self, running: Running, program: Program) -> None:
+        try:
+            await running.begin()
+        except NotStarted as error:
+            if error.step == "cwd" and error.errno == errno.EXDEV:
+                raise leaving_cwd(program.cwd) from error
+            if error.step == "cwd" and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                raise missing_cwd(program.cwd) from error
+            raise
+
+    def _refuse(self, program: Program) -> None:
+        self._refuse_closed()
+        refuse_other_names(program.run, "run")
+        refuse_other_names(program.skill)
+        if program.skill not in self._staged:
+            raise WorkspaceError(
+                f"The skill '{program.skill}' is not staged in this workspace.",
+                op="run",
+                code="not-staged",
+                hint="Stage its tree first.",
+            )
+        if "\0" in program.cwd:
+            raise leaving_cwd(program.cwd)
+        if not program.argv or any("\0" in argument for argument in program.argv):
+            raise WorkspaceError("A program needs a name, and no argument can hold a NUL.", op="run", code="bad-argv")
+        for name, value in program.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise WorkspaceError(f"{name!r} cannot be a variable with that value.", op="run", code="bad-variable")
+        memory = self._setup.limits.memory
+        if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in there
+            raise WorkspaceError(
+                f"{len(program.stdin)} bytes of input are too many for a container with {memory} bytes of memory.",
+                op="run",
+                code="stdin-too-large",
+                hint="Give it as a file: inputs.",
+            )
+        refuse_changed(self._place)
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise WorkspaceError("This workspace was closed.", op="run", code="workspace-closed")
+
+    def _make_run(self, run: str) -> None:
+        try:
+            self._place.make_run(run)
+        except FileExistsError:
+            raise WorkspaceError(
+                f"There was a run '{run}' in this workspace before.",
+                op="run",
+                code="run-exists",
+                hint="Every run has a name of its own.",
+            ) from None
+        except OSError as error:
+            raise WorkspaceError(
+                f"The folder of the run '{run}' could not be made: {error.strerror or error}.",
+                op="run",
+                code="workspace-dir",
+            ) from error
+
+
+def _failed(task: asyncio.Future[Kept]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,361 @@
+"""One skill_run, from "run this" to "here are the files it made": stage, inputs, run, collect, save, in this order.
+
+Whatever happens to the command, what it printed and wrote up to then is in the result: exit code, time-out and signal
+are results. What is raised is about the workspace itself, and then nothing has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prowess._tracing import Span, span
+from prowess.errors import WorkspaceError
+from prowess.ports import ArtifactStore, Program, Redaction, Workspace
+from prowess.values import Artifact, SessionKey, to_json
+from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
+from prowess.workspace.inputs import Input, Places, Staged, stage_granted, stage_input
+from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
+from prowess.workspace.outputs import Collected, OutputFile, OutputLimits, changed_since, collect, primary_output
+from prowess.workspace.place import Place
+from prowess.workspace.printed import Printed
+from prowess.workspace.process.command import Ended, NotStarted
+from prowess.workspace.quota import watch_disk
+from prowess.workspace.script.missing import explain_failure
+from prowess.workspace.staging import Tree
+
+DEFAULT_TIMEOUT_S = 300.0
+UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # nobody said what matters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to bring back. Without patterns: what is new or changed below out/."""
+
+    patterns: tuple[str, ...] = ()
+    inline: bool = True
+    save: bool = False
+    prefix: str = ""
+    limits: OutputLimits = OutputLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run for which skill, in full: nothing about it is decided any more."""
+
+    skill: str  # its name, for people and for SKILL_NAME
+    folder: str  # its folder below skills/
+    tree: Tree
+    argv: Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    system_path_only: bool = False  # programs are found in the system's folders alone, as a command list needs
+    stdin: bytes | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    inputs: Sequence[Input] = ()
+    granted: Sequence[tuple[str, str | None]] = ()  # files that a person named, and where they go
+    wanted: Wanted = Wanted()
+    readable: Sequence[str] = ()
+    dependencies: Sequence[str] = ()  # what was installed for it, for people to see
+    tty: bool = False
+    notes: Sequence[str] = ()  # what was not taken as it was given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a job works with: a session's workspace, its stores, and what may be read of the host."""
+
+    workspace: Workspace
+    place: Place
+    key: SessionKey
+    redaction: Redaction
+    artifacts: ArtifactStore | None = None
+    host_roots: Sequence[str] = ()
+    skills: Callable[[str], str] | None = None
+    disk_bytes: int | None = None
+    on_output: Callable[[str, bytes], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The skill_run result of the contract."""
+
+    run: str
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    duration_ms: int
+    truncated: bool
+    refs: dict[str, str]  # of whole outputs that were cut
+    files: tuple[OutputFile, ...]
+    saved: tuple[Artifact, ...]
+    staged: tuple[Staged, ...]
+    warnings: tuple[str, ...]
+    isolation: dict[str, Any]
+    missing: dict[str, Any] | None = None
+    dependencies: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+    def to_json(self) -> dict[str, Any]:
+        primary = primary_output(self.files)
+        document: dict[str, Any] = {
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "exit_code": self.exit_code,
+            "timed_out": self.timed_out,
+            "duration_ms": self.duration_ms,
+            "truncated": self.truncated,
+            "primary_output": render_file(primary) if primary else None,
+            "output_files": [render_file(file) for file in self.files],
+            "artifact_files": [{"name": saved.name, "version": saved.version} for saved in self.saved],
+            "staged_inputs": [render_staged(staged) for staged in self.staged],
+            "warnings": list(self.warnings),
+            "isolation": self.isolation,
+            "run": self.run,
+        }
+        if self.signal is not None:
+            document["signal"] = self.signal
+        document |= {f"{stream}_ref": ref for stream, ref in self.refs.items()}
+        if self.missing is not None:
+            document["missing_dependency"] = self.missing
+        if self.dependencies:
+            document["dependencies"] = list(self.dependencies)
+        return document
+
+
+async def run_job(job: Job, desk: Desk) -> Result:
+    """Run it to the end. WorkspaceError when it could not even begin."""
+    prepared = await prepare(job, desk)
+    printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=desk.on_output)
+    try:
+        with span("workspace.run", skill=job.skill, digest=job.tree.digest, executor=_executor(desk)) as current:
+            ended = await _run(prepared, desk, printed)
+            _describe(current, ended, printed)
+    except NotStarted as error:
+        printed.close()
+        ended = Ended(why="exit", exit_code=127 if error.missing else 126)
+        printed.say(str(error))
+        return await finish(prepared, desk, printed, ended, not_started=error)
+    except BaseException:
+        printed.close()
+        raise
+    printed.close()
+    return await finish(prepared, desk, printed, ended)
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """A job that is ready to start, and what to remember for its end."""
+
+    job: Job
+    program: Program
+    staged: tuple[Staged, ...]
+    before: dict[str, tuple[int, int]]
+    warnings: list[str]
+
+
+async def prepare(job: Job, desk: Desk) -> Prepared:
+    """Stage the skill and the inputs, and settle the environment."""
+    workspace, layout = desk.workspace, desk.workspace.layout
+    run = f"run-{secrets.token_hex(6)}"
+    cwd = resolve_cwd(job.cwd, layout, skill=job.folder, run=run)
+    for pattern in job.wanted.patterns:
+        resolve_pattern(pattern)  # one that leads out is refused before anything runs
+    with span("workspace.stage.skill", skill=job.skill, digest=job.tree.digest, executor=_executor(desk)):
+        await workspace.stage(job.tree, job.folder)
+    warnings = [*job.notes, *workspace.isolation.notes]
+    staged: list[Staged] = []
+    if job.inputs or job.granted:
+        with span("workspace.stage.inputs", skill=job.skill, inputs=len(job.inputs) + len(job.granted)) as current:
+            staged = await _stage_inputs(job, desk)
+            current.set_attribute("bytes", sum(each.size_bytes for each in staged))
+    warnings += [f"{each.source}: {each.note}" for each in staged if each.note]
+    before = {} if job.wanted.patterns else await asyncio.to_thread(changed_since, layout, {})
+    program = Program(
+        argv=job.argv,
+        skill=job.folder,
+        run=run,
+        cwd=cwd,
+        env=_environment(job, workspace, run),
+        stdin=job.stdin,
+        timeout_s=job.timeout_s,
+        readable=job.readable,
+        tty=job.tty,
+    )
+    return Prepared(job=job, program=program, staged=tuple(staged), before=before, warnings=warnings)
+
+
+async def finish(
+    prepared: Prepared, desk: Desk, printed: Printed, ended: Ended, *, not_started: NotStarted | None = None
+) -> Result:
+    """What the run left behind, once it is dead."""
+    job, warnings = prepared.job, prepared.warnings
+    collected = await _collect(prepared, desk)
+    warnings += collected.warnings
+    saved: list[Artifact] = []
+    if job.wanted.save and collected.files:
+        saved, problems = await save_outputs(
+            desk.artifacts, desk.key, desk.workspace.layout, collected.files, job.wanted.prefix
+        )
+        warnings += problems
+    warnings += printed.warnings
+    warnings += _about_the_end(ended, prepared, counts_survivors="bwrap" not in desk.workspace.isolation.mechanism)
+    code = ended.exit_code if ended.exit_code is not None else 128 + ended.signal if ended.signal else None
+    missing = explain_failure(code, printed.stderr.text, not_started) if code and not ended.timed_out else None
+    return Result(
+        run=prepared.program.run,
+        stdout=printed.stdout.text,
+        stderr=printed.stderr.text,
+        exit_code=code,
+        signal=ended.signal,
+        timed_out=ended.timed_out,
+        duration_ms=round(ended.duration_s * 1000),
+        truncated=printed.stdout.truncated or printed.stderr.truncated,
+        refs=printed.refs,
+        files=collected.files,
+        saved=tuple(saved),
+        staged=prepared.staged,
+        warnings=tuple(dict.fromkeys(warnings)),
+        isolation=to_json(desk.workspace.isolation),
+        missing=to_json(missing) if missing else None,
+        dependencies=tuple(job.dependencies),
+    )
+
+
+def render_file(file: OutputFile) -> dict[str, Any]:
+    rendered = {
+        "name": file.name,
+        "ref": file.ref,
+        "mime_type": file.mime_type,
+        "size_bytes": file.size_bytes,
+        "truncated": file.truncated,
+    }
+    return rendered if file.content is None else {**rendered, "content": file.content}
+
+
+def render_staged(staged: Staged) -> dict[str, Any]:
+    return {
+        "from": staged.source,
+        "name": staged.to,
+        "ref": f"workspace://{staged.to}",
+        "size_bytes": staged.size_bytes,
+        "files": staged.files,
+    }
+
+
+async def _run(prepared: Prepared, desk: Desk, printed: Printed) -> Ended:
+    """With somebody who looks at the disk meanwhile."""
+    program = prepared.program
+    started = time.monotonic()
+    running = asyncio.ensure_future(desk.workspace.run(program, printed.stdout.feed, printed.stderr.feed))
+    watching = asyncio.ensure_future(watch_disk(desk.workspace.layout, program.run, desk.disk_bytes))
+    try:
+        await asyncio.wait((running, watching), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return await running
+        prepared.warnings.append(await watching)
+    finally:
+        for task in (watching, running):
+            task.cancel()
+        await asyncio.wait((watching, running))
+    if not running.cancelled() and running.exception() is None:
+        return running.result()
+    return Ended(why="kill", signal=9, duration_s=time.monotonic() - started)
+
+
+async def _stage_inputs(job: Job, desk: Desk) -> list[Staged]:
+    layout, uid = desk.workspace.layout, desk.place.uid
+    with await stage_artifact_sources(job.inputs, desk.artifacts, desk.key, desk.place) as contents:
+        places = Places(layout, host_roots=desk.host_roots, skills=desk.skills, artifact=contents.get, uid=uid)
+
+        def stage_all() -> list[Staged]:
+            named = [stage_granted(path, to, layout, uid) for path, to in job.granted]
+            return named + [stage_input(wanted, places) for wanted in job.inputs]
+
+        try:
+            return await asyncio.to_thread(stage_all)
+        except OSError as error:
+            raise WorkspaceError(
+                f"An input could not be copied: {(error.strerror or str(error)).lower()}.",
+                op="inputs",
+                code="input-failed",
+                hint="Is there room on the disk, and may it be read?",
+            ) from error
+
+
+async def _collect(prepared: Prepared, desk: Desk) -> Collected:
+    wanted, layout = prepared.job.wanted, desk.workspace.layout
+    more: dict[str, Any] = {"owner": os.geteuid() if desk.place.uid is None else desk.place.uid}
+    more["redact"] = desk.redaction.redact_text
+    with span("workspace.collect", skill=prepared.job.skill) as current:
+        if wanted.patterns:
+            collected = await asyncio.to_thread(
+                collect, layout, wanted.patterns, inline=wanted.inline, limits=wanted.limits, **more
+            )
+        else:
+            now = await asyncio.to_thread(changed_since, layout, prepared.before)
+            limits = OutputLimits(*map(min, wanted.limits, UNASKED))
+            collected = await asyncio.to_thread(
+                collect,
+                layout,
+                ["out/**"],
+                inline=wanted.inline,
+                limits=limits,
+                only=now,
+                must_match=False,
+                **more,
+            )
+        current.set_attribute("files", len(collected.files))
+        current.set_attribute("bytes", sum(file.size_bytes for file in collected.files))
+    with span("workspace.inline", skill=prepared.job.skill) as current:
+        current.set_attribute("bytes", sum(len(file.content or "") for file in collected.files))
+    return collected
+
+
+def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
+    told = environment(workspace.layout, skill=job.folder, run=run) | {"SKILL_NAME": job.skill}
+    base = dict(workspace.environment)
+    if not job.system_path_only:
+        # As in the source: what was installed for the skill first, what it brings along last.
+        skill = told["SKILL_DIR"]
+        base["PATH"] = f"{skill}/.venv/bin:{base.get('PATH', '')}:{skill}/bin"
+    return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env}
+
+
+def _about_the_end(ended: Ended, prepared: Prepared, *, counts_survivors: bool) -> list[str]:
+    """In a namespace of its own what was left ends with it, and only the namespace's own first process is counted."""
+    said = []
+    if ended.timed_out:
+        said.append(f"It was ended after {prepared.program.timeout_s:g} s; what it had printed and written is here.")
+    if ended.oom:
+        said.append("It needed more memory than the limit allows and was ended for that.")
+    if ended.left:
+        said.append(f"{ended.left} processes could not be ended.")
+    if ended.survivors_killed and ended.why == "exit" and counts_survivors:
+        number = ended.survivors_killed
+        said.append(f"It left {number} process{'es' if number > 1 else ''} behind; nothing of it runs any more.")
+    if ended.why == "lost":
+        said.append("The process that watched over it was killed, so its exit code is not known.")
+    return said
+
+
+def _describe(current: Span, ended: Ended, printed: Printed) -> None:
+    current.set_attribute("exit_code", -1 if ended.exit_code is None else ended.exit_code)
+    current.set_attribute("timed_out", ended.timed_out)
+    current.set_attribute("stdout_bytes", printed.stdout.seen_bytes)
+    current.set_attribute("stderr_bytes", printed.stderr.seen_bytes)
+
+
+def _executor(desk: Desk) -> str:
+    isolation = desk.workspace.isolation
+    return f"{isolation.executor}:{isolation.mechanism}"

@@ -1,0 +1,1 @@
+"""Some network for a box: a proxy inside it, served from outside."""

@@ -1,0 +1,97 @@
+"""What a program asks a proxy for, read strictly, and what it is told. Pure: bytes in, values out.
+
+A request that could be understood in two ways is not understood at all. Of a plain http request, what goes on to the
+server names the host that was decided on, and no other.
+"""
+
+from __future__ import annotations
+
+import http
+import re
+from typing import NamedTuple
+
+from prowess.workspace.network.hosts import NotAHost, Target, parse_target
+
+END = b"\r\n\r\n"
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+_PLAIN = re.compile(r"(?i:http)://([^/?#]*)([/?][^#]*)?")
+# They concern the two ends of one connection, and ours with the server ends with this answer.
+_HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "proxy-authorization", "te", "trailer", "upgrade"}
+
+
+class Request(NamedTuple):
+    target: Target
+    tunnel: bool
+    head: bytes = b""  # for the server, when there is no tunnel
+    body_bytes: int = 0
+
+
+class Refused(Exception):
+    """The program gets an answer of ours instead of a connection. `target` is what it was about, as far as known."""
+
+    def __init__(self, status: int, why: str, *, target: Target | None = None, shown: str = "") -> None:
+        super().__init__(why)
+        self.status, self.why, self.target = status, why, target
+        self.host = target.host if target else shown[:253]
+        self.port = target.port if target else 0
+
+
+def begins_well(data: bytes | bytearray) -> bool:
+    """False when no request can come of it: TLS and SOCKS begin otherwise, and nobody should wait for their end."""
+    return re.match(rb"[A-Za-z]+( |$)", data[:33]) is not None
+
+
+def parse_request(head: bytes) -> Request:
+    """`head` is everything before the empty line."""
+    first, *lines = head.split(b"\r\n")
+    line = _LINE.fullmatch(first)
+    if line is None:
+        raise Refused(400, "this is an HTTP/1.1 proxy, and that was no request to one")
+    method, target = line[1].decode("ascii"), line[2].decode("ascii")
+    if method == "CONNECT":
+        return Request(_target(target, None), tunnel=True)
+    plain = _PLAIN.fullmatch(target)
+    if plain is None:
+        raise Refused(400, "a proxy is asked for http://host/path, or to CONNECT to host:port")
+    where = _target(plain[1], 80)
+    path = plain[2] or "/"
+    fields, body_bytes = _fields(lines)
+    host = str(where).removesuffix(":80")
+    asked = f"{method} {'/' if path.startswith('?') else ''}{path} HTTP/1.{line[3].decode('ascii')}"
+    first = f"{asked}\r\nHost: {host}\r\nConnection: close\r\n".encode("ascii")
+    return Request(where, tunnel=False, head=first + fields + b"\r\n", body_bytes=body_bytes)
+
+
+def _target(authority: str, default_port: int | None) -> Target:
+    try:
+        return parse_target(authority, default_port=default_port)
+    except NotAHost as error:
+        raise Refused(403, f"{authority[:100]!r} names no host: {error}", shown=authority) from error
+
+
+def _fields(lines: list[bytes]) -> tuple[bytes, int]:
+    """What of them goes on, and the length of the body that follows."""
+    found: list[tuple[str, bytes, bytes]] = []
+    for line in lines:
+        field = _FIELD.fullmatch(line)
+        if field is None:
+            raise Refused(400, "a header of the request is malformed")
+        found.append((field[1].decode("ascii").lower(), field[2].strip(), line))
+    named = b",".join(value for name, value, _ in found if name == "connection").decode("latin-1").lower()
+    dropped = {*_HOP_BY_HOP, *(name.strip() for name in named.split(",")), "host"} - {"content-length"}
+    if any(name == "transfer-encoding" for name, _, _ in found):
+        raise Refused(411, "a body has to say how long it is (Content-Length), or to be sent over https")
+    lengths = {value for name, value, _ in found if name == "content-length"}
+    if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,15}", value) for value in lengths):
+        raise Refused(400, "the length of the body is not clear")
+    kept = b"".join(line + b"\r\n" for name, _, line in found if name not in dropped)
+    return kept, int(lengths.pop()) if lengths else 0
+
+
+def render_answer(status: int, text: str, *, reason: str = "", body: bool = True) -> bytes:
+    """A whole answer, after which the connection ends. Clients often show the reason and hide the text."""
+    data = text.encode("utf-8", "replace")
+    phrase = re.sub(r"[^\x20-\x7e]", "?", reason or http.HTTPStatus(status).phrase)
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(data)}\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode("ascii") + (data if body else b"")

@@ -1,0 +1,323 @@
+"""The one way out of a box without a network: a proxy that listens inside it, is served here, and knows whom to refuse.
+
+    proxy = Proxy(allow=["example.org", "*.example.com"])
+    async with proxy.session() as link:  # one for each run
+        box = dataclasses.replace(box, env={**box.env, **link.env})
+        command = boxed(bwrap, box, link.wrap(argv, "/usr/bin/python3"))
+        ended = await processes.run(dataclasses.replace(command, fds={**command.fds, **link.fds}))
+        link.check(ended)  # WorkspaceError "proxy-failed" when the program was never reached
+
+What holds: the box has no route to anywhere, so a program that ignores the proxy variables reaches nothing; a name is
+resolved here, once for each connection, after it was allowed; the connection goes to the very address that was judged;
+when the session ends, every connection has ended. What does not: names are judged and not contents. TLS is not looked
+into, so whoever serves an allowed host can be told everything, and can pass it on to another host (domain fronting).
+Connections are made from here directly, not through a proxy that this machine may need itself.
+
+Whatever comes out of the box is taken for hostile, the listener included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import os
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from prowess.errors import WorkspaceError
+from prowess.workspace.network import shim as proxy_shim
+from prowess.workspace.network.exchange import Exchange, OnEvent, ProxyLimits, Resolve, Verdict
+from prowess.workspace.network.hosts import SETTING, parse_rules
+from prowess.workspace.process.command import Ended
+
+PORT = 3128  # inside a box, where it is always free
+CONTROL_FD = 10
+LOOKUPS = 4
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PATIENCE_S = 2.0
+
+
+class Proxy:
+    """Who may be reached. ConfigError when an entry of `allow` names no host. `on_event` hears of each host once for
+    each run and verdict; what it raises ends that connection, and is raised at the end of the session."""
+
+    def __init__(
+        self,
+        allow: Sequence[str],
+        *,
+        resolve: Resolve | None = None,
+        on_event: OnEvent | None = None,
+        limits: ProxyLimits | None = None,
+    ) -> None:
+        self.rules = parse_rules(allow)
+        self.resolve = resolve
+        self.on_event = on_event
+        self.limits = limits or ProxyLimits()
+        self.places = threading.Semaphore(self.limits.connections_in_all)
+
+    def session(self) -> Link:
+        return Link(self)
+
+
+class Link:
+    """One run's proxy. It is of use once, and from inside one box."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._places = threading.Semaphore(proxy.limits.connections)
+        self._exchange = Exchange(
+            rules=proxy.rules, limits=proxy.limits, resolve=proxy.resolve or self._resolve, tell=self._tell
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told: set[tuple[str, int, Verdict]] = set()
+        self._door: _Door | None = None
+        self._control: tuple[socket.socket, socket.socket] | None = None
+        self._lookups: ThreadPoolExecutor | None = None
+        self._python = ""
+        self._checked = False
+        self._failure = "nothing in the box asked for it"
+        self._broken: BaseException | None = None
+
+    def wrap(self, argv: Sequence[str], python: str) -> list[str]:
+        """The same program, once the proxy is there. `python` is an interpreter, by its path inside the box."""
+        if not argv:
+            raise ValueError("a command needs at least the name of its program")
+        self._python = python
+        return [python, "-I", "-S", "-X", "utf8", "-c", _shim(), str(CONTROL_FD), str(PORT), *argv]
+
+    @property
+    def fds(self) -> Mapping[int, int]:
+        if self._control is None:
+            raise ValueError("a link is entered before it is used, and it is used once")
+        return {CONTROL_FD: self._control[1].fileno()}
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What programs look for. The box's own loopback is reached directly, unless a rule means the host's."""
+        listed = {rule.host for rule in self._proxy.rules}
+        direct = ",".join(host for host in LOOPBACK if host not in listed)
+        url = f"http://127.0.0.1:{PORT}"
+        values = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": direct}
+        return {**values, **{name.upper(): value for name, value in values.items()}, "NODE_USE_ENV_PROXY": "1"}
+
+    def check(self, ended: Ended | None = None) -> None:
+        """That the program was reached, with its proxy in place. A run that was ended from outside may have had no time
+        for that. Leaving the session without a call checks it for a run that ended by itself."""
+        self._checked = True
+        reached = self._door is not None
+        self._hear()  # its last words
+        if self._python and not reached and (ended is None or ended.why == "exit"):
+            raise WorkspaceError(
+                f"The program was not started, because the proxy of its run did not start: {self._failure}.",
+                op="network",
+                code="proxy-failed",
+                hint=f"Does {self._python} run inside the box? Without hosts in {SETTING} no proxy is needed.",
+            )
+
+    async def __aenter__(self) -> Link:
+        self._loop = asyncio.get_running_loop()
+        self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control[0].setblocking(False)
+        self._loop.add_reader(self._control[0].fileno(), self._hear)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None and not self._checked:
+                self.check()
+        finally:
+            await self._close()
+        if error is None and self._broken is not None:
+            raise self._broken
+
+    async def _close(self) -> None:
+        self._hang_up()
+        if self._door is not None:
+            self._door.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._lookups is not None:
+            self._lookups.shutdown(wait=False, cancel_futures=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._door is not None:
+            await self._door.closed()
+
+    def _hear(self) -> None:
+        """What the shim says: here is the listener, or why there is none. After either, the socket is done with."""
+        if self._control is None:
+            return
+        ours = self._control[0]
+        try:
+            data, fds, _, _ = socket.recv_fds(ours, 256, 8, socket.MSG_CMSG_CLOEXEC)
+            listener = _taken(fds)
+            if listener is None:
+                said = data.decode("utf-8", "replace")
+                self._failure = "".join(c if c.isprintable() else "?" for c in said) or "the box sent nothing of use"
+            else:
+                door = _Door(listener, (self._places, self._proxy.places), self._begin)
+                door.open()
+                self._door = door
+                ours.send(b"y")
+        except BlockingIOError:
+            return
+        except (OSError, RuntimeError) as error:  # RuntimeError: there is no thread to be had
+            self._failure = str(error)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._control is not None:
+            self._loop.remove_reader(self._control[0].fileno())
+            for end in self._control:
+                end.close()
+            self._control = None
+
+    def _begin(self, client: socket.socket) -> None:
+        if self._broken is not None:  # what cannot be recorded is not done
+            client.close()
+            self._give_back()
+            return
+        task = self._loop.create_task(self._exchange.serve(client))
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._end, client))
+
+    def _end(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        client.close()  # here, because a task that is cancelled before its first step cleans up nothing
+        self._tasks.discard(task)
+        self._give_back()
+        if not task.cancelled():
+            self._broken = self._broken or task.exception()
+
+    def _give_back(self) -> None:
+        self._places.release()
+        self._proxy.places.release()
+
+    def _tell(self, host: str, port: int, verdict: Verdict, why: str) -> None:
+        told, most = len(self._told), self._proxy.limits.events
+        if self._proxy.on_event is None or (host, port, verdict) in self._told or told > most:
+            return
+        self._told.add((host, port, verdict))
+        if told == most:
+            host, port, why = "", 0, f"more than {most} hosts were asked for, and the others are not recorded"
+        recorded = False
+        try:
+            self._proxy.on_event(host, port, verdict, why)
+            recorded = True
+        finally:
+            if not recorded:
+                self._broken = sys.exc_info()[1]
+
+    async def _resolve(self, host: str) -> list[str]:
+        """In threads of this run alone: one that waits for an answer cannot be called back."""
+        if self._lookups is None:
+            self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="prowess-lookup")
+        ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+        return [str(entry[4][0]) for entry in await self._loop.run_in_executor(self._lookups, ask)]
+
+
+class _Door:
+    """Takes connections from the listener, in a thread: what became of the listener's flags inside the box is not
+    known, and a call that blocks after all must not hold up anybody else."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        places: Sequence[threading.Semaphore],
+        begin: Callable[[socket.socket], None],
+    ) -> None:
+        self._listener = listener
+        self._places = places
+        self._begin = begin
+        self._loop = asyncio.get_running_loop()
+        self._over = threading.Event()
+        self._ended = asyncio.Event()
+
+    def open(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._listener)
+            threading.Thread(target=self._run, name="prowess-proxy", daemon=True).start()
+            stack.pop_all()
+
+    def close(self) -> None:
+        self._over.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RD)  # wakes the thread, which closes it
+
+    async def closed(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._ended.wait()
+
+    def _run(self) -> None:
+        with self._listener:
+            while self._place(self._places[0]):
+                client = self._accept()
+                if client is None:
+                    break
+                if not self._place(self._places[1]):
+                    client.close()
+                    break
+                self._post(self._enter, client)
+        self._post(self._ended.set)
+
+    def _place(self, places: threading.Semaphore) -> bool:
+        while not self._over.is_set():
+            if places.acquire(timeout=0.1):
+                return True
+        return False
+
+    def _accept(self) -> socket.socket | None:
+        while not self._over.is_set():
+            try:
+                return self._listener.accept()[0]
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.EBADF):  # it does not listen any more
+                    return None
+                self._over.wait(0.1)  # out of descriptors or memory, or somebody made it not block
+        return None
+
+    def _post(self, do: Callable[..., None], *args: socket.socket) -> None:
+        try:
+            self._loop.call_soon_threadsafe(do, *args)
+        except RuntimeError:  # the loop was closed without us
+            for client in args:
+                client.close()
+
+    def _enter(self, client: socket.socket) -> None:
+        if self._over.is_set():
+            client.close()
+            self._places[1].release()
+        else:
+            self._begin(client)
+
+
+def _taken(fds: list[int]) -> socket.socket | None:
+    """The listener, when one TCP listener came and nothing else."""
+    with contextlib.ExitStack() as stack:
+        for fd in fds:
+            stack.callback(os.close, fd)
+        if len(fds) != 1 or not stat.S_ISSOCK(os.fstat(fds[0]).st_mode):
+            return None
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=os.dup(fds[0]))
+        stack.enter_context(listener)
+        asked = (socket.SO_DOMAIN, socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN)
+        found = tuple(listener.getsockopt(socket.SOL_SOCKET, option) for option in asked)
+        if found != (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, 1):
+            return None
+        listener.settimeout(None)
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=listener.detach())
+
+
+@functools.cache
+def _shim() -> str:
+    with open(proxy_shim.__file__, encoding="utf-8") as file:
+        return file.read()

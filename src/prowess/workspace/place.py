@@ -1,0 +1,349 @@
+"""The place of one session's workspace on this machine: its files, what is known about it, and that it is in use.
+
+<dir>/workspaces/<id>/meta.json         what is known about it; a script never sees it
+<dir>/workspaces/<id>/lock              held by everybody who works in it; whoever is not alone does not clean
+<dir>/workspaces/<id>/making            held for a moment by whoever makes something in it
+<dir>/workspaces/<id>/staged/<skill>    which tree the copy in root/skills/ is of, where the executor needs a copy
+<dir>/workspaces/<id>/root/             skills/ work/ out/ runs/: the workspace that a script sees
+<dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill
+<dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, where the executor has no better place
+<dir>/trees/<digest>/                   published skills, shared by all sessions
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prowess._files import read_regular, write_whole
+from prowess.errors import WorkspaceError
+from prowess.values import SessionKey, to_json
+from prowess.workspace.beneath import open_folder, walk
+from prowess.workspace.layout import FOLDERS
+from prowess.workspace.staging import PASSABLE, make_passable, remove_tree
+
+SCHEMA = "prowess.workspace/1"
+ROOT_DIR = "/var/lib/prowess"
+_READABLE = 0o755  # by whoever the script runs as
+_META = "meta.json"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An opened place. `uid` owns what scripts write; None: whoever we are."""
+
+    path: str
+    key: SessionKey
+    uid: int | None = None
+
+    @property
+    def root(self) -> str:
+        return os.path.join(self.path, "root")
+
+    def make_run(self, run: str) -> str:
+        """runs/<run>, which that run may write to. FileExistsError when there was one of that name."""
+        return self._make(os.path.join(self.root, "runs", run))
+
+    def make_tmp(self, run: str) -> str:
+        return self._make(os.path.join(self.path, "tmp", run))
+
+    def make_venv(self, skill: str, digest: str) -> str:
+        """Per session and digest: what was installed for other content of the skill is not there."""
+        path = os.path.join(self.path, "venvs", f"{skill}-{digest.removeprefix('sha256:')[:16]}")
+        if not os.path.isdir(path):
+            try:
+                self._make(path)
+            except FileExistsError:  # somebody else who works in this session was faster
+                pass
+        return path
+
+    def own(self, path: str) -> str:
+        """Make it the script's: a folder or a file that is ours so far."""
+        if self.uid is not None:
+            os.chown(path, self.uid, self.uid, follow_symlinks=False)
+        return path
+
+    def _make(self, path: str) -> str:
+        os.mkdir(path, 0o700)
+        return self.own(path)
+
+
+class PlaceInfo(NamedTuple):
+    """One place as a list shows it."""
+
+    id: str
+    path: str
+    session: str
+    size_bytes: int
+    files: int
+    used_at: float  # seconds since the epoch
+    in_use: bool
+
+
+class OpenPlace:
+    """`with OpenPlace(dir, key) as place`: made if need be, and in use until the end."""
+
+    def __init__(self, dir: str, key: SessionKey, *, uid: int | None = None) -> None:
+        self._dir, self._key, self._uid = os.path.abspath(dir), key, uid
+        self._path = os.path.join(self._dir, "workspaces", place_id(key))
+        self._lock = -1
+
+    def __enter__(self) -> Place:
+        try:
+            make_passable(os.path.join(self._dir, "workspaces"))
+            self._hold()
+            with making(self._path):
+                return self._made()
+        except OSError as error:
+            self.close()
+            raise WorkspaceError(
+                f"The workspace could not be made in {self._dir}: {(error.strerror or str(error)).lower()}.",
+                op="create",
+                code="workspace-dir",
+                hint="Name a folder that can be written to and has room: workspace.dir.",
+            ) from error
+
+    def _hold(self) -> None:
+        """Whoever cleans moves the folder away under its lock, so what was waited for may be another folder by now."""
+        while self._lock < 0:
+            try:
+                os.mkdir(self._path, PASSABLE)
+            except FileExistsError:
+                pass
+            self._sweep()
+            self._lock = _locked(self._path, fcntl.LOCK_SH)
+
+    def _sweep(self) -> None:
+        """Whoever is alone here removes what a killed runtime left in tmp/."""
+        lock = _locked(self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock < 0:
+            return
+        try:
+            for name in os.listdir(os.path.join(self._path, "tmp")):
+                remove_tree(os.path.join(self._path, "tmp", name))
+        except FileNotFoundError:
+            pass
+        finally:
+            os.close(lock)
+
+    def _made(self) -> Place:
+        os.chmod(self._path, PASSABLE)
+        place = Place(path=self._path, key=self._key, uid=self._uid)
+        for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
+            path = os.path.join(self._path, name)
+            made = not os.path.isdir(path)
+            if made:
+                os.mkdir(path)
+            if name not in ("root/work", "root/out"):
+                os.chmod(path, _READABLE)
+            elif not os.path.islink(path):
+                os.chmod(path, 0o700)  # a script may have closed them to itself
+                if made:
+                    place.own(path)
+        if not os.path.lexists(os.path.join(place.root, "work", "inputs")):
+            with open_folder(place.root, "work/inputs", make=True, uid=self._uid):
+                pass
+        known = read_meta(self._path)
+        now = time.time()
+        write_meta(self._path, {"created_at": now, **known, "key": to_json(self._key), "used_at": now})
+        return place
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@contextmanager
+def making(path: str) -> Iterator[None]:
+    """One at a time makes something in the place at that path, of all who work in it."""
+    lock = os.open(os.path.join(path, "making"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def hold_session(dir: str, key: SessionKey) -> Iterator[None]:
+    """One at a time works in a session on this machine: two would take the record from each other."""
+    folder = os.path.join(dir, "locks")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    lock = os.open(os.path.join(folder, place_id(key)), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise WorkspaceError(
+            f"Somebody else is at work in the session '{key.session}'.",
+            op="open",
+            code="session-in-use",
+            retryable=True,
+            hint="Wait until that has ended, or work in another session.",
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def find_dir(configured: str | None, cache_dir: str) -> str:
+    """Where workspaces and published skills are: as configured, else in the cache. Root's cache is in a home that is
+    closed to the user scripts run as, so root's are elsewhere."""
+    if configured is not None:
+        return configured
+    return ROOT_DIR if os.geteuid() == 0 else cache_dir
+
+
+def place_id(key: SessionKey) -> str:
+    """Readable when the session's name is plain, and never the same for two sessions."""
+    digest = hashlib.sha256("\0".join((key.tenant, key.app, key.user, key.session)).encode()).hexdigest()[:12]
+    return f"{key.session}-{digest}" if _PLAIN.fullmatch(key.session) else f"session-{digest}"
+
+
+def read_meta(path: str) -> dict[str, Any]:
+    """What is known about the place; nothing when it cannot be read, for it can be made anew."""
+    try:
+        meta = json.loads(read_regular(os.path.join(path, _META), 1 << 20))
+    except (OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def write_meta(path: str, meta: dict[str, Any]) -> None:
+    write_whole(os.path.join(path, _META), json.dumps({"schema": SCHEMA, **meta}).encode(), mode=0o600)
+
+
+def list_places(dir: str) -> list[PlaceInfo]:
+    """Every workspace there is, the one used longest ago first."""
+    return sorted(_places(dir), key=lambda info: (info.used_at, info.id))
+
+
+def clean_places(
+    dir: str, *, older_than_s: float | None = None, keep_bytes: int | None = None, dry_run: bool = False
+) -> tuple[list[PlaceInfo], list[PlaceInfo]]:
+    """(removed, in use and therefore kept). Those older than that, and then, the oldest first, until what is left has
+    no more than that many bytes; with neither, all."""
+    found = list_places(dir)
+    if not dry_run:
+        _sweep(os.path.join(os.path.abspath(dir), "workspaces"))
+    total = sum(info.size_bytes for info in found)
+    removed, kept = [], []
+    now = time.time()
+    for info in found:
+        too_old = older_than_s is not None and now - info.used_at > older_than_s
+        too_much = keep_bytes is not None and total > keep_bytes
+        if not (too_old or too_much or (older_than_s is None and keep_bytes is None)):
+            continue
+        if info.in_use or not (dry_run or _remove(info.path)):
+            kept.append(info)
+            continue
+        total -= info.size_bytes
+        removed.append(info)
+    return removed, kept
+
+
+def _places(dir: str) -> Iterator[PlaceInfo]:
+    top = os.path.join(os.path.abspath(dir), "workspaces")
+    for name in _names(top):
+        path = os.path.join(top, name)
+        if name.startswith(".") or not os.path.isdir(path) or os.path.islink(path):
+            continue
+        try:
+            yield _look_at(path, name)
+        except FileNotFoundError:  # removed by somebody else meanwhile
+            continue
+
+
+def _names(top: str) -> list[str]:
+    try:
+        return sorted(os.listdir(top))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise WorkspaceError(
+            f"The workspaces in {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
+            op="list",
+            code="workspace-dir",
+            hint="Ask as the user whose they are.",
+        ) from error
+
+
+def _look_at(path: str, name: str) -> PlaceInfo:
+    meta = read_meta(path)
+    used_at, key = meta.get("used_at"), meta.get("key")
+    changed_at = os.stat(path).st_mtime
+    size = files = 0
+    for _, status, _, _ in walk(path, max_entries=10_000_000):
+        size += status.st_blocks * 512
+        files += 1
+    return PlaceInfo(
+        id=name,
+        path=path,
+        session=str(key.get("session", name)) if isinstance(key, dict) else name,
+        size_bytes=size,
+        files=files,
+        used_at=float(used_at) if isinstance(used_at, (int, float)) else changed_at,
+        in_use=_in_use(path),
+    )
+
+
+def _sweep(top: str) -> None:
+    """What somebody had begun to remove, and did not finish."""
+    for name in _names(top):
+        if name.startswith(_GONE):
+            lock = _locked(os.path.join(top, name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock >= 0:
+                remove_tree(os.path.join(top, name))
+                os.close(lock)
+
+
+def _in_use(path: str) -> bool:
+    lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if lock >= 0:
+        os.close(lock)
+    return lock < 0
+
+
+def _remove(path: str) -> bool:
+    """False when somebody works in it. It is moved away first: whoever comes now begins a new one."""
+    lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if lock < 0:
+        return False
+    try:
+        gone = os.path.join(os.path.dirname(path), f"{_GONE}{os.urandom(8).hex()}")
+        os.rename(path, gone)
+        remove_tree(gone)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _locked(path: str, how: int) -> int:
+    """A lock of the place that is there now; -1 when it is held otherwise, or was moved away while we waited."""
+    name = os.path.join(path, "lock")
+    lock = -1
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(lock, how)
+        if os.path.samestat(os.fstat(lock), os.stat(name)):
+            return lock
+    except (FileNotFoundError, BlockingIOError):
+        pass
+    if lock >= 0:
+        os.close(lock)
+    return -1

@@ -1,0 +1,1 @@
+"""Programs of this machine: started, limited, watched, and ended with everything they started."""

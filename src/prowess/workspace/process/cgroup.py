@@ -1,0 +1,204 @@
+"""A group of the kernel's for each run, in which all of its processes together have so much memory and no more.
+
+Used only when a limit on memory is asked for: with version 1 of the interface, joining a group takes the kernel tens of
+milliseconds. Version 2 needs a group that was delegated to us, which has `memory` among what it gives to those below.
+Whether it works here is tried, not asked; a group that a dead runtime left behind is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from prowess.errors import WorkspaceError
+from prowess.workspace.box.bwrap import find_trusted
+from prowess.workspace.process.command import Command
+from prowess.workspace.process.processes import Processes
+
+PREFIX = "prowess"
+REMOVE_S = 2.0
+_numbers = itertools.count(1)
+
+
+class Parent(NamedTuple):
+    """A folder of a cgroup file system in which we make groups, and what each of them is told: (file, value, whether
+    it may be missing)."""
+
+    path: str
+    settings: tuple[tuple[str, str, bool], ...]
+
+
+class Group(NamedTuple):
+    """One run's group: in version 1 a folder for memory and one for processes, in version 2 a single one."""
+
+    paths: tuple[str, ...]
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        return tuple(os.path.join(path, "cgroup.procs") for path in self.paths)
+
+    def oom(self) -> bool:
+        """Whether the kernel had to end a process in there for want of memory."""
+        said = [
+            line.split()
+            for path in self.paths
+            for name in ("memory.oom_control", "memory.events")
+            for line in _lines(os.path.join(path, name))
+        ]
+        return any(words[0] == "oom_kill" and int(words[1]) > 0 for words in said)
+
+
+class Groups:
+    """Makes a group for each run."""
+
+    def __init__(self, parents: Sequence[Parent]) -> None:
+        self._parents = parents
+        self.counts_processes = any(name == "pids.max" for parent in parents for name, _, _ in parent.settings)
+
+    @asynccontextmanager
+    async def made(self) -> AsyncIterator[Group]:
+        """A group that is there until the end, when nothing may be left in it."""
+        name = f"{PREFIX}-{os.getpid()}-{_started_at(os.getpid())}-{next(_numbers)}"
+        group = Group(tuple(os.path.join(parent.path, name) for parent in self._parents))
+        try:
+            await asyncio.to_thread(self._make, group)
+            yield group
+        finally:
+            await _remove(group)
+
+    def _make(self, group: Group) -> None:
+        try:
+            for parent, path in zip(self._parents, group.paths, strict=True):
+                os.mkdir(path)
+                for name, value, optional in parent.settings:
+                    file = os.path.join(path, name)
+                    if not optional or os.path.exists(file):
+                        with open(file, "w", encoding="ascii") as setting:
+                            setting.write(value)
+        except OSError as error:
+            raise WorkspaceError(
+                f"The group that limits memory could not be made: {error}.",
+                op="run",
+                code="cgroup-failed",
+                hint="Without workspace.limits.memory no group is needed.",
+            ) from error
+
+    def sweep(self) -> None:
+        """Remove the groups of runtimes that are no more."""
+        for parent in self._parents:
+            for name in os.listdir(parent.path):
+                prefix, *numbers = name.split("-")
+                if prefix == PREFIX and len(numbers) == 3 and _started_at(numbers[0]) != numbers[1]:
+                    _removed(os.path.join(parent.path, name))
+
+
+async def find_groups(
+    memory: int, most_processes: int | None, processes: Processes, uid: int | None
+) -> tuple[Groups | None, str]:
+    """(what makes groups that really work for this user, why there is none)."""
+    parents = _parents(memory, most_processes)
+    if not parents:
+        return None, "no control group with a limit on memory is given to us here"
+    groups = Groups(parents)
+    program = find_trusted("true")
+    try:
+        await asyncio.to_thread(groups.sweep)
+        async with groups.made() as group:
+            command = Command(argv=[program or "true"], cwd="/", env={}, uid=uid, cgroups=group.lists)
+            await processes.run(command)
+            if _limit_of(group) > memory:
+                return None, "the control group did not take the limit on memory"
+    except (WorkspaceError, OSError) as error:
+        return None, f"a control group cannot be used: {error}"
+    return groups, ""
+
+
+def _parents(memory: int, most_processes: int | None) -> list[Parent]:
+    own = {}  # controller, or "" for version 2 -> the group that we are in
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)
+    pids = [] if most_processes is None else [("pids.max", str(most_processes), False)]
+    found = []
+    for controller, settings in (
+        ("memory", [("memory.limit_in_bytes", str(memory), False), ("memory.memsw.limit_in_bytes", str(memory), True)]),
+        ("pids", pids),
+    ):
+        for _, root, point in (mount for mount in _mounts() if controller in mount[0]):
+            path = _joined(point, root, own.get(controller, "/"))
+            if settings and os.access(path, os.W_OK):
+                found.append(Parent(path, tuple(settings)))
+                break
+    if any(name.startswith("memory.") for parent in found for name, _, _ in parent.settings):
+        return found
+    settings = [("memory.max", str(memory), False), ("memory.swap.max", "0", True), *pids]
+    for _, root, point in (mount for mount in _mounts() if "cgroup2" in mount[0]):
+        mine = _joined(point, root, own.get("", "/"))
+        # Who has processes gives nothing to groups below, so the place for ours is beside the one that we are in.
+        for path in (mine, os.path.dirname(mine)):
+            given = " ".join(_lines(os.path.join(path, "cgroup.subtree_control"))).split()
+            if path.startswith(point) and "memory" in given and os.access(os.path.join(path, "cgroup.procs"), os.W_OK):
+                return [Parent(path, tuple(each for each in settings if each[0].split(".")[0] in given))]
+    return []
+
+
+def _mounts() -> Iterator[tuple[set[str], str, str]]:
+    """(what it is for, its root, where it is mounted), of each cgroup file system."""
+    for line in _lines("/proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            root, point = before.split(" ")[3:5]
+            yield {kind, *options.split(",")}, root, point
+
+
+def _joined(point: str, root: str, path: str) -> str:
+    below = path.removeprefix(root.rstrip("/")).strip("/")
+    joined = os.path.join(point, below) if below else point
+    return joined if os.path.isdir(joined) else point
+
+
+def _limit_of(group: Group) -> int:
+    for path in group.paths:
+        for name in ("memory.limit_in_bytes", "memory.max"):
+            for line in _lines(os.path.join(path, name)):
+                return int(line) if line.isdigit() else 1 << 63
+    return 1 << 63
+
+
+async def _remove(group: Group) -> None:
+    """It may take the kernel a moment to notice that the last process is gone."""
+    paths = [path for path in group.paths if not _removed(path)]
+    until = asyncio.get_running_loop().time() + REMOVE_S
+    while paths and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(0.005)
+        paths = [path for path in paths if not _removed(path)]
+
+
+def _removed(path: str) -> bool:
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except OSError:  # busy; the next runtime sweeps what stays
+        return False
+    return True
+
+
+def _started_at(pid: int | str) -> str:
+    """By this a process is told from a later one of the same number; "" when there is none."""
+    for line in _lines(f"/proc/{pid}/stat"):
+        return line.rpartition(")")[2].split()[19]
+    return ""
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,143 @@
+"""What is to be run, as one frozen value, and what came of it, as another."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prowess.errors import WorkspaceError
+
+MOST_FDS = 32
+Why = Literal["exit", "timeout", "kill", "closed", "supervisor", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Per process, as rlimits are, except `processes`, which counts all processes of the user (in a user namespace of
+    its own: all in there). None leaves it as it is. There is no core dump, ever."""
+
+    cpu_s: int | None = None
+    open_files: int | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+    address_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landlock:
+    """Everything the command can reach: what may be read and executed, and what may be changed as well."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One program with exactly this environment and no descriptor but those named here. `uid` and `gid` need root.
+
+    `stdin` is its input, or the path of a file with it, or nothing. `fds` puts bytes, or a descriptor of ours, under a
+    number. `wrapped` says that argv[0] is a wrapper like bwrap, which ends by itself when what it wraps does.
+    """
+
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    stdin: bytes | str | os.PathLike[str] | None = None
+    timeout_s: float | None = None
+    grace_s: float = 0.5
+    limits: Limits = field(default_factory=Limits)
+    uid: int | None = None
+    gid: int | None = None
+    landlock: Landlock | None = None
+    seccomp: bytes | None = None
+    fds: Mapping[int, int | bytes] = field(default_factory=dict)
+    wrapped: bool = False
+    cgroups: tuple[str, ...] = ()  # lists of processes that it joins before it becomes somebody else
+    tty: bool = False  # for open_session: a terminal of its own instead of pipes
+    rows: int = 24
+    columns: int = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How it went, once nothing is left of it (`left` counts processes that not even SIGKILL ended).
+
+    `why`: it ended by itself · its time was up · we were asked to · the runtime closed · the supervisor ended · init
+    was killed, so that neither exit code nor use is known. `survivors_killed`: what was still there and got SIGKILL.
+    """
+
+    why: Why
+    exit_code: int | None = None
+    signal: int | None = None
+    duration_s: float = 0.0
+    survivors_killed: int = 0
+    left: int = 0
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0  # of the largest process, and never less than the supervisor's own
+    oom: bool = False  # the kernel ended at least one process of it, because together they needed too much memory
+
+    @property
+    def timed_out(self) -> bool:
+        return self.why == "timeout"
+
+    @property
+    def killed(self) -> bool:
+        return self.why not in ("exit", "timeout")
+
+
+class NotStarted(WorkspaceError):
+    """The command never ran; `errno` and `step` say why: ENOENT at exec is a program that is not there."""
+
+    code = "not-started"
+
+    def __init__(self, command: Command, *, step: str, number: int, text: str) -> None:
+        what = os.strerror(number) if number else text
+        super().__init__(
+            f"Could not start '{command.argv[0]}': {what}." if step == "exec" else f"Could not start: {text or what}.",
+            op=step,
+            retryable=number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE),
+            hint=_HINTS.get((step, number)),
+        )
+        self.errno = number
+        self.step = step
+
+    @property
+    def missing(self) -> bool:
+        """The program is not there, as opposed to one that may not be started."""
+        return self.step == "exec" and self.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+_HINTS = {
+    ("exec", errno.ENOENT): "Neither may the interpreter in its first line be missing.",
+    ("exec", errno.EACCES): "It has to be executable by the user it runs as.",
+    ("exec", errno.ENOEXEC): "A script needs a first line such as #!/usr/bin/env python3.",
+}
+
+
+def render_spec(command: Command) -> dict[str, Any]:
+    """What the command is to be, as JSON. A string with undecodable bytes arrives as the same bytes."""
+    if not command.argv:
+        raise ValueError("a command needs at least the name of its program")
+    if command.uid == 0 or command.gid == 0:
+        raise ValueError("uid and gid are for becoming somebody else than root")
+    if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
+        raise ValueError(f"0, 1 and 2 are the streams of the command, and it is given at most {MOST_FDS} more")
+    limits = {name: getattr(command.limits, name) for name in Limits.__slots__}
+    landlock = command.landlock
+    return {
+        "argv": list(command.argv),
+        "cwd": command.cwd,
+        "env": dict(command.env),
+        "fds": [0, 1, 2, *command.fds],
+        "tty": command.tty,
+        "cgroups": list(command.cgroups),
+        "limits": {name: value for name, value in limits.items() if value is not None} | {"core_bytes": 0},
+        "uid": command.uid,
+        "gid": command.uid if command.gid is None else command.gid,
+        "landlock": None if landlock is None else {"read": list(landlock.read), "write": list(landlock.write)},
+        "seccomp": None if command.seccomp is None else base64.b64encode(command.seccomp).decode(),
+    }

@@ -1,0 +1,206 @@
+"""A command that goes on while nobody looks: written to, read from in bounded pieces, and ended with its runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import struct
+import termios
+from collections.abc import Callable
+from typing import Protocol
+
+from prowess.workspace.process.command import Ended
+from prowess.workspace.process.streams import CHUNK_BYTES, close_all
+
+
+class Running(Protocol):
+    """What a session needs to know of the command behind it."""
+
+    pid: int
+    ended: Ended | None
+
+    async def wait(self) -> Ended: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Session:
+    """A command that runs until it ends, is killed, or its runtime closes."""
+
+    def __init__(self, run: Running, terminal: Terminal) -> None:
+        self._run = run
+        self._terminal = terminal
+        self._waiter = asyncio.ensure_future(self._watch())
+        self.pid = run.pid
+
+    async def write(self, data: bytes) -> None:
+        """To its stdin. Returns when all was taken, or the command has ended."""
+        await self._terminal.write(data)
+
+    def close_stdin(self) -> None:
+        """End of input; in a terminal, the character for it."""
+        self._terminal.end_input()
+
+    async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
+        """What has come since the last read, at most that much. When there is nothing, wait that long for something."""
+        return await self._terminal.read(limit_bytes, wait_s)
+
+    @property
+    def dropped_bytes(self) -> int:
+        """What came faster than it was read, and was left out: always the oldest."""
+        return self._terminal.dropped_bytes
+
+    @property
+    def ended(self) -> Ended | None:
+        return self._run.ended
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._terminal.resize(rows, columns)
+
+    async def kill(self) -> Ended:
+        self._run.kill()
+        return await self.wait()
+
+    async def wait(self) -> Ended:
+        """Being cancelled here does not end the session."""
+        return await asyncio.shield(self._waiter)
+
+    async def aclose(self) -> None:
+        """Kill it if it still runs, and let go of its terminal."""
+        if self.ended is None:
+            self._run.kill()
+        await asyncio.wait([self._waiter])
+        self._terminal.close()
+
+    async def _watch(self) -> Ended:
+        try:
+            return await self._run.wait()
+        finally:
+            self._run.close()
+            self._terminal.finish()
+
+
+class Terminal:
+    """Both directions of a session, as a pseudo-terminal or as two pipes; what is not read in time is dropped."""
+
+    def __init__(
+        self, tty: bool, rows: int, columns: int, buffer_bytes: int, on_output: Callable[[bytes], None] | None
+    ) -> None:
+        self.tty = tty
+        self.dropped_bytes = 0
+        self._buffer = bytearray()
+        self._buffer_bytes = buffer_bytes
+        self._on_output = on_output
+        self._news = asyncio.Event()
+        self._at_end = False
+        self._loop = asyncio.get_running_loop()
+        if tty:
+            self._out, slave = pty.openpty()
+            self._in = self._out
+            self._theirs = [slave, os.dup(slave), os.dup(slave)]
+            self.resize(rows, columns)
+        else:
+            their_in, self._in = os.pipe2(os.O_CLOEXEC)
+            self._out, their_out = os.pipe2(os.O_CLOEXEC)
+            self._theirs = [their_in, their_out, os.dup(their_out)]
+        os.set_blocking(self._out, False)
+        os.set_blocking(self._in, False)
+        self._loop.add_reader(self._out, self._ready)
+
+    def theirs(self) -> list[int]:
+        """stdin, stdout and stderr of the command; from here on they are the caller's to close."""
+        theirs, self._theirs = self._theirs, []
+        return theirs
+
+    async def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._in >= 0 and not self._at_end:
+            try:
+                view = view[os.write(self._in, view) :]
+            except BlockingIOError:
+                await self._writable()
+            except OSError:  # nobody reads any more
+                return
+
+    async def read(self, limit_bytes: int, wait_s: float) -> bytes:
+        if not self._buffer and not self._at_end and wait_s > 0:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+        data = bytes(self._buffer[:limit_bytes])
+        del self._buffer[:limit_bytes]
+        return data
+
+    def end_input(self) -> None:
+        if self.tty:
+            try:
+                os.write(self._in, b"\x04")
+            except OSError:
+                pass
+        elif self._in >= 0:
+            os.close(self._in)
+            self._in = -1
+
+    def resize(self, rows: int, columns: int) -> None:
+        if self.tty and self._out >= 0:
+            fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def finish(self) -> None:
+        """The command has ended: take what is there, and wait for no more."""
+        for _ in range(256):
+            if self._at_end or not self._ready():
+                break
+        self._end()
+
+    def close(self) -> None:
+        self._end()
+        close_all(self._theirs)
+        close_all({fd for fd in (self._in, self._out) if fd >= 0})
+        self._in = self._out = -1
+        self._theirs = []
+
+    def _ready(self) -> bool:
+        try:
+            data = os.read(self._out, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:  # EIO: the last one on the other side of a terminal has gone
+            data = b""
+        if not data:
+            self._end()
+            return False
+        if self._on_output is not None:
+            self._on_output(data)
+        self._buffer += data
+        if (over := len(self._buffer) - self._buffer_bytes) > 0:
+            self.dropped_bytes += over
+            del self._buffer[:over]
+        self._news.set()
+        return True
+
+    def _end(self) -> None:
+        if not self._at_end:
+            self._at_end = True
+            self._loop.remove_reader(self._out)
+            self._news.set()
+
+    async def _writable(self) -> None:
+        """Until there is room, or the command has ended."""
+        room = self._loop.create_future()
+        self._loop.add_writer(self._in, lambda: room.done() or room.set_result(None))
+        news = asyncio.ensure_future(self._ended())
+        try:
+            await asyncio.wait([room, news], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            self._loop.remove_writer(self._in)
+
+    async def _ended(self) -> None:
+        while not self._at_end:
+            self._news.clear()
+            await self._news.wait()

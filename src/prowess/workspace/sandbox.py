@@ -1,0 +1,186 @@
+"""Scripts in a box: they see the system, their own skill and their session's files, and reach nothing and nobody else.
+
+The box is made by bubblewrap, and where that does not work, by Landlock; both with a filter for system calls, and both
+only after a real trial on this machine. When neither holds, nothing runs. Whoever is in the box is never root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prowess.errors import WorkspaceUnavailable
+from prowess.values import Isolation
+from prowess.workspace.box.boxes import Boxed, Walled
+from prowess.workspace.box.bwrap import find_trusted
+from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, probe
+from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.network.exchange import OnEvent
+from prowess.workspace.network.proxy import Proxy
+from prowess.workspace.opened import OpenedWorkspace
+from prowess.workspace.place import Place
+from prowess.workspace.process.processes import Processes
+from prowess.workspace.staging import make_passable
+from prowess.workspace.tried import Found, Once, groups_for, held, refuse_root, rlimits, room_for
+
+BWRAP: Mechanism = "bwrap+seccomp"
+LANDLOCK: Mechanism = "landlock+seccomp"
+NAMES = {BWRAP: "bubblewrap", LANDLOCK: "Landlock"}
+WRAPPERS = 2  # bubblewrap outside the box and its first process inside: a control group counts them, too
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """No mechanism held; why, for each that was tried."""
+
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proven(Found):
+    proof: Proof
+    prlimit: str | None
+
+
+class SandboxExecutor:
+    """See ports.Executor. `dir` is where good proofs are kept; `on_network` hears of each host that a run asked for."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        run_as: int = DEFAULT_UID,
+        mechanism: Literal["auto", "bwrap+seccomp", "landlock+seccomp"] = "auto",
+        limits: RunLimits,
+        dir: str,
+        network_allow: Sequence[str] = (),
+        on_network: OnEvent | None = None,
+    ) -> None:
+        self.uid = run_as if os.geteuid() == 0 else None
+        self._processes, self._limits, self._dir, self._run_as = processes, limits, os.path.abspath(dir), run_as
+        self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
+        self._proxy = Proxy(network_allow, on_event=on_network) if network_allow else None
+        self._found = Once(self._find)
+        self._open: set[OpenedWorkspace] = set()
+
+    async def isolation(self) -> Isolation:
+        return (await self._proven()).isolation
+
+    async def open(self, place: Place) -> OpenedWorkspace:
+        found = await self._proven()
+        refuse_other_owner(place, self.uid)
+        refuse_unreachable(place.root, self.uid)
+        if found.isolation.mechanism == BWRAP:
+            enclosure = Boxed(
+                place,
+                proof=found.proof,
+                limits=self._limits,
+                rlimits=found.limits,
+                prlimit=found.prlimit,
+                uid=self.uid,
+                proxy=self._proxy,
+            )
+        else:
+            enclosure = Walled(place, python=found.python, uid=self.uid, limits=found.limits)
+        workspace = OpenedWorkspace(
+            place,
+            enclosure,
+            processes=self._processes,
+            isolation=found.isolation,
+            groups=found.groups,
+            forget=self._open.discard,
+        )
+        self._open.add(workspace)
+        return workspace
+
+    async def aclose(self) -> None:
+        for workspace in list(self._open):
+            await workspace.aclose()
+
+    async def _proven(self) -> _Proven:
+        found = await self._found.get()
+        if isinstance(found, _Refused):
+            raise _unavailable(found.reasons, network=self._proxy is not None)
+        return found
+
+    async def _find(self) -> _Proven | _Refused:
+        refuse_root(self.uid)
+        cache = await asyncio.to_thread(_cache_in, self._dir)
+        reasons: dict[str, str] = {}
+        for mechanism in self._mechanisms:
+            if mechanism == LANDLOCK and self._proxy is not None:
+                break
+            proof = await probe(mechanism, self._processes, run_as=self._run_as, cache=cache)
+            if proof.holds:
+                return await self._describe(proof, reasons)
+            reasons[mechanism] = why_not(proof)
+        return _Refused(reasons)
+
+    async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _Proven:
+        boxed = proof.mechanism == BWRAP
+        groups, notes = await groups_for(self._limits, self._processes, self.uid, wrappers=WRAPPERS if boxed else 0)
+        prlimit = find_trusted("prlimit") if boxed else None
+        if boxed:
+            limits = held(
+                self._limits, groups, tmp="enforced", disk="best-effort", processes="enforced" if prlimit else "absent"
+            )
+            room = None
+        else:
+            limits = held(self._limits, groups, disk="best-effort", processes="best-effort")
+            room = await asyncio.to_thread(room_for, self._limits, self.uid, groups)
+        instead = [f"{NAMES[name]} does not work here, so Landlock is used: {why}" for name, why in reasons.items()]
+        isolation = Isolation(
+            executor="sandbox",
+            mechanism=proof.mechanism,
+            uid=proof.uid,
+            network="none" if self._proxy is None else "proxy",
+            limits=limits,
+            notes=(*instead, *notes),
+        )
+        return _Proven(
+            isolation=isolation,
+            python=proof.interpreter or "",
+            groups=groups,
+            limits=rlimits(self._limits, room),
+            proof=proof,
+            prlimit=prlimit,
+        )
+
+
+def _cache_in(folder: str) -> str | None:
+    """Where good proofs are kept. Without such a place they are made each time; workspaces say why there is none."""
+    try:
+        make_passable(folder)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def why_not(proof: Proof) -> str:
+    """In words for people."""
+    if proof.error is not None:
+        return proof.error.strip().rstrip(".")
+    broken = [promise for promise, kept in proof.held.items() if not kept]
+    return f"when it was tried, this did not hold: {', '.join(broken)}"
+
+
+def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavailable:
+    tried = "".join(f" {NAMES[name]}: {why}." for name, why in reasons.items())
+    if network:
+        return WorkspaceUnavailable(
+            f"Scripts may reach some hosts, and only in a box of bubblewrap can others be kept from them.{tried}",
+            op="isolation",
+            code="network-not-available",
+            hint="Make bubblewrap work, use a container, or allow no hosts: workspace.network_allow.",
+        )
+    return WorkspaceUnavailable(
+        f"No sandbox works here.{tried}",
+        op="isolation",
+        code="no-sandbox",
+        hint="Install bubblewrap and allow user namespaces, use Linux 6.2 or newer with Landlock, or use a container: "
+        "workspace.executor.",
+    )

@@ -1,0 +1,1 @@
+"""How a script of a skill is started, and what it needs."""

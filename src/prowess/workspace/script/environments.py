@@ -1,0 +1,214 @@
+"""Environments on disk: each is whole or not there, and is not removed while somebody uses it.
+
+<dir>/<key>/                held by whoever makes it, and by everybody who uses it
+<dir>/<key>/record.json     what is in it; written last: without it there is no environment
+<dir>/<key>/env-<random>/   made where it stays, because an environment knows its own path and cannot be moved
+
+A new attempt has a folder of its own, so that what a killed one left, or still writes, is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prowess._files import read_regular, write_whole
+from prowess.errors import WorkspaceError
+from prowess.workspace.beneath import walk
+from prowess.workspace.staging import make_passable, remove_tree
+
+SCHEMA = "prowess.environment/1"
+_RECORD = "record.json"
+_NEEDED = {
+    "digest": str,
+    "dependencies": list,
+    "made_for": str,
+    "version": str,
+    "interpreter": list,
+    "folder": str,
+    "resolved": list,
+    "note": str,
+}
+_READABLE = 0o755
+_KEY = re.compile(r"[0-9a-f]{16}-[\w.-]{1,64}")
+_WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentInfo:
+    """One environment as a list shows it; `is_whole` is false for what an interrupted attempt left."""
+
+    key: str
+    dependencies: tuple[str, ...]
+    resolved: tuple[str, ...]
+    made_for: str
+    size_bytes: int
+    used_at: float  # seconds since the epoch
+    in_use: bool
+    is_whole: bool
+
+
+def list_environments(dir: str) -> list[EnvironmentInfo]:
+    """Every environment there is, the one used longest ago first."""
+    names = os.listdir(dir) if os.path.isdir(dir) else []
+    found = [_info(dir, key) for key in names if _KEY.fullmatch(key)]
+    return sorted((info for info in found if info is not None), key=lambda info: (info.used_at, info.key))
+
+
+def remove_environment(dir: str, key: str) -> bool:
+    """False when there is none of that key, or it is in use."""
+    path = os.path.join(dir, key)
+    fd = _lock(path, fcntl.LOCK_EX) if _KEY.fullmatch(key) else None
+    if fd is None:
+        return False
+    try:
+        remove_tree(path)
+        return True
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def hold_environment(dir: str, key: str) -> Iterator[None]:
+    """For as long as a run uses it: it is not removed meanwhile."""
+    fd = _lock(os.path.join(dir, key), fcntl.LOCK_SH)
+    try:
+        if fd is None or not read_record(dir, key):
+            raise WorkspaceError("The environment was removed just now.", op="dependencies", retryable=True)
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def read_record(dir: str, key: str) -> dict[str, Any]:
+    """What is in that environment; {} when there is none that is whole."""
+    try:
+        record = json.loads(read_regular(os.path.join(dir, key, _RECORD), 1 << 20))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    whole = isinstance(record, dict) and record.get("schema") == SCHEMA
+    whole = whole and all(isinstance(record.get(name), kind) for name, kind in _NEEDED.items())
+    if not whole or not re.fullmatch(r"env-\w+", record["folder"]):
+        return {}
+    return record if os.path.isdir(os.path.join(dir, key, record["folder"])) else {}
+
+
+def mark_used(dir: str, key: str) -> None:
+    with contextlib.suppress(OSError):  # that it was used now is good to know, and no more than that
+        os.utime(os.path.join(dir, key, _RECORD))
+
+
+class Attempt:
+    """A folder to make an environment in; gone at the end unless it is kept."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._made, self._kept = path, "", False
+
+    @property
+    def folder(self) -> str:
+        """Made on first use; what was there before is gone then."""
+        if not self._made:
+            for left in os.listdir(self._path):
+                remove_tree(os.path.join(self._path, left))
+            os.chmod(self._path, _READABLE)
+            self._made = tempfile.mkdtemp(dir=self._path, prefix="env-")
+        return self._made
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """It is whole now."""
+        _make_readable(self.folder)
+        whole = {"schema": SCHEMA, **record, "folder": os.path.basename(self.folder), "made_at": time.time()}
+        write_whole(os.path.join(self._path, _RECORD), json.dumps(whole, indent=1).encode())
+        self._kept = True
+
+    def clean(self) -> None:
+        if self._made and not self._kept:
+            remove_tree(self._made)
+        with contextlib.suppress(OSError):  # there is something in it
+            os.rmdir(self._path)
+
+
+@contextlib.asynccontextmanager
+async def only_attempt(dir: str, key: str, until: float) -> AsyncIterator[Attempt]:
+    """One at a time makes it; TimeoutError when the others were not done by then."""
+    path = os.path.join(dir, key)
+    fd = _begin(dir, path)
+    while fd is None:
+        if time.monotonic() > until:
+            raise TimeoutError
+        await asyncio.sleep(_WAIT_S)
+        fd = _begin(dir, path)
+    attempt = Attempt(path)
+    try:
+        yield attempt
+    finally:
+        try:
+            await asyncio.to_thread(attempt.clean)
+        finally:
+            os.close(fd)
+
+
+def _begin(dir: str, path: str) -> int | None:
+    make_passable(dir)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    return _lock(path, fcntl.LOCK_EX)
+
+
+def _lock(path: str, kind: int) -> int | None:
+    """A lock on the folder itself; None when somebody has it, or the folder is not there any more."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(path)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def _info(dir: str, key: str) -> EnvironmentInfo | None:
+    path = os.path.join(dir, key)
+    record = read_record(dir, key)
+    fd = _lock(path, fcntl.LOCK_EX)
+    if fd is not None:
+        os.close(fd)
+    try:
+        used_at = os.stat(os.path.join(path, _RECORD) if record else path).st_mtime
+        size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
+    except FileNotFoundError:  # removed while we looked
+        return None
+    return EnvironmentInfo(
+        key=key,
+        dependencies=tuple(record.get("dependencies", ())),
+        resolved=tuple(record.get("resolved", ())),
+        made_for=str(record.get("made_for", "")),
+        size_bytes=size,
+        used_at=used_at,
+        in_use=fd is None,
+        is_whole=bool(record),
+    )
+
+
+def _make_readable(folder: str) -> None:
+    """Everybody may read and execute it, and nobody but us change it: a run may be somebody else."""
+    for path, _, names in os.walk(folder):
+        os.chmod(path, _READABLE)
+        for name in names:
+            file = os.path.join(path, name)
+            if not os.path.islink(file):
+                os.chmod(file, _READABLE if os.stat(file).st_mode & 0o100 else 0o644)

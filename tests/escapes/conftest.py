@@ -1,0 +1,52 @@
+"""For tests of the doors: a folder that scripts can get to, and an executor of each kind that this machine has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from escapes.opened import executor_of
+from prowess.errors import WorkspaceUnavailable
+from prowess.ports import Executor
+from prowess.workspace.process.processes import Processes
+from prowess.workspace.staging import remove_tree
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that the user whom scripts run as can get to."""
+    path = Path(tempfile.mkdtemp(prefix="prowess-doors-"))
+    path.chmod(0o711)
+    yield path
+    remove_tree(str(path))
+
+
+@pytest.fixture
+def go(folder: Path, not_run: Callable[[str, str], None]) -> Callable[[str, Callable[[Executor], Any]], None]:
+    """go(kind, story): the story with an executor of that kind; what this machine does not have is said."""
+
+    def run(kind: str, story: Callable[[Executor], Any]) -> None:
+        async def whole() -> None:
+            async with asyncio.timeout(60), Processes() as processes:
+                executor = executor_of(kind, processes, folder)
+                try:
+                    await executor.isolation()
+                except WorkspaceUnavailable as error:
+                    if kind.partition("+")[0] in os.environ.get("REQUIRE_TIERS", "").split(","):
+                        pytest.fail(f"REQUIRE_TIERS names {kind}: {error}")
+                    not_run(kind, str(error))
+                    return
+                try:
+                    await story(executor)
+                finally:
+                    await executor.aclose()
+
+        asyncio.run(whole())
+
+    return run

@@ -1,0 +1,18 @@
+"""Everything that is tried in one start of the sandbox."""
+
+from __future__ import annotations
+
+import os
+
+import devices  # noqa: F401
+import files  # noqa: F401
+import harness
+import neighbours  # noqa: F401
+import network  # noqa: F401
+import surface  # noqa: F401
+
+for name in [] if "TASK" in os.environ else ("tty-type", "tty-paste"):  # for those who have a terminal
+    del harness.ATTEMPTS[name]
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,48 @@
+"""A kit as `prowess exec` opens it, on the executors that this machine has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from prowess._kit import Kit
+from prowess.events import ApprovalAnswered
+from prowess.runtime import open_runtime
+from prowess.values import Decision, ToolCall
+
+
+async def yes(call: ToolCall, decision: Decision) -> ApprovalAnswered:
+    return ApprovalAnswered(call_id=call.id, answer="once", by="test")
+
+
+@asynccontextmanager
+async def open_kit(
+    root: Path,
+    *,
+    executor: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    load: str | None = "demo",
+    **options: Any,
+) -> AsyncIterator[Kit]:
+    """The skills below `root`, one of them loaded. Whatever asks is told yes, unless there is another approver."""
+    flags = {"workspace.executor": executor, "store": "memory:", "artifacts": "memory:", **(settings or {})}
+    with open_runtime(
+        cwd=str(root), environ={**os.environ, **(environ or {})}, roots=[str(root)], flags=flags
+    ) as runtime:
+        async with runtime.open_kit(**{"approver": yes, **options}) as kit:
+            if load is not None:
+                await kit.activate(load)
+            yield kit
+
+
+def with_kit(root: Path, work: Callable[[Kit], Awaitable[Any]], **given: Any) -> Any:
+    async def run() -> Any:
+        async with open_kit(root, **given) as kit:
+            return await work(kit)
+
+    return asyncio.run(run())

@@ -1,0 +1,46 @@
+"""Spans through OpenTelemetry's own SDK, as somebody who traces would see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from kits import with_kit
+
+
+@pytest.fixture(scope="module")
+def exporter() -> InMemorySpanExporter:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+def test_a_run_is_a_set_of_spans(tmp_path: Path, make_skill: Any, exporter: InMemorySpanExporter) -> None:
+    root = make_skill(tmp_path / "skills" / "demo", files={"assets/a": "a"}).parent
+    exporter.clear()
+    args = {"skill": "demo", "command": "echo hi; echo x > out/x; exit 3", "inputs": ["skill://demo/assets/a"]}
+    with_kit(root, lambda kit: kit.call("skill_run", args), executor="local")
+    spans = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
+    assert {
+        "workspace.create",
+        "workspace.stage.publish",
+        "workspace.stage.skill",
+        "workspace.stage.inputs",
+        "workspace.run",
+        "workspace.collect",
+        "workspace.inline",
+        "workspace.cleanup",
+    } <= spans.keys()
+    run = spans["workspace.run"]
+    assert run["prowess.skill"] == "demo" and str(run["prowess.digest"]).startswith("sha256:")
+    assert (run["prowess.executor"], run["prowess.exit_code"], run["prowess.stdout_bytes"]) == ("local:none", 3, 3)
+    assert spans["workspace.collect"]["prowess.files"] == 1 and spans["workspace.collect"]["prowess.bytes"] == 2
+    assert spans["workspace.stage.inputs"]["prowess.bytes"] == 1
