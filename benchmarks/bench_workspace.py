@@ -27,7 +27,7 @@ from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Executor, Program
 from prowess.values import SessionKey
 from prowess.workspace.box.boxes import Boxed
-from prowess.workspace.box.bwrap import ARGS_FD, SECCOMP_FD, STATUS_FD
+from prowess.workspace.box.bwrap import ARGS_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
 from prowess.workspace.box.selftest import DEFAULT_UID
 from prowess.workspace.layout import environment
 from prowess.workspace.limits import RunLimits
@@ -173,6 +173,8 @@ async def start_bare(command: Command) -> None:
     seccomp, status = memory_file(_bytes(command, SECCOMP_FD)), os.memfd_create("status")
     told = _bytes(command, ARGS_FD).replace(b"--seccomp\0%d\0" % SECCOMP_FD, b"--seccomp\0%d\0" % seccomp)
     told = told.replace(b"--json-status-fd\0%d\0" % STATUS_FD, b"--json-status-fd\0%d\0" % status)
+    hosts = memory_file(_bytes(command, HOSTS_FD))
+    told = told.replace(b"--ro-bind-data\0%d\0" % HOSTS_FD, b"--ro-bind-data\0%d\0" % hosts)
     args = memory_file(told)
     argv = [str(args) if previous == "--args" else each for previous, each in itertools.pairwise(["", *command.argv])]
     process = await asyncio.create_subprocess_exec(
@@ -181,11 +183,11 @@ async def start_bare(command: Command) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        pass_fds=[args, seccomp, status],
+        pass_fds=[args, seccomp, status, hosts],
         **drop(),
     )
     _, said = await process.communicate()
-    for fd in (args, seccomp, status):
+    for fd in (args, seccomp, status, hosts):
         os.close(fd)
     assert process.returncode == 0, said
 

@@ -116,7 +116,8 @@ def changed_since(layout: Layout, before: Mapping[str, tuple[int, int]]) -> dict
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
     """The one small text that is most likely the answer: the only one, or the first in out/."""
-    texts = [file for file in files if file.content and not file.truncated and file.size_bytes <= max_bytes]
+    fitting = [file for file in files if file.content and not file.truncated and file.size_bytes <= max_bytes]
+    texts = [file for file in fitting if not file.mime_type.startswith("image/")]  # a drawing is text, and no answer
     return min(
         texts, key=lambda file: (not file.name.startswith("out/"), file.name.count("/"), file.name), default=None
     )

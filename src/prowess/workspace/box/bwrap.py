@@ -19,7 +19,8 @@ from prowess.workspace.process.command import Command, Limits
 TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/alternatives")
-ARGS_FD, SECCOMP_FD, STATUS_FD = 8, 9, 11
+ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD = 8, 9, 11, 12
+HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"  # a program that serves itself calls by name; the host's are not told
 TMP = os.path.join("/", "tmp")  # in every box: new, empty and bounded
 MIB = 1 << 20
 _filter = functools.cache(kernel.filter_program)
@@ -62,6 +63,7 @@ def bwrap_options(box: Box) -> list[str]:
         options += ["--symlink", leads_to, path]
     for path in SYSTEM_FILES:
         options += ["--ro-bind-try", path, path]
+    options += ["--ro-bind-data", str(HOSTS_FD), "/etc/hosts"]
     # bubblewrap leaves /proc/sys writable for a host root, who should not be here in the first place
     options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
     for name, size in (("dev/shm", box.shm_bytes), ("tmp", box.tmp_bytes)):
@@ -112,6 +114,7 @@ def boxed(
             **given,
             ARGS_FD: os.fsencode("".join(f"{option}\0" for option in options)),
             SECCOMP_FD: _filter(namespaces=True),
+            HOSTS_FD: HOSTS,
         },
         wrapped=True,
         tty=box.tty,
