@@ -254,6 +254,21 @@ def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
     assert marker not in running
 
 
+def test_interrupting_is_an_answer_as_well(root: Path) -> None:
+    import signal
+
+    words = ["exec", "demo", "--json", "--root", str(root), "--input", "mark", "--shell", "--", "exec sleep 986.25"]
+    (root.parent / "mark").write_text("x", encoding="utf-8")
+    child = subprocess.Popen([sys.executable, "-m", "prowess", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while "sleep 986.25" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.replace(
+        "exec sleep 986.25", ""
+    ):
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and json.loads(out)["error"]["code"] == "interrupted"
+
+
 # --- workspaces -------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kits import with_kit
+from kits import open_kit, with_kit
 
 ASK = """\
 import sys
@@ -97,6 +97,20 @@ def test_a_cancelled_start_leaves_nothing_running(root: Path) -> None:
         assert task.cancelled() and "sleep 963.5" not in _processes()
 
     with_kit(root, work, executor="local")
+
+
+def test_the_record_ends_with_the_end(root: Path) -> None:
+    """A kit that is closed while a call is being made: what came of the call stands before the end of the run."""
+
+    async def story() -> list[str]:
+        async with open_kit(root, executor="local") as kit:
+            call = asyncio.ensure_future(kit.call("skill_run", {"skill": "demo", "command": "exec sleep 964.5"}))
+            await asyncio.to_thread(_appears, "sleep 964.5")
+        outcome = await call
+        assert outcome.status == "failed" and "sleep 964.5" not in _processes()
+        return [envelope.event.type async for envelope in kit.recorder._log.read(kit.recorder.key)]
+
+    assert asyncio.run(story())[-2:] == ["call_acted", "run_finished"]
 
 
 def test_a_terminal_is_one(root: Path, executor: str) -> None:

@@ -82,7 +82,7 @@ async def _decide(request: Request, call: ToolCall, around: Surroundings, scene:
     await scene.append(_redacted(CallDecided(call_id=call.id, decision=decision), scene))
     if decision.verdict != "ask":
         return decision
-    await scene.append(ApprovalAsked(call_id=call.id, why=decision.why))
+    await scene.append(ApprovalAsked(call_id=call.id, why=scene.redactor.redact_text(decision.why)))
     about = call if request.kind == "call" else ToolCall(id=call.id, tool=request.tool, args=dict(request.args))
     answer = await _ask(about, decision, scene)
     if answer is None:

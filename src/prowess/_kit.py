@@ -35,6 +35,8 @@ from prowess.tools.skill_run import SkillRun
 from prowess.tools.work import Loaded, Work
 from prowess.values import Outcome, ToolCall, ToolSpec, Trigger
 
+_PATIENCE_S = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitPolicy:
@@ -68,6 +70,7 @@ class Kit:
         self._programs = Programs()
         self._numbers = itertools.count(1)
         self._learning = asyncio.Lock()
+        self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
         self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
         self._scene = Scene(
             tools=Tools(*self._own_tools(), *more_tools),
@@ -99,7 +102,13 @@ class Kit:
         """One call, decided, done and written down. A denial or a failure is an outcome."""
         given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
         call = ToolCall(id=id or f"call-{next(self._numbers)}", tool=str(tool), args=given)
-        return await act(call, self._scene)
+        done = asyncio.get_running_loop().create_future()
+        self._busy.add(done)
+        try:
+            return await act(call, self._scene)
+        finally:
+            done.set_result(None)
+            self._busy.discard(done)
 
     async def __aenter__(self) -> Kit:
         await self.recorder.append(RunStarted(model="caller", versions={"prowess": __version__}))
@@ -111,6 +120,8 @@ class Kit:
         try:
             await self._programs.aclose()
             await self.work.aclose()
+            if self._busy:  # what they ran has ended, and what came of it belongs before the end of the run
+                await asyncio.wait(self._busy, timeout=_PATIENCE_S)
         finally:
             if not self.recorder.broken:
                 reason: StopReason = (

@@ -82,6 +82,10 @@ def command(call: Call, skill: str, words: tuple[str, ...], executor: str | None
             return asyncio.run(_exec(call, runtime, skill, words, given))
     except ProwessError as error:
         return _refused(call, error)
+    except KeyboardInterrupt:
+        if not call.screen.is_json:
+            raise
+        return _answer(call, ProwessError("It was interrupted, and has ended.", code="interrupted"), "failed", 130)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         reason = f"{place}{(error.strerror or type(error).__name__).lower()}"

@@ -145,6 +145,8 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def size(number: float) -> str:
     """As a person would say it."""
+    if number == 1:
+        return "1 byte"
     for unit, digits in (("bytes", 0), ("KB", 1), ("MB", 1)):
         if number < 1000:
             return f"{number:.{digits}f} {unit}"
