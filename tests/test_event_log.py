@@ -13,32 +13,66 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from postgres_server import Server, running_server
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.events import Envelope, NoteAppended, TextDelta, UnknownEvent
 from prowess.ports import EventLog
-from prowess.stores.chain import GENESIS, verify_chain
+from prowess.stores.chain import GENESIS, seal, verify_chain
 from prowess.stores.memory import MemoryEventLog
+from prowess.stores.migrations import SQLITE
+from prowess.stores.postgres import PostgresEventLog
+from prowess.stores.runs import MirroredLog
 from prowess.stores.sqlite import SqliteEventLog
-from prowess.stores.sqlite_file import MIGRATIONS
 from prowess.values import Head, SessionKey
 
 KEY = SessionKey(session="s")
 Opened = Callable[[Callable[[EventLog], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def with_log(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "mirrored", "sqlite", "postgres"])
+def with_log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Opened:
     """with_log(test): run the coroutine with an open log."""
 
+    def make() -> EventLog:
+        if request.param == "memory":
+            return MemoryEventLog(clock=clock)
+        if request.param == "sqlite":
+            return SqliteEventLog(tmp_path / "prowess.db", clock=clock)
+        if request.param == "mirrored":
+            return MirroredLog(MemoryEventLog(clock=clock), str(tmp_path / "runs"), on_problem=lambda line: None)
+        return PostgresEventLog(request.getfixturevalue("postgres").url(), clock=clock)
+
     async def go(test: Callable[[EventLog], Awaitable[None]]) -> None:
-        log = MemoryEventLog() if request.param == "memory" else SqliteEventLog(tmp_path / "prowess.db")
+        log = make()
         try:
             await test(log)
         finally:
@@ -310,6 +344,76 @@ def test_threads_share_a_log(with_log: Opened) -> None:
     with_log(test)
 
 
+def test_what_has_expired_is_as_if_deleted(with_log: Opened, clock: Clock) -> None:
+    async def test(log: EventLog) -> None:
+        lease = await log.lease(KEY)
+        await log.append(KEY, 0, lease, notes("a"))
+        await log.expire(KEY, "2026-01-02T04:00:00+02:00")  # in two hours
+        assert [info.expires_at for info in await log.sessions()] == ["2026-01-02T02:00:00.000000Z"]
+        clock.now += timedelta(hours=1)
+        await log.append(KEY, 1, lease, notes("b"))  # does not put it off
+        clock.now += timedelta(hours=1)
+        tries: list[Callable[[], Awaitable[Any]]] = [
+            lambda: texts(log),
+            lambda: log.head(KEY),
+            lambda: log.delete(KEY),
+            lambda: log.expire(KEY, None),
+            lambda: log.append(KEY, 2, lease, notes("c")),
+        ]
+        for attempt in tries:
+            with pytest.raises(StoreError) as caught:
+                await attempt()
+            assert caught.value.code == "session-unknown"
+        assert await log.sessions() == []
+        new = await log.lease(KEY)
+        assert await log.head(KEY) == GENESIS and new.token > lease.token
+        with pytest.raises(SessionConflict):
+            await log.append(KEY, 0, lease, notes("from the grave"))
+        await log.append(KEY, 0, new, notes("d"))
+        assert await texts(log) == ["d"]
+        assert [info.expires_at for info in await log.sessions()] == [None]
+
+    with_log(test)
+
+
+def test_an_expiry_can_be_moved_and_taken_back(with_log: Opened, clock: Clock) -> None:
+    async def test(log: EventLog) -> None:
+        await log.append(KEY, 0, await log.lease(KEY), notes("a"))
+        await log.expire(KEY, "2026-01-03T00:00:00Z")
+        await log.expire(KEY, "2026-01-05T00:00:00Z")
+        clock.now += timedelta(days=2)
+        assert await texts(log) == ["a"]
+        await log.expire(KEY, None)
+        clock.now += timedelta(days=2000)
+        assert await texts(log) == ["a"]
+        for wrong in ("tomorrow", "2026-01-05", "2026-01-05T00:00:00", ""):
+            with pytest.raises(StoreError) as caught:
+                await log.expire(KEY, wrong)
+            assert caught.value.code == "expiry-invalid" and caught.value.hint
+        await log.expire(KEY, "0999-01-01T00:00:00Z")
+        assert await log.sessions() == []
+
+    with_log(test)
+
+
+def test_pruning_removes_what_has_expired_and_nothing_else(with_log: Opened, clock: Clock) -> None:
+    async def test(log: Any) -> None:
+        keys = [SessionKey(tenant=tenant, session=name) for tenant in ("default", "t") for name in ("old", "new")]
+        for key in keys:
+            await log.append(key, 0, await log.lease(key), notes("a", key=key))
+            if key.session == "old":
+                await log.expire(key, "2026-01-02T01:00:00Z")
+        assert await log.prune_expired() == 0
+        clock.now += timedelta(days=1)
+        assert await log.prune_expired() == 2
+        assert await log.prune_expired() == 0
+        assert [info.key.session for info in [*await log.sessions(), *await log.sessions("t")]] == ["new", "new"]
+        for key in keys[1::2]:
+            await check_whole(log, key)
+
+    with_log(test)
+
+
 # --- what the one on disk promises as well
 
 
@@ -361,9 +465,7 @@ def test_it_is_still_there_tomorrow_and_only_for_its_owner(db: Path) -> None:
     assert db.stat().st_mode & 0o777 == 0o600
     with closing(sqlite3.connect(db)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("SELECT number FROM migrations").fetchall() == [
-            (n + 1,) for n in range(len(MIGRATIONS))
-        ]
+        assert connection.execute("SELECT number FROM migrations").fetchall() == [(n + 1,) for n in range(len(SQLITE))]
 
 
 def test_entering_opens_and_a_closed_log_says_so(db: Path) -> None:
@@ -575,6 +677,28 @@ def test_a_newer_file_is_left_as_it_is(db: Path) -> None:
     error = failure(db, lambda log: log.lease(KEY))
     assert error.code == "store-too-new" and "Upgrade" in (error.hint or "")
     assert db.read_bytes() == before
+
+
+def test_a_file_of_the_first_release_is_brought_up_to_date(db: Path) -> None:
+    """Its sessions have no expiry. What they have is kept."""
+    db.parent.mkdir()
+    sealed, lines = seal(KEY, GENESIS, notes("a", "b"))
+    with closing(sqlite3.connect(db, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, applied_at TEXT)")
+        connection.execute("INSERT INTO migrations VALUES (1, 'sessions and events', 'then')")
+        for statement in SQLITE[0][1]:
+            connection.execute(statement)
+        key = ("default", "default", "default", "s")
+        connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, 2, ?, 7, '', '', '')", (*key, sealed[-1].hash))
+        rows = [(*key, seq, line) for seq, line in enumerate(lines, 1)]
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+    processes = [child("pass", db, n, 0, 0) for n in range(3)]  # at once
+    for process in processes:
+        process.communicate("go\n")
+    assert [process.returncode for process in processes] == [0] * 3
+    assert stored(db) == ["a", "b"]
+    with closing(sqlite3.connect(db)) as connection:
+        assert connection.execute("SELECT number FROM migrations").fetchall() == [(1,), (2,)]
 
 
 def test_a_database_of_something_else_is_left_as_it_is(db: Path) -> None:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What needs root or system packages: bubblewrap, for running scripts in a sandbox, and a dockerd for the tests of the
-# container executor. It is installed and not started: tools/docker.sh starts one for the tests. All else is looked at.
+# What needs root or system packages: bubblewrap, for running scripts in a sandbox; a dockerd for the tests of the
+# container executor and PostgreSQL for those of its session store. Both are installed and not started: the tests start
+# their own. All else is looked at.
 set -euo pipefail
 python=${PYTHON:-python3}
 
@@ -8,8 +9,11 @@ ok() { printf '  ok       %s\n' "$*"; }
 missing() { printf '  MISSING  %s\n' "$*"; failed=1; }
 failed=0
 
+find_initdb() { type -P initdb || { compgen -G '/usr/lib/postgresql/*/bin/initdb' || true; } | sort -V | tail -n 1; }
+
 wanted=()
 if [ "$(uname -s)" = Linux ]; then
+  [ -n "$(find_initdb)" ] || wanted+=(postgresql)
   command -v bwrap >/dev/null || wanted+=(bubblewrap)
   for program in dockerd containerd runc; do command -v "$program" >/dev/null || { wanted+=(docker.io); break; }; done
 fi
@@ -24,7 +28,12 @@ if [ ${#wanted[@]} != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
     printf '#!/bin/sh\nexit 101\n' >"$no_services"
     chmod +x "$no_services"
   fi
-  if { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wanted[@]}"; } >/dev/null; then installed="installed ${wanted[*]}"; fi
+  install() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+  no_cluster() { # Debian makes a database with the package, unless its other package says not to
+    [[ " ${wanted[*]} " != *" postgresql "* ]] || { install postgresql-common &&
+      sed -ri 's/^#?(create_main_cluster) .*$/\1 = false/' /etc/postgresql-common/createcluster.conf; }
+  }
+  if apt-get update -qq >/dev/null && no_cluster && install "${wanted[@]}"; then installed="installed ${wanted[*]}"; fi
 fi
 
 echo "make system: checking what the other commands rely on"
@@ -43,6 +52,9 @@ if [ "$(uname -s)" = Linux ]; then
   then ok "dockerd, for tests: $(dockerd --version)"
   elif [ "$(id -u)" = 0 ]; then missing "dockerd (on Debian: apt-get install docker.io)"
   else printf '  absent   %s\n' "dockerd: containers are not tested (as root: apt-get install docker.io)"; fi
+  if [ -n "$(find_initdb)" ]; then ok "PostgreSQL, for tests: $("$(find_initdb)" --version)"
+  elif [ "$(id -u)" = 0 ]; then missing "PostgreSQL (on Debian: apt-get install postgresql)"
+  else printf '  absent   %s\n' "PostgreSQL: its session store is not tested (as root: apt-get install postgresql)"; fi
 fi
 echo "make system: $installed"
 exit "$failed"

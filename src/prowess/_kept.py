@@ -64,6 +64,7 @@ class SessionInfo:
     head: Head
     created_at: str
     updated_at: str
+    expires_at: str | None = None  # from then on it is as if deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 
 from prowess._digest import FileDigest, content_sha256, tree_digest
 from prowess._files import NotRegular, kind_of, open_regular, read_regular
-from prowess._nouns import Trigger
+from prowess._nouns import Source, Trigger
 from prowess._paths import inside, is_inside, refuse_unsafe_name
-from prowess.errors import PathEscape, ResourceNotFound, SkillInvalid, SkillNotFound
-from prowess.skills.entry import Entry, Skill, SkillFile
+from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
+from prowess.skills.entry import PRIORITY, Entry, Root, Skill, SkillFile
 from prowess.skills.findings import Note, make_finding
-from prowess.skills.index import SKIPPED
+from prowess.skills.index import SKIPPED, scan
 from prowess.skills.model import Catalog
 from prowess.skills.parse import MAX_BODY_BYTES, parse_body, parse_front
 
@@ -87,6 +87,28 @@ def load_entry(entry: Entry) -> Skill:
         notes=(*notes, *more),
         directory=directory,
     )
+
+
+def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Skill | None:
+    """The skill as it was published under its digest; None when that content is not there any more. Without an entry
+    the source has gone, and what is left of it is not trusted."""
+    path = os.path.join(trees, digest.removeprefix("sha256:"))
+    if not os.path.isdir(path):
+        return None
+    if entry is None or entry.id != id:
+        said, _, qualified = id.partition(":")
+        sources: dict[str, Source] = {source: source for source in PRIORITY}
+        found = scan(Root(source=sources[said], path=path, trusted=False)).entries if said in sources else []
+        if len(found) != 1:
+            return None
+        entry = found[0]._replace(name=qualified.rpartition("/")[2], declared=None, rel=qualified)
+        if entry.id != id:
+            return None
+    try:
+        skill = load_entry(entry._replace(root=trees, rel=os.path.basename(path), linked=None))
+    except SkillError:
+        return None
+    return skill._replace(entry=entry) if skill.digest == digest else None
 
 
 def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tuple[list[SkillFile], list[Note]]:

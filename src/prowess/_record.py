@@ -52,6 +52,7 @@ class Recorder:
         self._clock = clock
         self._seq = seq
         self._report = report
+        self._immediate = bool(vars(type(log)).get("immediate"))  # a class that only descends from such a one may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
         self._feeds = [_feed(observer, self._observer_failed) for observer in on_event]
@@ -61,17 +62,20 @@ class Recorder:
         """The number of the last event; None before the first append when it was not given."""
         return self._seq
 
-    async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
-        """Those that are durable, in the log, in this order; then all of them to the observers.
+    async def append(self, *events: Event | UnknownEvent, run: str | None = None) -> Sequence[Envelope]:
+        """Those that are durable, in the log, in this order; then all of them to the observers. `run` is the one that
+        they belong to, when it is a part of this one.
 
         Cancelling the caller does not cancel a write that has begun: it might be in the log already.
         """
-        work = asyncio.ensure_future(self._append(events))
+        if self._immediate:  # what does not wait cannot be cancelled in its midst
+            return await self._append(events, run or self.run_id)
+        work = asyncio.ensure_future(self._append(events, run or self.run_id))
         self._under_way.add(work)
         work.add_done_callback(self._under_way.discard)
         return await asyncio.shield(work)
 
-    def show(self, *events: Event) -> None:
+    def show(self, *events: Event, run: str | None = None) -> None:
         """Ephemeral events, to the observers only; for those who cannot wait."""
         for event in events:
             if event.type not in EPHEMERAL:
@@ -80,7 +84,11 @@ class Recorder:
                     code="event-durable",
                     hint="This is a mistake in the program that shows it: append it instead.",
                 )
-            self._tell(self._envelope(event))
+            self._tell(self._envelope(event, run or self.run_id))
+
+    def part(self, run_id: str) -> RecorderPart:
+        """The same way into the log, for a run that is a part of this one."""
+        return RecorderPart(self, run_id)
 
     async def close(self, *, timeout_s: float = 5.0) -> None:
         """Finish what is being written, and give the observers that long to see it."""
@@ -95,7 +103,7 @@ class Recorder:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _append(self, events: Sequence[Event | UnknownEvent]) -> list[Envelope]:
+    async def _append(self, events: Sequence[Event | UnknownEvent], run: str) -> list[Envelope]:
         async with self._turn:
             if self.broken:
                 raise StoreError(
@@ -103,7 +111,7 @@ class Recorder:
                     code="record-broken",
                     hint="Resume the session: it goes on from what was written.",
                 )
-            envelopes = [self._envelope(event) for event in events]
+            envelopes = [self._envelope(event, run) for event in events]
             durable = [envelope for envelope in envelopes if envelope.event.type not in EPHEMERAL]
             stored = await self._store(durable) if durable else []
             numbered = iter(stored)
@@ -123,14 +131,14 @@ class Recorder:
             self.broken = not written  # whatever went wrong
         return stored
 
-    def _envelope(self, event: Event | UnknownEvent) -> Envelope:
+    def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:
         return Envelope(
             at=render_at(self._clock()),
             tenant=self.key.tenant,
             app=self.key.app,
             user=self.key.user,
             session=self.key.session,
-            run=self.run_id,
+            run=run,
             event=event,
         )
 
@@ -142,6 +150,31 @@ class Recorder:
         self.observer_errors.append(error)
         with _Shielded(lambda _: None):  # whoever reports can do no harm either
             self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
+
+
+class RecorderPart:
+    """A Recorder for events of one child run."""
+
+    def __init__(self, whole: Recorder, run_id: str) -> None:
+        self._whole = whole
+        self.run_id = run_id
+        self.key = whole.key
+
+    @property
+    def broken(self) -> bool:
+        return self._whole.broken
+
+    async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
+        return await self._whole.append(*events, run=self.run_id)
+
+    def show(self, *events: Event) -> None:
+        self._whole.show(*events, run=self.run_id)
+
+    def part(self, run_id: str) -> RecorderPart:
+        return RecorderPart(self._whole, run_id)
+
+    async def close(self) -> None:
+        """Nothing: the whole closes."""
 
 
 def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:

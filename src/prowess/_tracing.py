@@ -1,6 +1,8 @@
 """Spans for whoever traces: OpenTelemetry's when its API is installed, and nothing at all when it is not.
 
-The names of all spans are in docs/workspaces.md. Attributes hold names, numbers and digests, never content.
+The names of all spans are in docs/workspaces.md; those of runs, model requests and calls, which follow OpenTelemetry's
+GenAI conventions, are made by `_genai` and told in docs/audit.md. Attributes hold names, numbers and digests, never
+content.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class _NoSpan:
 @contextmanager
 def span(name: str, **attributes: Value | None) -> Iterator[Span]:
     """What happens inside is one span; an error that leaves it is recorded in it, and goes on."""
-    tracer = _tracer()
+    tracer = find_tracer()
     if tracer is None:
         yield _NoSpan()
         return
@@ -41,7 +43,8 @@ class _Prefixed:
         self._inner.set_attribute(f"prowess.{key}", value)
 
 
-def _tracer() -> Any:
+def find_tracer() -> Any:
+    """OpenTelemetry's, of whoever has set it up; None when it is not installed."""
     try:
         from opentelemetry import trace
     except ImportError:

@@ -16,9 +16,11 @@ from prowess.values import (
     CatalogPlan,
     Decision,
     Outcome,
+    Part,
     Plan,
     SessionKey,
     ToolCall,
+    ToolSpec,
     Trigger,
     Usage,
     from_json,
@@ -26,10 +28,12 @@ from prowess.values import (
 )
 
 SCHEMA = "prowess.events/1"
-EPHEMERAL = frozenset({"text_delta"})  # shown while it happens, never numbered, never stored
+EPHEMERAL = frozenset({"text_delta", "call_delta"})  # shown while it happens, never numbered, never stored
 PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # no event has such a field
 
 Answer = Literal["once", "run", "always", "no"]
+# Why the model stopped: it was done, it wants calls made, its length was used up, the provider refused or filtered it.
+Finish = Literal["stop", "calls", "length", "filter"]
 StopReason = Literal[
     "answer",
     "limit:turns",
@@ -54,14 +58,26 @@ class RunStarted:
     model: str
     protocol: Literal["tools", "actions"] = "tools"
     versions: dict[str, str] = field(default_factory=dict)
+    request: str = ""
+    attachments: tuple[Part, ...] = ()
+    load_mode: Literal["turn", "once", "session"] = "turn"
+    placement: Literal["tool_result", "system"] = "tool_result"
+    limits: dict[str, float] = field(default_factory=dict)
+    parent: str | None = None  # the run that this one is a part of
+    resumes: str | None = None  # the run that this one goes on with
+    notes: tuple[str, ...] = ()  # what a person should know, such as that no language model is at work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochStarted:
-    """The request no longer extends the one before it, for this reason."""
+    """The request no longer extends the one before it, for this reason. With the transcript, system text and tools
+    give its bytes; what is None is as it was in the epoch before."""
 
     type: ClassVar[str] = "epoch_started"
     why: str
+    first_changed: int | None = None  # byte of the neutral request before; None: there was none
+    system: str | None = None
+    tools: tuple[ToolSpec, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +101,9 @@ class ModelReplied:
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    finish: Finish = "stop"
+    request_id: str | None = None  # of the provider
+    model: str | None = None  # that answered, as the provider names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +112,16 @@ class TextDelta:
 
     type: ClassVar[str] = "text_delta"
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDelta:
+    """A piece of a call as it arrives: `tool` once, when it is known, then its arguments as JSON text. Ephemeral."""
+
+    type: ClassVar[str] = "call_delta"
+    index: int  # which call of the reply
+    tool: str = ""
+    args: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +152,7 @@ class ApprovalAsked:
     type: ClassVar[str] = "approval_asked"
     call_id: str
     why: str
+    capability: str = ""  # the tool, or what else the call needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +162,7 @@ class ApprovalAnswered:
     answer: Answer
     why: str | None = None
     by: str | None = None
+    capability: str = ""  # as it was asked about; empty: whatever the call was waiting for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +179,7 @@ class CallActed:
 class SkillLoaded:
     type: ClassVar[str] = "skill_loaded"
     id: str
+    name: str = ""
     digest: str
     trigger: Trigger
     rank: int | None = None
@@ -167,6 +199,7 @@ class NoteAppended:
 
     type: ClassVar[str] = "note_appended"
     text: str
+    kind: str = "note"  # budget, skill, …
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +208,10 @@ class Compacted:
     why: str
     before_tokens: int
     after_tokens: int
+    replaced: dict[str, str] = field(default_factory=dict)  # call id -> where its full output can be read
+    dropped: int = 0  # messages of earlier runs, from the oldest on
+    summary: str | None = None
+    usage: Usage = field(default_factory=Usage)  # of the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +230,9 @@ class RunFinished:
     stop_reason: StopReason
     text: str = ""
     usage: Usage = field(default_factory=Usage)
+    code: str | None = None  # of the error that ended it
+    hint: str | None = None
+    prompts: int = 0  # how often a person was asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +250,7 @@ Event = (
     | ModelRequested
     | ModelReplied
     | TextDelta
+    | CallDelta
     | PlanChanged
     | CallPlanned
     | CallDecided

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from prowess.events import ApprovalAnswered, Envelope, ModelReplied
+from prowess.events import ApprovalAnswered, CallDelta, Envelope, ModelReplied, TextDelta
 from prowess.values import (
     Artifact,
     Decision,
@@ -22,8 +22,10 @@ from prowess.values import (
     SessionInfo,
     SessionKey,
     Source,
+    Spawn,
     ToolCall,
     ToolSpec,
+    Trigger,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """Answers one request with one reply, or raises a ModelError that says whether trying again can help."""
+    """Answers one request with one reply, or raises a ModelError that says whether trying again can help.
+
+    It never tries again by itself. A reply that broke off is an error, never a shorter reply. Optional, found by name:
+    `context_tokens` (int | None), the size of its window; `notes` (sequence of str), what a person should know;
+    `protocol` ("tools" | "actions"); `aclose()`.
+    """
 
     @property
     def name(self) -> str:
@@ -47,9 +54,11 @@ class Model(Protocol):
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
         *,
-        on_text: Callable[[str], None] | None = None,
+        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
-        """The whole reply; `on_text` sees its text piece by piece before that."""
+        """The whole reply; `on_delta` sees it piece by piece before that. With a JSON Schema its text is a document
+        that fits, as far as the provider can hold it to that."""
         ...
 
 
@@ -72,6 +81,8 @@ class Within:
 
     decision: Decision
     redaction: Redaction
+    trigger: Trigger = "model"
+    can_spawn: bool = False  # whether a Spawn would be carried out
     env: Mapping[str, str] = field(default_factory=dict)  # of the run: declared secrets, and what the model set
     on_output: Callable[[str, bytes], None] | None = None  # ("stdout" | "stderr", redacted bytes), as they come
 
@@ -99,8 +110,8 @@ class Toolset(Protocol):
         """What else has to be granted before this call may be executed."""
         ...
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome:
-        """Execute one decided call, in its normal form, within what it was given."""
+    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
+        """Execute one decided call, in its normal form, within what it was given. A Spawn is wished for, not done."""
         ...
 
 
@@ -238,6 +249,10 @@ class EventLog(Protocol):
         """One tenant's sessions, sorted by key: of that app, of that user, whose name begins so."""
         ...
 
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        """From that moment on it is as if deleted, whatever is appended until then; None: never, as at first."""
+        ...
+
     async def delete(self, key: SessionKey) -> None:
         """Forget the session. Its leases stay lost, also when a session of that name begins anew."""
         ...
@@ -294,6 +309,12 @@ class Approver(Protocol):
     """Puts one question to a person; None means that nobody answered, which is never a yes."""
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None: ...
+
+
+class Asker(Protocol):
+    """Puts a question of the model to the person it works for; None means that nobody is there."""
+
+    async def __call__(self, question: str, choices: Sequence[str]) -> str | None: ...
 
 
 class SkillSource(Protocol):

@@ -48,6 +48,7 @@ __all__ = [
     "Severity",
     "SkillRef",
     "Source",
+    "Spawn",
     "Status",
     "Step",
     "StepStatus",
@@ -74,7 +75,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One piece of a message: text, or a picture or file held by reference."""
+    """One piece of a message: text, or a picture or file held by reference. Of a text, `ref` says where it comes from:
+    `skill://<id>@<digest>` is a loaded body, `skill://<id>@<digest>/<path>` a doc, `note:<kind>` the runtime itself."""
 
     kind: Literal["text", "image", "file"] = "text"
     text: str | None = None
@@ -87,6 +89,7 @@ class ToolCall:
     id: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
+    trigger: Trigger = "model"  # who wanted it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A tool's wish for a child run: do this request with this skill, and answer the call with what comes of it."""
+
+    skill: str  # its id
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Policy's answer about one call, with the limits that the tool then enforces while it runs."""
 
@@ -127,6 +138,7 @@ class Decision:
     rule: str
     why: str
     limits: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # what a person who is asked has to know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,15 +176,19 @@ class Usage:
     cached: int = 0
     output: int = 0
     reasoning: int = 0
+    cache_written: int = 0  # what the provider put into its cache, and charges for
     requests: int = 0
     cost: float | None = None
 
 
 def to_json(value: Any) -> Any:
     """Plain JSON data. Tuples become lists; a field that is None stays, because readers rely on its presence."""
-    if value is None or isinstance(value, (str, int, float)):
+    kind = type(value)
+    if kind is str or value is None or kind is int or kind is bool or kind is float:
         return value
-    if names := _dataclass_fields(type(value)):
+    if kind is dict:
+        return {str(key): to_json(item) for key, item in value.items()}
+    if names := _dataclass_fields(kind):
         return {name: to_json(getattr(value, name)) for name in names}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple
         return {name: to_json(item) for name, item in value._asdict().items()}  # type: ignore[attr-defined]
@@ -180,7 +196,7 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    return value
+    return value  # a text or number of a class of its own
 
 
 @cache

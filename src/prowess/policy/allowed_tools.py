@@ -7,6 +7,7 @@ An entry that names no tool here allows nothing and is reported. What cannot be 
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -62,6 +63,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "AskUserQuestion": ("ask_user",),
 }
 _BY_FOLDED_NAME = {name.casefold(): tools for name, tools in ALIASES.items()}
+_WRITTEN = {"command": "{}(git status:*)", "path": "{}(docs/**)", "host": "{}(domain:example.com)"}
 _ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
 # How a script of the skill would be written as a command.
 _INTERPRETERS = {
@@ -131,6 +133,26 @@ def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
         host = find_host(args.get("url"))
         return host is not None and any(match_host(rule.pattern, host) for rule in rules if rule.kind == "host")
     return False
+
+
+def allows_certainly(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
+    """Whether the list is enough where a person lets it grant. A pattern says nothing about a folder that the call
+    chooses, where the same words may start something else, nor about what a program is told while it runs."""
+    if any(rule.kind == "any" and any(match_word(name, tool) for name in rule.tools) for rule in allowed.rules):
+        return True
+    return tool in COMMAND_TOOLS and not args.get("cwd") and allows(allowed, tool, args)
+
+
+def describe_unknown(entry: str, *, known: Collection[str] = ()) -> str:
+    """The entry, and what may be wrong with it: the nearest name, or how its pattern would have to be written."""
+    name, parenthesis, _ = entry.partition("(")
+    ours = canonical_tools(name.strip())[0]
+    if parenthesis and ours in TOOLS:
+        kind = "command" if ours in COMMAND_TOOLS else "path" if ours in PATH_ARGUMENTS else "host"
+        return f"{entry} (write {_WRITTEN[kind].format(name.strip())})"
+    names = {each.casefold(): each for each in (*known, *sorted(TOOLS), *ALIASES)}
+    near = difflib.get_close_matches(name.strip().casefold(), names, n=1, cutoff=0.6)
+    return f"{entry} (nearest: {names[near[0]]})" if near else entry
 
 
 def allows_any(lists: Sequence[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:

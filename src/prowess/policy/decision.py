@@ -2,16 +2,18 @@
 
 The order: what the configuration switches off or lists; the `allowed-tools` of the skill that the call names, or of
 all declaring skills together for a call that names none; the rules of the policy files; and, when none of them has an
-answer, the table. What the configuration always asks about is asked even then when all the rest allows it. What is
-unclear is decided as if it were the worse case: isolation that is not known is none, a skill that is not known to be
-trusted is not.
+answer, the table, or a person's grant for a skill where the table would ask. What the configuration always asks about
+is asked even then when all the rest allows it. What is unclear is decided as if it were the worse case: isolation that
+is not known is none, a skill that is not known to be trusted is not.
+
+`explain` is `decide` with everything that was said on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from prowess.policy.allowed_tools import (
     COMMAND_TOOLS,
@@ -19,15 +21,27 @@ from prowess.policy.allowed_tools import (
     AllowedTools,
     allows,
     allows_any,
+    allows_certainly,
     canonical_tools,
     command_words,
 )
 from prowess.policy.commands import NotSimple, judge_command, split_command
 from prowess.policy.names import find_refusal
-from prowess.policy.rules import Request, Rules, find_rule
+from prowess.policy.rules import Request, Rule, Rules, find_rule
 from prowess.values import Decision, Isolation, Verdict
 
-__all__ = ["RISKS", "Request", "Surroundings", "decide", "find_risk", "is_isolated"]
+__all__ = [
+    "RISKS",
+    "Explained",
+    "Request",
+    "Said",
+    "Surroundings",
+    "decide",
+    "explain",
+    "find_risk",
+    "is_isolated",
+    "stricter",
+]
 
 Risk = Literal["low", "medium", "high", "unknown"]
 
@@ -37,6 +51,7 @@ RISKS: dict[str, Risk] = {
     **dict.fromkeys(("write_file", "delete_file", "network_request"), "high"),
 }
 CAPABILITIES = frozenset(("install_dependencies",))
+LOCAL_TRUSTED = "table:local-trusted"
 _WATCHING = frozenset(("skill_poll_session", "skill_kill_session"))
 _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
@@ -51,8 +66,29 @@ class Surroundings:
     commands_allow: tuple[str, ...] = ()
     commands_deny: tuple[str, ...] = ()
     require_isolation: bool = False
+    given: frozenset[str] = frozenset()  # tools that the caller brought along, and so wants to be called
     granted: frozenset[str] = frozenset()  # capabilities that a person has granted, for what is asked about now
+    grants: frozenset[str] = frozenset()  # ids of skills whose list a person lets grant, for the content they have now
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> what it must keep to
+
+
+By = Literal["configuration", "allowed-tools", "policy", "grant", "table", "require_approval_for"]
+
+
+class Said(NamedTuple):
+    """What one of those who are asked says about a call; no decision leaves it to the next."""
+
+    by: By
+    decision: Decision | None = None
+    path: str = ""  # of a policy file
+    rule: Rule | None = None  # of that file, which fits
+    tightens: bool = False  # it can make the decision stricter, never milder
+
+
+class Explained(NamedTuple):
+    decision: Decision
+    said: tuple[Said, ...]  # in the order in which they were asked
+    decided: Said
 
 
 def decide(
@@ -64,21 +100,32 @@ def decide(
 ) -> Decision:
     """`lists` has the allowed-tools of the skill that the call names and of every declaring skill loaded in this run,
     by id; a skill without a list is not in it. `rules` are the policy files, the most important first."""
-    decision = (
-        _by_configuration(request, around)
-        or _by_allowed_tools(request, lists or {})
-        or _by_rules(request, [each for each in rules if not each.only_tightens])
-        or _by_table(request, around)
+    return explain(request, around, lists=lists, rules=rules).decision
+
+
+def explain(
+    request: Request,
+    around: Surroundings,
+    *,
+    lists: Mapping[str, AllowedTools] | None = None,
+    rules: Sequence[Rules] = (),
+) -> Explained:
+    """The first that has an answer decides; after that it can only become stricter."""
+    said = (
+        Said("configuration", _by_configuration(request, around)),
+        Said("allowed-tools", _by_allowed_tools(request, lists or {})),
+        *(_by_rules(request, each) for each in rules if not each.only_tightens),
+        Said("grant", _by_grant(request, around, lists or {})),
+        Said("table", _by_table(request, around)),
+        *(_by_rules(request, each) for each in rules if each.only_tightens),
+        Said("require_approval_for", _by_required_approval(request, around), tightens=True),
     )
-    for each in rules:
-        if each.only_tightens and (stricter := _by_rules(request, [each])):
-            decision = _stricter(decision, stricter)
-    asked = {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}
-    if request.tool in asked:
-        why = f"The configuration asks before every {request.tool}."
-        decision = _stricter(decision, Decision(verdict="ask", rule="config:require_approval_for", why=why))
+    decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
+    for each in said:
+        if each.tightens and each.decision and stricter(decision, each.decision) is not decision:
+            decided, decision = each, each.decision
     limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around)}
-    return Decision(verdict=decision.verdict, rule=decision.rule, why=decision.why, limits=limits)
+    return Explained(replace(decision, limits=limits), said, decided)
 
 
 def find_risk(tool: str) -> Risk:
@@ -178,14 +225,35 @@ def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> De
     return _deny(f"allowed-tools:{'+'.join(names)}", why)
 
 
-def _by_rules(request: Request, rules: Sequence[Rules]) -> Decision | None:
-    for each in rules:
-        rule = find_rule(each, request)
-        if rule is not None:
-            says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
-            why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
-            return Decision(verdict=rule.verdict, rule=rule.label, why=why)
-    return None
+def _by_rules(request: Request, rules: Rules) -> Said:
+    rule = find_rule(rules, request)
+    if rule is None:
+        return Said("policy", path=rules.path, tightens=rules.only_tightens)
+    says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
+    why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
+    if not rules.trusted:  # its author may be anybody, and a reason is told to the model and to people
+        why = f"Rule {rule.number} of {rule.path}, which is not trusted, {says}."
+    decision = Decision(verdict=rule.verdict, rule=rule.label, why=why)
+    return Said("policy", decision, rules.path, rule, rules.only_tightens)
+
+
+def _by_grant(request: Request, around: Surroundings, lists: Mapping[str, AllowedTools]) -> Decision | None:
+    """Of all that the table asks about, a grant answers one thing: what a trusted skill runs without isolation."""
+    own = lists.get(request.skill) if request.skill in around.grants else None
+    if own is None or request.kind != "call" or _by_table(request, around).rule != LOCAL_TRUSTED:
+        return None
+    if not allows_certainly(own, request.tool, request.args):
+        return None
+    why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
+    return Decision(verdict="allow", rule="grant:allowed-tools", why=why)
+
+
+def _by_required_approval(request: Request, around: Surroundings) -> Decision | None:
+    asked = {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}
+    if request.tool not in asked:
+        return None
+    why = f"The configuration asks before every {request.tool}."
+    return Decision(verdict="ask", rule="config:require_approval_for", why=why)
 
 
 def _by_table(request: Request, around: Surroundings) -> Decision:
@@ -197,6 +265,9 @@ def _by_table(request: Request, around: Surroundings) -> Decision:
     if risk == "high":
         why = f"{request.tool} changes or reaches what cannot be taken back, so a person is asked."
         return Decision(verdict="ask", rule="table:high-risk", why=why)
+    if risk == "unknown" and request.tool in around.given:
+        why = f"{request.tool} is a function of whoever runs this agent, who gave it to be called."
+        return Decision(verdict="allow", rule="table:given-tool", why=why)
     if risk == "unknown":
         why = f"Nothing is known about {request.tool}, so a person is asked."
         return Decision(verdict="ask", rule="table:unknown-tool", why=why)
@@ -210,7 +281,7 @@ def _by_table(request: Request, around: Surroundings) -> Decision:
         return Decision(verdict="allow", rule="table:isolated", why=why)
     if request.trusted:
         why = "It would run on this machine without isolation; its source is trusted, so a person is asked."
-        return Decision(verdict="ask", rule="table:local-trusted", why=why)
+        return Decision(verdict="ask", rule=LOCAL_TRUSTED, why=why)
     why = "It would run on this machine without isolation, and its source is not trusted."
     return _deny("table:local-untrusted", why)
 
@@ -227,7 +298,7 @@ def _by_capability(request: Request, around: Surroundings) -> Decision:
     return Decision(verdict="ask", rule="table:capability", why=why)
 
 
-def _stricter(one: Decision, other: Decision) -> Decision:
+def stricter(one: Decision, other: Decision) -> Decision:
     """The first, unless the second is stricter."""
     return other if _STRICTNESS.index(other.verdict) > _STRICTNESS.index(one.verdict) else one
 

@@ -74,6 +74,7 @@ class Rules(NamedTuple):
     rules: tuple[Rule, ...] = ()
     path: str = ""
     only_tightens: bool = False
+    trusted: bool = True  # False: of a folder that nobody trusts, whose words are not ours
 
 
 def parse_rules(text: str, path: str) -> Rules:

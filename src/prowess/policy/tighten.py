@@ -77,5 +77,4 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "limits.tokens": _lowers,
     "limits.seconds": _lowers,
     "limits.cost": _lowers,
-    "redact": _adds,
 }

@@ -6,24 +6,22 @@ A linked git worktree is trusted as the repository it belongs to, when both of t
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from prowess._digest import content_sha256
-from prowess._files import read_regular, write_whole
+from prowess._files import read_regular
 from prowess._nouns import Finding
 from prowess._paths import is_inside
 from prowess.errors import ConfigError, StoreError
+from prowess.policy.user_file import UserFile, now
 from prowess.skills.findings import Note, make_finding
 
 SCHEMA = "prowess.trust/1"
 TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")
 
-_STORE_LIMIT_BYTES = 16 << 20
 _FILE_LIMIT_BYTES = 1 << 20  # a config or policy file over this size is refused wherever it is read
 _GIT_LIMIT_BYTES = 1 << 14
 
@@ -78,14 +76,13 @@ _KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls"
 
 def load_trust(state_dir: str) -> Trust:
     """What is trusted now. A store that is missing trusts nothing; one that is broken trusts nothing and says so."""
-    path = _store(state_dir)
+    store = _store(state_dir)
     try:
-        data = read_regular(path, _STORE_LIMIT_BYTES, follow=True)
-        return _parse(data)
+        return _parse(store.read())
     except FileNotFoundError:
         return Trust()
     except (OSError, ValueError, RecursionError) as error:
-        return Trust(findings=(_corrupt(path, str(error) or type(error).__name__),))
+        return Trust(findings=(_corrupt(store.path, str(error) or type(error).__name__),))
 
 
 def grant_folder(state_dir: str, path: str) -> Trust:
@@ -100,7 +97,7 @@ def grant_folder(state_dir: str, path: str) -> Trust:
     with _locked(state_dir):
         trust = _load_or_move_aside(state_dir)
         keys = {_file_key(os.path.join(real, name)) for name in TRUSTED_BY_CONTENT}
-        at = _now()
+        at = now()
         files = [TrustedFile(path=key, sha256=sha, at=at) for key in sorted(keys) if (sha := _find_sha256(key))]
         trust = trust._replace(
             folders=(*(f for f in trust.folders if f.path != real), TrustedFolder(path=real, at=at)),
@@ -122,14 +119,14 @@ def grant_url(state_dir: str, url: str, digest: str) -> Trust:
     with _locked(state_dir):
         trust = _load_or_move_aside(state_dir)
         others = (u for u in trust.urls if (u.url, u.digest) != (clean, digest))
-        trust = trust._replace(urls=(*others, TrustedUrl(url=clean, digest=digest, at=_now())))
+        trust = trust._replace(urls=(*others, TrustedUrl(url=clean, digest=digest, at=now())))
         _write(state_dir, trust)
     return trust
 
 
 def revoke(state_dir: str, path_or_url: str) -> bool:
     """Take back what was given to exactly this folder or URL; False when nothing was."""
-    if not os.path.lexists(_store(state_dir)):
+    if not os.path.lexists(_store(state_dir).path):
         return False
     url = without_userinfo(path_or_url)
     # A folder that was replaced by a link since is found under the name it was trusted by.
@@ -162,12 +159,7 @@ def without_userinfo(url: str) -> str:
     return scheme + mark + rest[:end].rpartition("@")[2] + rest[end:]
 
 
-def _parse(data: bytes) -> Trust:
-    if len(data) > _STORE_LIMIT_BYTES:
-        raise ValueError(f"it is larger than {_STORE_LIMIT_BYTES} bytes")
-    store: Any = json.loads(data)
-    if not isinstance(store, dict) or store.get("schema") != SCHEMA:
-        raise ValueError(f'it does not say "schema": "{SCHEMA}"')
+def _parse(store: dict[str, Any]) -> Trust:
     trust = Trust(**{name: tuple(_records(store.get(name, []), name, kind)) for name, kind in _KINDS.items()})
     for record in (*trust.folders, *trust.files):
         # An empty or relative path would be compared as a prefix and could cover far more than anybody meant.
@@ -195,38 +187,21 @@ def _load_or_move_aside(state_dir: str) -> Trust:
     trust = load_trust(state_dir)
     if not trust.findings:
         return trust
-    path = _store(state_dir)
-    number = 1
-    while os.path.lexists(kept := f"{path}.broken-{number}"):
-        number += 1
-    os.rename(path, kept)
+    kept = _store(state_dir).move_aside()
     moved = f"{trust.findings[0].message} It was moved to {kept}; what it trusted is not trusted any more."
     hint = "Run 'prowess trust' again for each folder and URL that you still trust."
     return Trust(findings=(trust.findings[0]._replace(message=moved, hint=hint),))
 
 
 def _write(state_dir: str, trust: Trust) -> None:
-    store = {"schema": SCHEMA, **{name: [record._asdict() for record in getattr(trust, name)] for name in _KINDS}}
-    # Through a link, if a person keeps the file elsewhere: the link is theirs and stays.
-    write_whole(os.path.realpath(_store(state_dir)), json.dumps(store, indent=1).encode() + b"\n", mode=0o600)
+    _store(state_dir).write({name: [record._asdict() for record in getattr(trust, name)] for name in _KINDS})
 
 
 @contextmanager
 def _locked(state_dir: str) -> Iterator[None]:
-    """One writer at a time, in this process and in others, so that two grants at once are both kept."""
     try:
-        os.makedirs(state_dir, mode=0o700, exist_ok=True)
-        fd = os.open(os.path.join(state_dir, "trust.lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-        try:
-            try:
-                import fcntl
-            except ImportError:  # Windows: a lost race there loses a grant, never the file
-                pass
-            else:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+        with _store(state_dir).locked():
             yield
-        finally:
-            os.close(fd)
     except OSError as error:
         raise StoreError(
             f"Trust cannot be written in {state_dir}: {error.strerror or error}.",
@@ -294,9 +269,5 @@ def _file_key(path: str) -> str:
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
-def _store(state_dir: str) -> str:
-    return os.path.join(state_dir, "trust.json")
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def _store(state_dir: str) -> UserFile:
+    return UserFile(state_dir, "trust", SCHEMA)

@@ -32,8 +32,6 @@ EXTENSIONS = (
 )
 MISSPELLED = {"user-invokable": "user-invocable", "allowedtools": "allowed-tools"}
 REQUIREMENTS = ("bins", "env", "python", "platforms", "skills")
-# What is read and shown, and has no force yet. The work that gives one its force takes it off this list.
-NOT_ENFORCED = ("run-mode", "context", "argument-hint", "paths", "metadata.role")
 
 _CONTROLLING = frozenset(
     [
@@ -75,12 +73,6 @@ def read_fields(front: FrontMatter, folder: str) -> Head:
     if not fields.keys() <= _KNOWN:
         unknown = sorted(fields.keys() - _KNOWN)
         notes.append(Note("field-unknown", min(lines.get(key, 1) for key in unknown), {"fields": unknown[:20]}))
-    if controls != _NOTHING_DECLARED and front.how != "salvaged":
-        unenforced = [
-            field for field in NOT_ENFORCED if field in fields or (field == "metadata.role" and controls.role)
-        ]
-        if unenforced:
-            notes.append(Note("field-not-enforced", lines.get(unenforced[0]), {"fields": unenforced}))
     return Head(name, description, version, tuple(keywords), controls, tuple(notes))
 
 

@@ -231,9 +231,9 @@ RULES: dict[str, Rule] = {
     ),
     "allowed-tools-unknown": Rule(
         "head",
-        "info",
-        "These entries of 'allowed-tools' name no tool known here, and allow nothing: {entries}.",
-        "Correct them, or leave them for the agents that know them.",
+        "warning",
+        "These entries of 'allowed-tools' name no tool known here, or cannot be read, and allow nothing: {entries}.",
+        "Correct them, or leave them for the agents that know them. The names: docs/permissions.md",
         "A tool list that names a tool wrongly forbids the tool that was meant.",
     ),
     "field-invalid": Rule(
@@ -256,13 +256,6 @@ RULES: dict[str, Rule] = {
         "Fields outside the specification and our extensions are kept, and have no effect: {fields}.",
         "Put them under metadata if they are only information.",
         "Half of all real skills have some; none is a reason to drop a skill.",
-    ),
-    "field-not-enforced": Rule(
-        "head",
-        "info",
-        "These fields are read and shown, and not enforced by this version: {fields}.",
-        "Do not rely on them yet.",
-        "A field that looks enforced and is not is worse than none.",
     ),
     "angle-brackets": Rule(
         "head",
@@ -549,6 +542,13 @@ RULES: dict[str, Rule] = {
         "The record of trusted folders cannot be read ({reason}); nothing is trusted.",
         "Repair or remove the file, or run 'prowess trust' again, which keeps a copy of it.",
         "A record that cannot be read must not grant anything.",
+    ),
+    "approvals-corrupt": Rule(
+        "trust",
+        "error",
+        "The record of approvals cannot be read ({reason}); nothing is approved by it.",
+        "Repair or remove the file, or answer 'always' again, which keeps a copy of it.",
+        "A record that cannot be read must not approve anything.",
     ),
     "config-ignored-untrusted": Rule(
         "config",

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from prowess.errors import SessionConflict, StoreError
-from prowess.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_event
+from prowess.errors import AuditBroken, SessionConflict, StoreError
+from prowess.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at, render_event
 from prowess.values import Head, Lease, SessionKey
 
 GENESIS = Head()
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,20 @@ def verify_chain(
 
 def seal(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[Envelope], list[str]]:
     """The events numbered and linked after `head`, and the lines to store. StoreError when one cannot be kept."""
-    sealed: list[Envelope] = []
+    lines, hashes = link(key, head, events)
+    return numbered(head, events, hashes), lines
+
+
+def link(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
+    """The lines to store after `head`, and their hashes. StoreError when one cannot be kept."""
+    seq, last = head.seq, head.hash
     lines: list[str] = []
+    hashes: list[str] = []
     for envelope in events:
         _refuse_what_cannot_be_kept(key, envelope)
-        line = render_event(envelope) | {"seq": head.seq + 1, "prev": head.hash}
+        seq += 1
+        line = render_event(envelope)
+        line["seq"], line["prev"] = seq, last
         line.pop("hash", None)  # of an envelope that was read from another place
         try:
             body = _canonical(line)
@@ -76,11 +87,30 @@ def seal(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[
                 code="event-invalid",
                 hint="Use text, finite numbers, lists and objects only.",
             ) from error
-        found = sha256(body.encode("ascii")).hexdigest()
-        sealed.append(replace(envelope, seq=head.seq + 1, prev=head.hash, hash=found))
-        head = Head(seq=head.seq + 1, hash=found)
-        lines.append(f'{body[:-1]},"hash":"{head.hash}"}}')
-    return sealed, lines
+        last = sha256(body.encode("ascii")).hexdigest()
+        hashes.append(last)
+        lines.append(f'{body[:-1]},"hash":"{last}"}}')
+    return lines, hashes
+
+
+def numbered(head: Head, events: Sequence[Envelope], hashes: Sequence[str]) -> list[Envelope]:
+    """The same events, with their numbers and links."""
+    before = (head.hash, *hashes)
+    return [
+        Envelope(
+            seq=head.seq + place + 1,
+            at=envelope.at,
+            tenant=envelope.tenant,
+            app=envelope.app,
+            user=envelope.user,
+            session=envelope.session,
+            run=envelope.run,
+            event=envelope.event,
+            prev=before[place],
+            hash=hashes[place],
+        )
+        for place, envelope in enumerate(events)
+    ]
 
 
 def check_fence(key: SessionKey, lease: Lease, token: int, expected_seq: int, seq: int) -> None:
@@ -103,6 +133,30 @@ def unknown_session(key: SessionKey) -> StoreError:
         f"No session '{key.session}'.",
         code="session-unknown",
         hint="See: prowess sessions list; a run begins a new one.",
+    )
+
+
+def broken_record(key: SessionKey, what: str) -> AuditBroken:
+    return AuditBroken(
+        f"The record of session '{key.session}' {what}."[:300],
+        hint="Restore the database from a copy, or delete the session.",
+    )
+
+
+def parse_expiry(at: str | None) -> str | None:
+    """In the one form in which moments sort as text. StoreError when it is no moment, or does not say in which zone."""
+    if at is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is not None:
+            return render_at(max(moment, _FIRST))  # the year 999 would come after all others
+    except (ValueError, OverflowError):
+        pass
+    raise StoreError(
+        f"{at!r} is no moment at which a session can expire."[:300],
+        code="expiry-invalid",
+        hint="Write it in ISO 8601 with its zone, such as 2026-12-31T23:59:59Z.",
     )
 
 

@@ -15,12 +15,14 @@ from prowess._mime import SNIFF_BYTES, guess_mime
 from prowess.events import Envelope, parse_event, render_at
 from prowess.ports import Content
 from prowess.stores.artifact_parts import large_pieces, not_found, pieces, too_large
-from prowess.stores.chain import GENESIS, check_fence, seal, unknown_session
+from prowess.stores.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session
 from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, artifact_scope
 
 
 class MemoryEventLog:
     """Lines are kept as text, as on a disk, so that nobody can change later what was appended."""
+
+    immediate = True  # an append never waits for anything
 
     def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._clock = clock
@@ -31,6 +33,7 @@ class MemoryEventLog:
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
         with self._lock:
             now = render_at(self._clock())
+            self._bury(now)
             session = self._sessions.setdefault(key, _Session(created_at=now, updated_at=now))
             session.token = next(self._tokens)
             return Lease(key=key, token=session.token, owner=owner)
@@ -66,14 +69,30 @@ class MemoryEventLog:
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         with self._lock:
+            self._bury(render_at(self._clock()))
             return [
-                SessionInfo(key=key, head=found.head, created_at=found.created_at, updated_at=found.updated_at)
+                SessionInfo(
+                    key=key,
+                    head=found.head,
+                    created_at=found.created_at,
+                    updated_at=found.updated_at,
+                    expires_at=found.expires_at,
+                )
                 for key, found in sorted(self._sessions.items(), key=lambda item: item[0])
                 if key.tenant == tenant
                 and app in (None, key.app)
                 and user in (None, key.user)
                 and key.session.startswith(prefix)
             ]
+
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        wanted = parse_expiry(at)
+        with self._lock:
+            self._get(key).expires_at = wanted
+
+    async def prune_expired(self) -> int:
+        with self._lock:
+            return self._bury(render_at(self._clock()))
 
     async def delete(self, key: SessionKey) -> None:
         with self._lock:
@@ -85,15 +104,22 @@ class MemoryEventLog:
 
     def _get(self, key: SessionKey) -> _Session:
         session = self._sessions.get(key)
-        if session is None:
+        if session is None or (session.expires_at and session.expires_at <= render_at(self._clock())):
             raise unknown_session(key)
         return session
+
+    def _bury(self, now: str) -> int:
+        gone = [key for key, found in self._sessions.items() if found.expires_at and found.expires_at <= now]
+        for key in gone:
+            del self._sessions[key]
+        return len(gone)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Session:
     created_at: str
     updated_at: str
+    expires_at: str | None = None
     token: int = 0
     head: Head = GENESIS
     lines: list[str] = field(default_factory=list)

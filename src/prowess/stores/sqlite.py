@@ -1,9 +1,12 @@
 """An event log in one SQLite file: an append that returned survives a kill and a power cut, a failed one left nothing.
 
 All work is done by one thread with one connection, so that the event loop never waits for a disk; SQLite itself keeps
-other processes and other logs on the same file apart. The file has WAL, so that readers and a writer do not wait for
-each other, and synchronous=FULL, because NORMAL can forget the last commits at a power cut: a call that was decided,
-recorded and executed would then look as if it had never been made.
+other processes and other logs on the same file apart. Whoever wrote last knows where the session ends, and has its next
+lines ready before it asks for the file; that they belong there is checked by the statement that writes them.
+
+The file has WAL, so that readers and a writer do not wait for each other, and synchronous=FULL, because NORMAL can
+forget the last commits at a power cut: a call that was decided, recorded and executed would then look as if it had
+never been made.
 """
 
 from __future__ import annotations
@@ -13,35 +16,21 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from prowess.errors import AuditBroken, StoreError
+from prowess.errors import StoreError
 from prowess.events import Envelope, parse_event, render_at
-from prowess.stores.chain import GENESIS, check_fence, seal, unknown_session
+from prowess.stores import sqlite_rows as rows
+from prowess.stores.chain import broken_record, link, numbered, parse_expiry
+from prowess.stores.one_thread import OneThread
 from prowess.stores.sqlite_file import migrate, store_error
 from prowess.values import Head, Lease, SessionInfo, SessionKey
 
 T = TypeVar("T")
 
-_PAGE = 256  # lines read at once: many enough to be fast, few enough to let others have the thread in between
-_GET = "SELECT lease, seq, hash FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
-_SET = "UPDATE sessions SET seq = ?, hash = ?, updated_at = ? WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
-_TAKE = """INSERT INTO sessions (tenant, app, user, session, seq, hash, lease, owner, created_at, updated_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (tenant, app, user, session) DO UPDATE SET lease = excluded.lease, owner = excluded.owner"""
-_LIST = """SELECT tenant, app, user, session, seq, hash, created_at, updated_at FROM sessions
-    WHERE tenant = ? AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) AND substr(session, 1, ?) = ?"""
-_ADD = "INSERT INTO events (tenant, app, user, session, seq, line) VALUES (?, ?, ?, ?, ?, ?)"
-_PART = """SELECT seq, line FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?
-    AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"""
-_FORGET = (
-    "DELETE FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
-    "DELETE FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
-)
+_KNOWN = 4096  # sessions whose end is remembered
 
 
 class SqliteEventLog:
@@ -57,62 +46,85 @@ class SqliteEventLog:
         self.path = os.path.abspath(path)
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-log")
+        self._thread = OneThread("prowess-log")
+        self._heads: dict[SessionKey, Head] = {}  # where sessions ended when we last wrote; a guess, never relied on
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._closed = False
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
-        return await self._do(lambda connection: self._lease(connection, key, owner))
+        return await self._ask(lambda connection: rows.take(connection, key, owner, self._now()))
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
-        return await self._do(lambda connection: self._append(connection, key, expected_seq, lease, events))
+        guess = self._heads.get(key)
+        if events and guess is not None and guess.seq == expected_seq and lease.key == key:
+            lines, hashes = link(key, guess, events)
+            now = self._now()
+            asked = self._ask(lambda connection: rows.add(connection, key, lease.token, guess, lines, hashes[-1], now))
+            sealed = numbered(guess, events, hashes)  # while it is being written
+            if await asked:
+                self._heads[key] = Head(seq=expected_seq + len(lines), hash=hashes[-1])
+                return sealed
+        sealed = await self._ask(
+            lambda connection: rows.append(connection, key, expected_seq, lease, events, self._now())
+        )
+        if sealed:
+            if len(self._heads) >= _KNOWN:
+                self._heads.clear()
+            self._heads[key] = Head(seq=expected_seq + len(sealed), hash=sealed[-1].hash or "")
+        return sealed
 
     async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
         async for line in self.lines(key, after_seq=after_seq):
             try:
                 yield parse_event(json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise _broken(key, f"has a line that is not an event: {error}") from error
+                raise broken_record(key, f"has a line that is not an event: {error}") from error
 
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
         end = (await self.head(key)).seq
         seq = max(after_seq, 0)
         while seq < end:
-            rows = await self._do(lambda connection, after=seq: _page(connection, key, after, end))
-            if not rows:
-                raise _broken(key, f"has no event {seq + 1}, and {end} were recorded")
-            for number, line in rows:
+            part = await self._ask(lambda connection, after=seq: rows.page(connection, key, after, end, self._now()))
+            if not part:
+                raise broken_record(key, f"has no event {seq + 1}, and {end} were recorded")
+            for number, line in part:
                 seq += 1
                 if number != seq:
-                    raise _broken(key, f"has no event {seq}, and {end} were recorded")
+                    raise broken_record(key, f"has no event {seq}, and {end} were recorded")
                 yield line
 
     async def head(self, key: SessionKey) -> Head:
-        row = await self._do(lambda connection: _session(connection, key))
+        row = await self._ask(lambda connection: rows.get(connection, key, self._now()))
         return Head(seq=row[1], hash=row[2])
 
     async def sessions(
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
-        wanted = (tenant, app, app, user, user, len(prefix), prefix)
-        rows = await self._do(lambda connection: connection.execute(_LIST, wanted).fetchall())
-        return sorted((_info(row) for row in rows), key=lambda info: info.key)
+        return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
+
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        wanted = parse_expiry(at)
+        await self._ask(lambda connection: rows.expire(connection, key, wanted, self._now()))
+
+    async def prune_expired(self) -> int:
+        """Remove what has expired, of every tenant; how many sessions that were."""
+        return await self._ask(lambda connection: rows.prune(connection, self._now()))
 
     async def delete(self, key: SessionKey) -> None:
-        await self._do(lambda connection: _delete(connection, key))
+        await self._ask(lambda connection: rows.delete(connection, key, self._now()))
 
     async def close(self) -> None:
         """What was begun is finished first."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-            self._thread.shutdown(wait=False)
+            await self._thread.ask(self._close)
+            self._thread.end()
 
     async def __aenter__(self) -> SqliteEventLog:
-        await self._do(lambda connection: None)
+        await self._ask(lambda connection: None)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -120,10 +132,13 @@ class SqliteEventLog:
 
     # --- in the thread
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _ask(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         if self._closed:
             raise StoreError(f"{self.path} is closed.", code="store-closed", hint="Open the log again.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+        return self._thread.ask(lambda: self._work(work))
+
+    def _now(self) -> str:
+        return render_at(self._clock())
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -154,7 +169,7 @@ class SqliteEventLog:
         try:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
-            migrate(connection, self.path, render_at(self._clock()))
+            migrate(connection, self.path, self._now())
             opened = True
         finally:
             if not opened:
@@ -177,84 +192,6 @@ class SqliteEventLog:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _lease(self, connection: sqlite3.Connection, key: SessionKey, owner: str) -> Lease:
-        now = render_at(self._clock())
-        with _transaction(connection):
-            # One counter for all sessions, so that a deleted one does not give a token twice.
-            connection.execute("UPDATE counters SET value = value + 1 WHERE name = 'lease'")
-            token: int = connection.execute("SELECT value FROM counters WHERE name = 'lease'").fetchone()[0]
-            connection.execute(_TAKE, (*_columns(key), GENESIS.seq, GENESIS.hash, token, owner, now, now))
-        return Lease(key=key, token=token, owner=owner)
-
-    def _append(
-        self,
-        connection: sqlite3.Connection,
-        key: SessionKey,
-        expected_seq: int,
-        lease: Lease,
-        events: Sequence[Envelope],
-    ) -> list[Envelope]:
-        with _transaction(connection):
-            token, seq, last = _session(connection, key)
-            check_fence(key, lease, token, expected_seq, seq)
-            sealed, lines = seal(key, Head(seq=seq, hash=last), events)
-            if sealed:
-                rows = [(*_columns(key), number, line) for number, line in enumerate(lines, seq + 1)]
-                connection.executemany(_ADD, rows)
-                now = render_at(self._clock())
-                connection.execute(_SET, (seq + len(lines), sealed[-1].hash, now, *_columns(key)))
-        return sealed
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. It waits for the right to write at its start, so that what it reads stays true until its end."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.rollback()
-
-
-def _session(connection: sqlite3.Connection, key: SessionKey) -> tuple[int, int, str]:
-    row = connection.execute(_GET, _columns(key)).fetchone()
-    if row is None:
-        raise unknown_session(key)
-    return row
-
-
-def _page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: int) -> list[tuple[int, str]]:
-    rows = connection.execute(_PART, (*_columns(key), after_seq, end, _PAGE)).fetchall()
-    if not rows:
-        _session(connection, key)  # deleted while it was read: say so
-    return rows
-
-
-def _delete(connection: sqlite3.Connection, key: SessionKey) -> None:
-    with _transaction(connection):
-        _session(connection, key)
-        for statement in _FORGET:
-            connection.execute(statement, _columns(key))
-
-
-def _columns(key: SessionKey) -> tuple[str, str, str, str]:
-    return key.tenant, key.app, key.user, key.session
-
-
-def _info(row: tuple[str, str, str, str, int, str, str, str]) -> SessionInfo:
-    tenant, app, user, session, seq, last, created_at, updated_at = row
-    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
-    return SessionInfo(key=key, head=Head(seq=seq, hash=last), created_at=created_at, updated_at=updated_at)
-
-
-def _broken(key: SessionKey, what: str) -> AuditBroken:
-    return AuditBroken(
-        f"The record of session '{key.session}' {what}."[:300],
-        hint="Restore the database from a copy, or delete the session.",
-    )
 
 
 def _make_private_file(path: str) -> None:

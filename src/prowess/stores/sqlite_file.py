@@ -1,7 +1,4 @@
-"""The tables of a Prowess database, numbered from the first release on, and what its failures mean to a person.
-
-A migration is never changed once it was released; a new table or column is a new one at the end of the list.
-"""
+"""A Prowess database in SQLite: brought up to date when it is opened; what its failures mean to a person."""
 
 from __future__ import annotations
 
@@ -9,32 +6,12 @@ import os
 import sqlite3
 
 from prowess.errors import StoreError
-
-# Each is a name and its statements. No STRICT and no RETURNING: systems in use have SQLite 3.34.
-MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "sessions and events",
-        (
-            """CREATE TABLE sessions (
-                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
-                seq INTEGER NOT NULL, hash TEXT NOT NULL,
-                lease INTEGER NOT NULL, owner TEXT NOT NULL,
-                created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-                PRIMARY KEY (tenant, app, user, session))""",
-            """CREATE TABLE events (
-                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
-                seq INTEGER NOT NULL, line TEXT NOT NULL,
-                PRIMARY KEY (tenant, app, user, session, seq))""",
-            "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
-            "INSERT INTO counters (name, value) VALUES ('lease', 0)",
-        ),
-    ),
-)
+from prowess.stores.migrations import SQLITE, foreign, refuse_newer
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
     """Bring the file up to date, in one transaction. A file that is newer than this release is left as it is."""
-    if _version(connection, path) == len(MIGRATIONS):
+    if _version(connection, path) == len(SQLITE):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -44,7 +21,7 @@ def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
                 "CREATE TABLE IF NOT EXISTS migrations"
                 " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
-        for number, (name, statements) in enumerate(MIGRATIONS[done:], done + 1):
+        for number, (name, statements) in enumerate(SQLITE[done:], done + 1):
             for statement in statements:
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))
@@ -66,16 +43,9 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
 def _version(connection: sqlite3.Connection, path: str) -> int:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and "migrations" not in tables:
-        raise StoreError(
-            f"{path} is a database of something else.", code="store-foreign", hint="Name another file for the record."
-        )
+        raise foreign(path)
     done = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0] if tables else 0
-    if done > len(MIGRATIONS):
-        raise StoreError(
-            f"{path} was written by a newer release: it has version {done}, this one knows {len(MIGRATIONS)}.",
-            code="store-too-new",
-            hint="Upgrade Prowess, or name another file.",
-        )
+    refuse_newer(path, done, SQLITE)
     return done
 
 

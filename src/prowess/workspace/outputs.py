@@ -7,16 +7,15 @@ where asked for; what is cut says so; what is saved is saved whole.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from prowess._files import kind_of
 from prowess._mime import guess_mime, is_text
 from prowess.errors import WorkspaceError
 from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
+from prowess.workspace.glob import Glob
 from prowess.workspace.layout import Layout, resolve_pattern
 
 _COLLECTED_FROM = ("out", "work", "runs")
@@ -60,7 +59,7 @@ def collect(
 ) -> Collected:
     """Files below out/, work/ and runs/ that match any of the patterns (and are in `only`), sorted by name. `owner` is
     whom scripts run as."""
-    wanted = [(pattern, compile_pattern(resolve_pattern(pattern))) for pattern in patterns]
+    wanted = [(pattern, Glob(resolve_pattern(pattern))) for pattern in patterns]
     matched: set[str] = set()
     files: list[OutputFile] = []
     warnings: list[str] = []
@@ -175,31 +174,3 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-@lru_cache(maxsize=256)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder, `**` crosses folders, `[…]` is a set. A trailing `/` or a bare folder means all
-    that is in it."""
-    if pattern.endswith("/") or not pattern:
-        pattern += "**"
-    out, at = "", 0
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = out + "(?:[^/]+/)*", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + ".*", at + 2
-        elif pattern[at] == "*":
-            out, at = out + "[^/]*", at + 1
-        elif pattern[at] == "?":
-            out, at = out + "[^/]", at + 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            body = pattern[at + 1 : end].replace("\\", "\\\\")
-            body = "^" + body[1:] if body[0] in "!^" else body
-            out, at = out + f"(?!/)[{body}]", end + 1
-        else:
-            out, at = out + re.escape(pattern[at]), at + 1
-    try:
-        return re.compile(out, re.DOTALL)
-    except re.error:
-        return re.compile(re.escape(pattern))

@@ -257,6 +257,22 @@ def clean_places(
     return removed, kept
 
 
+def remove_place(dir: str, key: SessionKey) -> str | None:
+    """Where that session's workspace was; None when it had none. WorkspaceError when somebody works in it."""
+    path = os.path.join(os.path.abspath(dir), "workspaces", place_id(key))
+    if not os.path.isdir(path) or os.path.islink(path):
+        return None
+    if not _remove(path):
+        raise WorkspaceError(
+            f"Somebody works in the workspace of session '{key.session}'.",
+            op="remove",
+            code="workspace-in-use",
+            retryable=True,
+            hint="Wait until that has ended.",
+        )
+    return path
+
+
 def _places(dir: str) -> Iterator[PlaceInfo]:
     top = os.path.join(os.path.abspath(dir), "workspaces")
     for name in _names(top):

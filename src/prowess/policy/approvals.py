@@ -1,0 +1,236 @@
+"""What a person has approved for good: one capability of one content of a skill. Another content asks again.
+
+It is kept in `<state_dir>/approvals.json`, and read again when that file has changed, so that what is taken back holds
+from the next call on. What cannot be read approves nothing, and is never overwritten without being kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from prowess._nouns import Finding
+from prowess.errors import StoreError
+from prowess.events import ApprovalAnswered
+from prowess.policy.user_file import UserFile, now
+from prowess.skills.entry import Skill
+from prowess.skills.findings import Note, make_finding, visible
+
+SCHEMA = "prowess.approvals/1"
+ALLOWED_TOOLS = "allowed-tools"  # the capability with which a skill's own list may also grant
+
+Files = tuple[tuple[str, str], ...]
+
+
+class Standing(NamedTuple):
+    """`files` is what was approved, to say later what has changed: path, and sha256 with `+x` when executable."""
+
+    skill: str
+    digest: str
+    capability: str  # a tool, or what else a call can need
+    at: str
+    by: str
+    files: Files = ()
+
+
+Which = int | str | list[Standing]
+
+
+class Approvals(NamedTuple):
+    """What had been approved when the file was read, the oldest first."""
+
+    rows: tuple[Standing, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def find(self, skill: str, digest: str, capability: str) -> Standing | None:
+        """For exactly this content."""
+        wanted = (skill, digest, capability)
+        return next((row for row in self.rows if digest and row[:3] == wanted), None)
+
+    def find_earlier(self, skill: str, digest: str, capability: str) -> Standing | None:
+        """For another content of the same skill, the newest."""
+        others = (row for row in reversed(self.rows) if (row.skill, row.capability) == (skill, capability))
+        return next((row for row in others if row.digest != digest), None)
+
+
+def load_approvals(state_dir: str) -> Approvals:
+    """What is approved now. A file that is missing approves nothing; one that is broken does neither, and says so."""
+    file = _file(state_dir)
+    try:
+        return Approvals(tuple(_rows(file.read().get("approvals"))))
+    except FileNotFoundError:
+        return Approvals()
+    except (OSError, ValueError, RecursionError) as error:
+        return Approvals(findings=(_corrupt(file.path, str(error) or type(error).__name__),))
+
+
+def grant(state_dir: str, standing: Standing) -> Approvals:
+    """Keep it. The same capability of the same content is approved once, by whoever said so last."""
+    if not (standing.skill and standing.digest and standing.capability):
+        raise StoreError(
+            "Only a capability of a known content of a skill can be approved for good.",
+            code="approval-not-bound",
+            hint="Approve it once, or for this run.",
+        )
+    with _locked(state_dir):
+        approvals = _load_or_move_aside(state_dir)
+        others = tuple(row for row in approvals.rows if row[:3] != standing[:3])
+        approvals = approvals._replace(rows=(*others, standing))
+        _write(state_dir, approvals.rows)
+    return approvals
+
+
+def revoke(state_dir: str, which: Which, capability: str | None = None) -> list[Standing]:
+    """What was taken back; see `matching`."""
+    if not os.path.lexists(_file(state_dir).path):
+        return []
+    with _locked(state_dir):
+        approvals = load_approvals(state_dir)
+        if approvals.findings:
+            problem = approvals.findings[0]
+            raise StoreError(problem.message, code="approvals-corrupt", hint=problem.hint)
+        gone = matching(approvals, which, capability)
+        if gone:
+            _write(state_dir, [row for row in approvals.rows if row not in gone])
+    return gone
+
+
+def matching(approvals: Approvals, which: Which, capability: str | None = None) -> list[Standing]:
+    """The one of that number, counted from 1; those of a skill, by its id or its name; or just these."""
+    if isinstance(which, list):
+        rows = tuple(row for row in approvals.rows if row in which)
+    elif isinstance(which, int):
+        rows = approvals.rows[which - 1 : which] if which > 0 else ()
+    else:
+        rows = tuple(row for row in approvals.rows if which in (row.skill, row.skill.partition(":")[2]))
+    return [row for row in rows if capability in (None, row.capability)]
+
+
+def changes(standing: Standing, files: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """What is different from the content that was approved then."""
+    before, after = dict(standing.files), dict(files)
+    return {
+        "since": standing.at,
+        "added": sorted(after.keys() - before.keys()),
+        "removed": sorted(before.keys() - after.keys()),
+        "changed": sorted(path for path in before.keys() & after.keys() if before[path] != after[path]),
+    }
+
+
+def files_of(skill: Skill) -> Files:
+    return tuple((file.path, f"{file.sha256}{'+x' if file.executable else ''}") for file in skill.files)
+
+
+class ApprovalFile:
+    """The approvals as they are now."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
+        self._seen: object = ()
+        self._approvals = Approvals()
+
+    def current(self) -> Approvals:
+        seen = _signature(_file(self._state_dir).path)
+        if seen != self._seen:
+            self._approvals = load_approvals(self._state_dir)
+            self._seen = seen
+        return self._approvals
+
+
+class UserApprovals:
+    """The standing approvals of whoever runs this, as a kit asks for them; `by` is who says always here."""
+
+    def __init__(self, state_dir: str, by: str) -> None:
+        self._state_dir, self._by = state_dir, by
+        self._file = ApprovalFile(state_dir)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self._file.current().findings
+
+    def find(self, skill: Skill, capability: str) -> ApprovalAnswered | None:
+        row = self._file.current().find(skill.entry.id, skill.digest, capability)
+        if row is None:
+            return None
+        by = f"standing approval by {row.by}, {row.at}"
+        return ApprovalAnswered(call_id="", answer="always", by=by, capability=capability)
+
+    def changed(self, skill: Skill, capability: str) -> dict[str, Any]:
+        """Empty when this content, or none, was approved before."""
+        approvals, about = self._file.current(), (skill.entry.id, skill.digest, capability)
+        earlier = approvals.find_earlier(*about)
+        return {} if earlier is None or approvals.find(*about) is not None else changes(earlier, files_of(skill))
+
+    def remember(self, skill: Skill, capability: str) -> None:
+        """What is approved already stays as it was said first."""
+        if self._file.current().find(skill.entry.id, skill.digest, capability) is None:
+            grant(self._state_dir, make_standing(skill, capability, self._by))
+
+    def grants(self, skill: Skill) -> bool:
+        return self._file.current().find(skill.entry.id, skill.digest, ALLOWED_TOOLS) is not None
+
+
+def make_standing(skill: Skill, capability: str, by: str) -> Standing:
+    return Standing(skill.entry.id, skill.digest, capability, now(), by, files_of(skill))
+
+
+def _rows(rows: Any) -> Iterator[Standing]:
+    if not isinstance(rows, list):
+        raise ValueError("approvals is not a list")
+    for number, row in enumerate(rows):
+        texts: list[Any] = [row.get(name) for name in _TEXTS] if isinstance(row, dict) else [None]
+        files = row.get("files") if isinstance(row, dict) else None
+        if not all(isinstance(text, str) for text in texts) or not all(texts[:3]):
+            raise ValueError(f"approvals[{number}] does not have the texts {', '.join(_TEXTS)}")
+        if not isinstance(files, dict) or not all(isinstance(sha256, str) for sha256 in files.values()):
+            raise ValueError(f"approvals[{number}] does not say of which files")
+        yield Standing(*texts, files=tuple(files.items()))
+
+
+_TEXTS = Standing._fields[:-1]
+
+
+def _write(state_dir: str, rows: Iterable[Standing]) -> None:
+    _file(state_dir).write({"approvals": [{**row._asdict(), "files": dict(row.files)} for row in rows]})
+
+
+def _corrupt(path: str, why: str) -> Finding:
+    return make_finding(Note("approvals-corrupt", None, {"reason": why[:300]}), path)
+
+
+def _load_or_move_aside(state_dir: str) -> Approvals:
+    """Holding the lock. The finding of the returned value says where a broken file went."""
+    approvals = load_approvals(state_dir)
+    if not approvals.findings:
+        return approvals
+    kept = _file(state_dir).move_aside()
+    moved = f"{approvals.findings[0].message} It was moved to {visible(kept)}."
+    hint = "What it approved is asked about again."
+    return Approvals(findings=(approvals.findings[0]._replace(message=moved, hint=hint),))
+
+
+@contextmanager
+def _locked(state_dir: str) -> Iterator[None]:
+    try:
+        with _file(state_dir).locked():
+            yield
+    except OSError as error:
+        raise StoreError(
+            f"Approvals cannot be written in {state_dir}: {error.strerror or error}.",
+            code="approvals-unwritable",
+            hint="Make the folder writable, or set PROWESS_HOME to one that is.",
+        ) from error
+
+
+def _signature(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _file(state_dir: str) -> UserFile:
+    return UserFile(state_dir, "approvals", SCHEMA)

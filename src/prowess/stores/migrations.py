@@ -1,0 +1,73 @@
+"""The tables of a session store, numbered from the first release on, in SQLite and in PostgreSQL.
+
+A migration is never changed once it was released; a new table or column is a new one at the end of its list. There is
+no way back: a store that a newer release has written is left as it is.
+"""
+
+from __future__ import annotations
+
+from prowess.errors import StoreError
+
+# Each is a name and its statements.
+Migrations = tuple[tuple[str, tuple[str, ...]], ...]
+
+# No STRICT and no RETURNING: systems in use have SQLite 3.34.
+SQLITE: Migrations = (
+    (
+        "sessions and events",
+        (
+            """CREATE TABLE sessions (
+                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
+                seq INTEGER NOT NULL, hash TEXT NOT NULL,
+                lease INTEGER NOT NULL, owner TEXT NOT NULL,
+                created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+                PRIMARY KEY (tenant, app, user, session))""",
+            """CREATE TABLE events (
+                tenant TEXT NOT NULL, app TEXT NOT NULL, user TEXT NOT NULL, session TEXT NOT NULL,
+                seq INTEGER NOT NULL, line TEXT NOT NULL,
+                PRIMARY KEY (tenant, app, user, session, seq))""",
+            "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+            "INSERT INTO counters (name, value) VALUES ('lease', 0)",
+        ),
+    ),
+    ("expiry", ("ALTER TABLE sessions ADD COLUMN expires_at TEXT",)),
+)
+
+# A key can be longer than an index takes, so a session is found by the sha256 of its key. Lines are text: jsonb would
+# change them, and the chain is made of what they are.
+POSTGRES: Migrations = (
+    (
+        "sessions and events",
+        (
+            """CREATE TABLE prowess_sessions (
+                id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+                key_hash bytea NOT NULL UNIQUE,
+                tenant text NOT NULL, app text NOT NULL, "user" text NOT NULL, session text NOT NULL,
+                seq bigint NOT NULL, hash text NOT NULL,
+                lease bigint NOT NULL, owner text NOT NULL,
+                created_at text NOT NULL, updated_at text NOT NULL, expires_at text)""",
+            "CREATE INDEX prowess_sessions_of_tenant ON prowess_sessions (tenant)",
+            "CREATE INDEX prowess_sessions_expiry ON prowess_sessions (expires_at) WHERE expires_at IS NOT NULL",
+            """CREATE TABLE prowess_events (
+                session bigint NOT NULL REFERENCES prowess_sessions (id) ON DELETE CASCADE,
+                seq bigint NOT NULL, line text NOT NULL,
+                PRIMARY KEY (session, seq))""",
+            "CREATE SEQUENCE prowess_leases",
+        ),
+    ),
+)
+
+
+def refuse_newer(place: str, done: int, known: Migrations) -> None:
+    if done > len(known):
+        raise StoreError(
+            f"{place} was written by a newer release: it has version {done}, this one knows {len(known)}.",
+            code="store-too-new",
+            hint="Upgrade Prowess, or name another store.",
+        )
+
+
+def foreign(place: str) -> StoreError:
+    return StoreError(
+        f"{place} is a database of something else.", code="store-foreign", hint="Name another one for the record."
+    )

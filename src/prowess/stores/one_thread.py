@@ -1,0 +1,79 @@
+"""One thread does what waits for a disk, in the order in which it was asked, so that no event loop ever does.
+
+A pool of one thread does the same and takes twice as long to get there and back, which is a good part of a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class OneThread:
+    """Several loops may ask. What waits in line when its asker is cancelled is not begun."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._line: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        if self._thread is None:
+            self._start()
+        job = _Job(work)
+        self._line.put(job)
+        return job.future
+
+    def end(self) -> None:
+        """After what is in line. Ask nothing any more."""
+        self._line.put(None)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:  # a daemon: a log that nobody closed must not keep the process alive
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while (job := self._line.get()) is not None:
+            if not job.future.cancelled():
+                with job:
+                    job.result = job.work()
+            del job  # what it holds is not to wait here for the next one
+
+
+class _Job(Generic[T]):
+    __slots__ = ("error", "future", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.work = work
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """Whatever it was, whoever asked is told."""
+        self.error = error
+        try:
+            self.loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+        return True
+
+    def _tell(self) -> None:
+        if self.future.cancelled():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)

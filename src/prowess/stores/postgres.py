@@ -1,0 +1,243 @@
+"""An event log in PostgreSQL: many machines share it, and of two writers to one session one is first at every number.
+
+An append is one statement, which checks and writes at once: that the lease is the newest, that the session ends where
+these events begin. When the connection is lost before the answer came, the log looks whether its lines are there before
+it says anything, and writes them if they are not; the check in the statement keeps them from being there twice.
+
+The work is done by a few threads with a connection each. So several event loops can share a log, and whoever is
+cancelled while it waits does not leave a statement half sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prowess.errors import SessionConflict, StoreError
+from prowess.events import Envelope, parse_event, render_at
+from prowess.stores import postgres_rows as rows
+from prowess.stores.chain import broken_record, check_fence, parse_expiry, seal, unknown_session
+from prowess.stores.postgres_link import Link, is_lost
+from prowess.values import Head, Lease, SessionInfo, SessionKey
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+T = TypeVar("T")
+
+_KNOWN = 4096  # sessions whose end is remembered
+
+
+class PostgresEventLog:
+    """`url` is what libpq takes: postgresql://user@host/database. It connects at the first use; close it.
+
+    `timeout_s` is for one statement, `patience_s` for a server that comes back after a connection was lost.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        timeout_s: float = 30.0,
+        patience_s: float = 5.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._link = Link(
+            url,
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            prepare=lambda connection: rows.migrate(connection, self.path, self._now()),
+        )
+        self.path = self._link.place  # without the password
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="prowess-log")
+        self._heads: dict[SessionKey, Head] = {}  # where sessions ended when we last wrote; a guess, never relied on
+        self._closed = False
+
+    async def lease(self, key: SessionKey, owner: str = "") -> Lease:
+        token = await self._do(lambda connection: rows.take(connection, key, owner, self._now()))
+        return Lease(key=key, token=token, owner=owner)
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        attempt = _Append(key, expected_seq, lease, events, self._heads.get(key), self._now)
+        try:
+            await self._do(attempt)
+        except StoreError as error:
+            self._heads.pop(key, None)
+            settled = isinstance(error, SessionConflict) or error.code == "session-unknown"
+            if attempt.unsure and not settled:
+                raise _unconfirmed(key, error) from error
+            raise
+        if attempt.sealed:
+            if len(self._heads) >= _KNOWN:
+                self._heads.clear()
+            self._heads[key] = Head(seq=expected_seq + len(attempt.sealed), hash=attempt.sealed[-1].hash or "")
+        return attempt.sealed
+
+    async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
+        async for line in self.lines(key, after_seq=after_seq):
+            try:
+                yield parse_event(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise broken_record(key, f"has a line that is not an event: {error}") from error
+
+    async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        """Page by page: no connection is held, and no snapshot kept open, while somebody looks at a line."""
+        found = await self._do(lambda connection: self._get(connection, key))
+        seq, end = max(after_seq, 0), found.seq
+        while seq < end:
+            part = await self._do(lambda connection, after=seq: rows.page(connection, found.id, after, end))
+            if not part:
+                await self.head(key)  # deleted while it was read: say so
+                raise broken_record(key, f"has no event {seq + 1}, and {end} were recorded")
+            for number, line in part:
+                seq += 1
+                if number != seq:
+                    raise broken_record(key, f"has no event {seq}, and {end} were recorded")
+                yield line
+
+    async def head(self, key: SessionKey) -> Head:
+        found = await self._do(lambda connection: self._get(connection, key))
+        return Head(seq=found.seq, hash=found.hash)
+
+    async def sessions(
+        self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
+    ) -> Sequence[SessionInfo]:
+        return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
+
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        wanted = parse_expiry(at)
+        if not await self._do(lambda connection: rows.expire(connection, key, wanted, self._now())):
+            raise unknown_session(key)
+
+    async def prune_expired(self) -> int:
+        return await self._do(lambda connection: rows.prune(connection, self._now()))
+
+    async def delete(self, key: SessionKey) -> None:
+        self._heads.pop(key, None)
+        tries = 0
+
+        def work(connection: Connection) -> bool:
+            nonlocal tries
+            tries += 1
+            return rows.delete(connection, key, self._now()) or tries > 1  # the first time may have counted
+
+        if not await self._do(work):
+            raise unknown_session(key)
+
+    async def close(self) -> None:
+        """What was begun is finished first."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._threads.shutdown)
+            self._link.drop()
+
+    async def __aenter__(self) -> PostgresEventLog:
+        await self._do(lambda connection: None)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"{self.path} is closed.", code="store-closed", hint="Open the log again.")
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._threads, self._link.use, work)
+
+        def look() -> None:
+            nonlocal watch
+            self._link.give_up_on_silence()
+            watch = loop.call_later(self._timeout_s, look)
+
+        watch = loop.call_later(self._timeout_s, look)
+        try:
+            return await done
+        finally:
+            watch.cancel()
+
+    def _get(self, connection: Connection, key: SessionKey) -> rows.Row:
+        found = rows.find(connection, key, self._now())
+        if found is None:
+            raise unknown_session(key)
+        return found
+
+    def _now(self) -> str:
+        return render_at(self._clock())
+
+
+class _Append:
+    """One append, however often its connection is lost. `unsure`: it was sent, and no answer came."""
+
+    def __init__(
+        self,
+        key: SessionKey,
+        expected_seq: int,
+        lease: Lease,
+        events: Sequence[Envelope],
+        guess: Head | None,
+        now: Callable[[], str],
+    ) -> None:
+        self.sealed: list[Envelope] = []
+        self.unsure = False
+        self._key, self._expected_seq, self._lease, self._events, self._now = key, expected_seq, lease, events, now
+        fits = guess is not None and guess.seq == expected_seq and lease.key == key and bool(events)
+        self._guess = guess if fits else None
+        self._lines: list[str] = []
+
+    def __call__(self, connection: Connection) -> None:
+        while not (self.unsure and self._is_there(connection)):
+            head, self._guess = self._guess or self._find_head(connection), None
+            if head is None:
+                return
+            self.sealed, self._lines = seal(self._key, head, self._events)
+            if not self.sealed or self._write(connection, head):
+                return
+
+    def _find_head(self, connection: Connection) -> Head | None:
+        """Where the lines go; None: they are there already, because what was thought lost came through just now."""
+        found = rows.find(connection, self._key, self._now())
+        if found is None:
+            raise unknown_session(self._key)
+        try:
+            check_fence(self._key, self._lease, found.lease, self._expected_seq, found.seq)
+        except SessionConflict:
+            if self.unsure and self._is_there(connection):
+                return None
+            raise
+        return Head(seq=found.seq, hash=found.hash)
+
+    def _write(self, connection: Connection, head: Head) -> bool:
+        answered, was_unsure, self.unsure = False, self.unsure, True
+        last = self.sealed[-1].hash or ""
+        try:
+            written = rows.add(connection, self._key, self._lease.token, head, last, self._lines, self._now())
+            answered = True
+        finally:
+            if answered or not is_lost(connection):
+                self.unsure = was_unsure and not answered
+        return written or (was_unsure and self._is_there(connection))
+
+    def _is_there(self, connection: Connection) -> bool:
+        found = rows.find(connection, self._key, self._now(), wait=True)
+        if found is None:
+            return False
+        return rows.find_line(connection, found.id, self._expected_seq + len(self._lines)) == self._lines[-1]
+
+
+def _unconfirmed(key: SessionKey, error: StoreError) -> StoreError:
+    return StoreError(
+        f"It is not known whether the last events of session '{key.session}' were written: {error.message}"[:500],
+        code="append-unconfirmed",
+        hint="Read the session when the server is back: they are all there, or none is.",
+    )

@@ -1,0 +1,259 @@
+"""Connections to one PostgreSQL database: made when they are needed, never used again once one is broken.
+
+What is done with a connection may be done once more on a new one, because a connection that is lost at the end of a
+statement does not tell whether the statement counted: all that is done here bears being done twice. A password is in
+no message. Who waits is a thread, and a server that does not answer is given up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prowess.errors import MissingExtra, StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+_LOSSES = 3  # of a connection, during one piece of work: then it may be the work that ends the server
+_CLASHES = 5  # of transactions that the server took back because of one another
+
+# What a database or a role may have been set to, and would change what a commit means; `off` would forget commits.
+_PREPARE = """SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', %s, false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)"""
+
+
+class Link:
+    """`prepare` is called with the first connection. Closing it lets what has begun come to its end."""
+
+    def __init__(
+        self, url: str, *, timeout_s: float, patience_s: float, prepare: Callable[[psycopg.Connection[Any]], None]
+    ) -> None:
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict
+        except ImportError:
+            raise MissingExtra("postgres", wanted_for="A session store in PostgreSQL") from None
+        self._psycopg = psycopg
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            given = None
+        if given is None:  # out of the handler: the error that libpq made has the whole address in it
+            raise StoreError(
+                "The address of the PostgreSQL database cannot be read.",
+                code="store-url-invalid",
+                hint="Write postgresql://USER@HOST:PORT/DATABASE; special characters of a part as %XX.",
+            )
+        self._password = str(given.get("password") or "")
+        self.place = _shown(given)
+        self._params: dict[str, Any] = {
+            "application_name": "prowess",
+            "connect_timeout": max(2, round(timeout_s / 3)),  # libpq takes no less
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(timeout_s * 1000),
+            **given,
+            "client_encoding": "UTF8",
+        }
+        self._timeout_s, self._patience_s, self._prepare = timeout_s, patience_s, prepare
+        self._lock = threading.Lock()
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._busy: dict[int, tuple[psycopg.Connection[Any], float]] = {}  # by thread: since when
+        self._first = threading.Lock()
+        self._prepared = False
+
+    def use(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Do it, on another connection if need be. The first one is tried once: nothing was begun yet."""
+        until: float | None = None
+        losses = clashes = 0
+        while True:
+            connection = None
+            try:
+                connection = self._take()
+                return work(connection)
+            except self._psycopg.Error as error:
+                if connection is not None and is_lost(connection):
+                    losses += 1
+                    until = until or time.monotonic() + self._patience_s
+                    self.drop()  # the others will have been lost as well
+                elif connection is not None and error.sqlstate in ("40001", "40P01") and clashes < _CLASHES:
+                    clashes += 1
+                    continue
+                elif connection is not None or until is None or _refusal(error):
+                    raise self.store_error(error) from _without(error, self._password)
+                if losses >= _LOSSES or time.monotonic() > until:
+                    raise self._unreachable(error) from _without(error, self._password)
+                time.sleep(0.05 * losses)
+            except UnicodeEncodeError as error:
+                raise StoreError(
+                    f"{error.object!r} is not text."[:300],
+                    code="session-key-invalid",
+                    hint="Use whole Unicode characters.",
+                ) from error
+            finally:
+                if connection is not None:
+                    self._give_back(connection)
+
+    def give_up_on_silence(self) -> None:
+        """A server that answers nothing for so long will not: its own time limits are shorter. Called by a timer."""
+        with self._lock:
+            silent = [connection for connection, since in self._busy.values() if self._is_silent(since)]
+            for connection in silent:
+                _hang_up(connection)
+
+    def drop(self) -> None:
+        """Close those that nobody uses."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def store_error(self, error: psycopg.Error) -> StoreError:
+        """What the server said, as something a person can act on."""
+        state = error.sqlstate or ""
+        meaning = _MEANINGS.get(state) or _MEANINGS.get(state[:2]) or _refusal(error)
+        if meaning is None and not state and isinstance(error, self._psycopg.OperationalError):
+            return self._unreachable(error)
+        code, what, hint = meaning or _OTHER
+        return StoreError(f"{self.place} {what} ({self._said(error)}).", code=code, hint=hint)
+
+    def _unreachable(self, error: psycopg.Error) -> StoreError:
+        return StoreError(
+            f"{self.place} cannot be reached ({self._said(error)}).",
+            code="store-unreachable",
+            hint="Check that the server runs and that the address in the setting store is right, then try again.",
+        )
+
+    def _said(self, error: psycopg.Error) -> str:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        text = " ".join(" ".join(lines).split())[:300].rstrip(". ")
+        return text.replace(self._password, "***") if self._password else text
+
+    def _take(self) -> psycopg.Connection[Any]:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            return self._open()
+        self._hold(connection)
+        return connection
+
+    def _hold(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            self._busy[threading.get_ident()] = connection, time.monotonic()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        connection = self._psycopg.connect(**self._params, autocommit=True)
+        self._hold(connection)
+        opened = False
+        try:
+            limits = [str(round(1000 * each)) for each in (self._timeout_s, self._timeout_s / 2, self._timeout_s)]
+            connection.execute(_PREPARE, limits)
+            with self._first:
+                if not self._prepared:
+                    self._prepare(connection)
+                    self._prepared = True
+            opened = True
+        finally:
+            if not opened:
+                self._give_back(connection, usable=False)
+        self._hold(connection)
+        return connection
+
+    def _give_back(self, connection: psycopg.Connection[Any], *, usable: bool = True) -> None:
+        with self._lock:
+            self._busy.pop(threading.get_ident(), None)
+            usable = usable and not is_lost(connection) and connection.info.transaction_status == 0  # idle
+            if usable:
+                self._idle.append(connection)
+        if not usable:
+            connection.close()
+
+    def _is_silent(self, since: float) -> bool:
+        return time.monotonic() - since > 2 * self._timeout_s
+
+
+def is_lost(connection: psycopg.Connection[Any]) -> bool:
+    return connection.closed or connection.broken
+
+
+def _hang_up(connection: psycopg.Connection[Any]) -> None:
+    """The thread that waits on it is told that the other side is gone."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except (OSError, ValueError):  # it was lost at this very moment
+        pass
+
+
+def _without(error: psycopg.Error, password: str) -> psycopg.Error | None:
+    """The cause, to be shown in a traceback, unless it has the password in it."""
+    return None if password and password in str(error) else error
+
+
+def _refusal(error: psycopg.Error) -> tuple[str, str, str] | None:
+    """What trying again does not mend. A refused connection has no state, only the server's words."""
+    said = str(error) if error.sqlstate is None else ""
+    return next((meaning for pattern, meaning in _REFUSALS if re.search(pattern, said)), None)
+
+
+def _shown(given: dict[str, Any]) -> str:
+    user = f"{given['user']}@" if given.get("user") else ""
+    port = f":{given['port']}" if given.get("port") else ""
+    return f"postgresql://{user}{given.get('host') or given.get('hostaddr') or ''}{port}/{given.get('dbname') or ''}"
+
+
+_OTHER = ("store-error", "failed", "Look at the message and at the log of the server; nothing was written.")
+_BUSY = ("store-busy", "is busy", "Try again in a moment; nothing was written.")
+_FULL = ("store-full", "has no room", "Free some space on the server and try again; nothing is lost.")
+_DENIED = ("store-denied", "refused", "Check user, password and rights in the setting store.")
+_GONE = ("store-gone", "has no tables of Prowess any more", "Restore them, or start again to make them anew.")
+_AWAY = ("store-unreachable", "is shutting down or starting", "Try again in a moment.")
+_TOO_LARGE = ("event-too-large", "does not take so large an event", "Save large content as an artifact.")
+_CORRUPT = ("store-corrupt", "is damaged", "Restore it from a copy.")
+_NO_DATABASE = ("store-unavailable", "does not exist", "Make it: createdb NAME; or name another one.")
+_READ_ONLY = ("store-read-only", "cannot be written", "Name the server that takes writes.")
+_NOT_TEXT = ("session-key-invalid", "does not take this text", "Use characters that the database can hold.")
+_FOREIGN = ("store-foreign", "has tables of the names that Prowess uses", "Name another database.")
+_REFUSALS = (
+    (r'database "[^"]*" does not exist', _NO_DATABASE),
+    (r"authentication failed|no password supplied|role .* does not exist|no pg_hba.conf entry", _DENIED),
+    (r"too many (clients|connections)|connection slots", _BUSY),
+)
+# By the state that PostgreSQL gives to an error, else by its first two characters.
+_MEANINGS = {
+    "08": ("store-unreachable", "cannot be reached", "Check that the server runs, then try again."),
+    "22021": _NOT_TEXT,
+    "22P05": _NOT_TEXT,
+    "25006": _READ_ONLY,
+    "28": _DENIED,
+    "3D000": _NO_DATABASE,
+    "40": _BUSY,
+    "42501": _DENIED,
+    "42P01": _GONE,
+    "42P07": _FOREIGN,
+    "42703": _FOREIGN,
+    "53100": _FULL,
+    "53": _BUSY,
+    "54": _TOO_LARGE,
+    "55P03": _BUSY,
+    "57014": _BUSY,
+    "57P": _AWAY,
+    "57P01": _AWAY,
+    "57P02": _AWAY,
+    "57P03": _AWAY,
+    "58030": _FULL,
+    "XX001": _CORRUPT,
+    "XX002": _CORRUPT,
+}
