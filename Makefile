@@ -54,8 +54,8 @@ bench: .venv/.dev  ## print speed and memory as ratios
 system:  ## install what needs root (CI calls it; make demo and make test do not need it)
 	@PYTHON='$(PYTHON)' bash tools/system.sh
 
-e2e:  ## runs against real models and services (later)
-	@echo '*** make e2e: not part of this release yet: nothing was run ***'
+e2e: .venv/.dev  ## talk to a real model on every wire; without one it says how to name one
+	@.venv/bin/python tools/e2e.py
 
 clean:  ## remove what make made
 	rm -rf .venv .ruff_cache .import_linter_cache .hypothesis build dist benchmarks/out

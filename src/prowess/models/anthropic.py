@@ -1,0 +1,96 @@
+"""`anthropic:NAME`: Anthropic itself, or any server that speaks its Messages API, through the official SDK."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prowess.events import ModelReplied
+from prowess.models.anthropic_messages import blocks_to_keep, read_event, render_request
+from prowess.models.draft import Draft, OnDelta
+from prowess.models.endpoint import Endpoint, check_address, check_key, check_sdk, parse_params
+from prowess.models.provider_errors import Where
+from prowess.models.transcript import arrange, wire_name
+from prowess.models.windows import find_window
+from prowess.values import Message, ToolSpec
+
+ADDRESS = "https://api.anthropic.com"
+_VARIABLE = "ANTHROPIC_API_KEY"
+_NO_PARAMS: Mapping[str, Any] = {}
+_KEPT_REPLIES = 256
+
+
+class AnthropicModel:
+    protocol = "tools"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None,
+        base_url: str | None = None,
+        params: Mapping[str, Any] = _NO_PARAMS,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._name = name
+        check_sdk("anthropic")
+        self._options = parse_params(params, self.name, timeout_s)
+        key = check_key(self.name, api_key, base_url, _VARIABLE)
+        address = check_address(self.name, base_url or ADDRESS).removesuffix("/v1")  # the SDK adds it
+        self._endpoint = Endpoint(
+            "anthropic", Where(model=self.name, address=address, key=key, variable=_VARIABLE), self._options.timeout_s
+        )
+        self._thoughts: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()  # by the first call of a reply
+
+    @property
+    def name(self) -> str:
+        return f"anthropic:{self._name}"
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._options.context_tokens or find_window(self._name)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_delta: OnDelta | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> ModelReplied:
+        body = render_request(arrange(messages), tools, self._thoughts.get)
+        client = self._endpoint.client()
+        opened = client.messages.with_streaming_response.create(
+            model=self._name,
+            max_tokens=self._options.max_tokens or (16_384 if self._name.startswith("claude-") else 4096),
+            messages=body.pop("messages"),
+            stream=self._options.stream,
+            timeout=client.timeout,  # said again, or the SDK refuses a long reply that is not streamed
+            extra_body={**body, **self._options.body, **self._form(schema)},
+        )
+        taken = {call.id for message in messages for call in message.calls}
+        draft = Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
+        await self._endpoint.exchange(opened, read_event, draft)
+        reply = draft.reply()
+        if kept := blocks_to_keep(draft):
+            self._thoughts[reply.calls[0].id] = kept
+            while len(self._thoughts) > _KEPT_REPLIES:
+                self._thoughts.popitem(last=False)
+        return reply
+
+    def _form(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        if schema is None:
+            return {}
+        from anthropic import transform_schema
+
+        try:
+            fitting = transform_schema(dict(schema))
+        except ValueError:  # it has a form that the SDK does not know; the provider says more exactly what is wrong
+            fitting = dict(schema)
+        given = self._options.body.get("output_config")
+        kept = given if isinstance(given, Mapping) else {}
+        return {"output_config": {**kept, "format": {"type": "json_schema", "schema": fitting}}}
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()

@@ -1,0 +1,104 @@
+"""`openai:NAME`: OpenAI itself, or any server that speaks its protocol, through the official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from prowess.errors import ConfigError
+from prowess.events import ModelReplied
+from prowess.models import openai_chat, openai_responses
+from prowess.models.draft import Draft, OnDelta
+from prowess.models.endpoint import Endpoint, check_address, check_key, check_sdk, parse_params
+from prowess.models.provider_errors import Where
+from prowess.models.transcript import arrange, wire_name
+from prowess.models.windows import find_window
+from prowess.values import Message, ToolSpec
+
+Api = Literal["chat", "responses"]
+ADDRESS = "https://api.openai.com/v1"
+_VARIABLE = "OPENAI_API_KEY"
+_NO_PARAMS: Mapping[str, Any] = {}
+
+
+class OpenAIModel:
+    protocol = "tools"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None,
+        base_url: str | None = None,
+        api: Api | None = None,
+        params: Mapping[str, Any] = _NO_PARAMS,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._name = name
+        check_sdk("openai")
+        self._options = parse_params(params, self.name, timeout_s)
+        key = check_key(self.name, api_key, base_url, _VARIABLE)
+        address = check_address(self.name, base_url or ADDRESS)
+        self._is_openai = urlsplit(address).hostname == urlsplit(ADDRESS).hostname
+        self.api: Api = _checked_api(
+            self.name, api or params.get("api") or ("responses" if self._is_openai else "chat")
+        )
+        self._wire = openai_responses if self.api == "responses" else openai_chat
+        where = Where(model=self.name, address=address, key=key, variable=_VARIABLE)
+        self._endpoint = Endpoint("openai", where, self._options.timeout_s)
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._name}"
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._options.context_tokens or find_window(self._name)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_delta: OnDelta | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> ModelReplied:
+        body = self._body(self._wire.render_request(arrange(messages), tools, schema))
+        client = self._endpoint.client()
+        calls = client.responses if self.api == "responses" else client.chat.completions
+        said = body.pop("input") if self.api == "responses" else body.pop("messages")
+        first = {"input": said} if self.api == "responses" else {"messages": said}
+        opened = calls.with_streaming_response.create(
+            model=self._name, stream=self._options.stream, extra_body=body, **first
+        )
+        taken = {call.id for message in messages for call in message.calls}
+        draft = Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
+        await self._endpoint.exchange(opened, self._wire.read_event, draft)
+        return draft.reply()
+
+    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+        options = self._options
+        given = dict(options.body)
+        if isinstance(given.get("text"), Mapping) and "text" in body:  # how to say it, beside the form of the answer
+            body["text"] = {**given.pop("text"), **body["text"]}
+        if self.api == "chat" and options.stream:
+            body["stream_options"] = {"include_usage": True}
+        if options.max_tokens is not None:
+            body[self._length_name()] = options.max_tokens
+        return {**body, **given}
+
+    def _length_name(self) -> str:
+        if self.api == "responses":
+            return "max_output_tokens"
+        return "max_completion_tokens" if self._is_openai else "max_tokens"
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+
+def _checked_api(model: str, api: Any) -> Api:
+    if api not in ("chat", "responses"):
+        message = f"The parameter api of {model} must be chat or responses, not {api!r}."[:300]
+        raise ConfigError(message, code="model-params-invalid", hint="See docs/models.md.")
+    return api

@@ -1,0 +1,169 @@
+"""A recorded run is a cassette: its replies come again, in order, and whether the requests are the same is known.
+
+The loop tells each request's hash to `expect` before it asks. The first one that differs from the recording is kept as
+`divergence`, or with `strict` is an error. Child runs have replies of their own: when several are waiting, the request
+decides which of them is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prowess._files import open_regular
+from prowess.errors import ConfigError, ModelError
+from prowess.events import (
+    CallDelta,
+    Compacted,
+    Envelope,
+    ModelReplied,
+    ModelRequested,
+    RunStarted,
+    TextDelta,
+    parse_event,
+)
+from prowess.values import Message, ToolSpec
+
+MAX_LINE_BYTES = 64 << 20
+
+
+class Divergence(NamedTuple):
+    """The first request that is not the recorded one."""
+
+    request: int  # counted from 1
+    recorded: ModelRequested
+    actual: ModelRequested
+
+
+class _Recorded(NamedTuple):
+    run: str
+    requested: ModelRequested | None
+    replied: ModelReplied
+
+
+class ReplayModel:
+    """A Model. `started` is how the recorded run began: its request, protocol and limits."""
+
+    def __init__(self, events: Iterable[Envelope], *, name: str = "replay", strict: bool = False) -> None:
+        self.name = name
+        self.context_tokens: int | None = None
+        self.divergence: Divergence | None = None
+        recorded = list(events)
+        opened = [envelope.event for envelope in recorded if isinstance(envelope.event, RunStarted)]
+        self.started = opened[0] if opened else None
+        self.protocol = self.started.protocol if self.started else "tools"
+        self._left = _pair(recorded)
+        self._strict = strict
+        self._asked = 0
+        self._next: _Recorded | None = None
+
+    @property
+    def unused(self) -> int:
+        """How many recorded replies nobody has asked for."""
+        return len(self._left)
+
+    def expect(self, sha256: str, bytes: int) -> None:
+        """What the next request is, as `model_requested` says it."""
+        actual = ModelRequested(bytes=bytes, sha256=sha256)
+        self._next = self._choose(actual)
+        recorded = self._next.requested if self._next else None
+        if recorded is None or recorded.sha256 == sha256:
+            return
+        if self.divergence is None:
+            self.divergence = Divergence(self._asked + 1, recorded, actual)
+        if self._strict:
+            raise ModelError(
+                f"Request {self._asked + 1} is not the one that was recorded.{self._diverged()}",
+                code="replay-diverged",
+                hint="Skills, prompts or tools have changed since. Compare the runs, or record it again.",
+            )
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> ModelReplied:
+        self._asked += 1
+        if not self._left:
+            raise ModelError(
+                f"The recording ({self.name}) has {self._asked - 1} replies and was asked for number {self._asked}."
+                + self._diverged(),
+                code="replay-exhausted",
+                hint="The run went another way than the recorded one. Record it again.",
+            )
+        chosen, self._next = self._next or self._left[0], None
+        self._left.remove(chosen)
+        if on_delta is not None and chosen.replied.text:
+            on_delta(TextDelta(text=chosen.replied.text))
+        return chosen.replied
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    def _choose(self, actual: ModelRequested) -> _Recorded | None:
+        """The next reply; but of the runs that are waiting for theirs, the one that asked exactly this."""
+        waiting: dict[str, _Recorded] = {}
+        for recorded in self._left:
+            waiting.setdefault(recorded.run, recorded)
+        asked = (r for r in waiting.values() if r.requested and r.requested.sha256 == actual.sha256)
+        return next(asked, None) or next(iter(waiting.values()), None)
+
+    def _diverged(self) -> str:
+        if self.divergence is None:
+            return ""
+        number, recorded, actual = self.divergence
+        return (
+            f" Request {number} had {recorded.bytes} bytes ({recorded.sha256[:12]}) when it was recorded, "
+            f"and has {actual.bytes} ({actual.sha256[:12]}) now."
+        )
+
+
+def _pair(events: Sequence[Envelope]) -> list[_Recorded]:
+    """Each reply with the request that it answers. A request that was tried again counts once. A summary is a reply
+    too, and is kept with the compaction that it was asked for."""
+    found: list[_Recorded] = []
+    asked: dict[str, ModelRequested] = {}
+    last: dict[str, str] = {}
+    for envelope in events:
+        event, run = envelope.event, envelope.run
+        if isinstance(event, ModelRequested):
+            asked[run] = event
+        elif isinstance(event, ModelReplied):
+            found.append(_Recorded(run, asked.pop(run, None), event))
+            last[run] = event.text
+        elif isinstance(event, Compacted) and event.summary is not None and last.get(run) != event.summary:
+            found.append(_Recorded(run, None, ModelReplied(text=event.summary, usage=event.usage)))
+    return found
+
+
+def load_recording(path: str | os.PathLike[str], *, name: str | None = None, strict: bool = False) -> ReplayModel:
+    """From an events.jsonl, or the folder that it is in."""
+    file = os.fspath(path)
+    if os.path.isdir(file):
+        file = os.path.join(file, "events.jsonl")
+    events: list[Envelope] = []
+    try:
+        with open(open_regular(file, follow=True), "rb") as lines:
+            while line := lines.readline(MAX_LINE_BYTES):
+                if line.strip():
+                    events.append(parse_event(json.loads(line)))
+    except (OSError, ValueError, RecursionError) as error:
+        place = file if isinstance(error, OSError) else f"{file}:{len(events) + 1}"
+        raise ConfigError(
+            f"The recording {place} cannot be read: {getattr(error, 'strerror', None) or error}."[:500],
+            code="recording-invalid",
+            hint="A recording is the events.jsonl of a run, as it was written.",
+        ) from error
+    model = ReplayModel(events, name=name or f"replay:{file}", strict=strict)
+    if not model.unused:
+        raise ConfigError(
+            f"The recording {file} has no replies of a model.",
+            code="recording-invalid",
+            hint="A recording is the events.jsonl of a run, as it was written.",
+        )
+    return model

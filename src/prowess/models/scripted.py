@@ -1,0 +1,177 @@
+"""A model that says what was written down for it: the same script gives the same run, and a script that does not fit is
+an error.
+
+    ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "pdf"}}]}, {"text": "Done."}])
+
+A request for which there is no reply is `script-exhausted`; a reply that nobody asked for is `script-unused`, said by
+`assert_finished`. A reply may also be a ModelReplied, an error to raise, or a function of the request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from prowess._tokens import estimate
+from prowess.errors import ModelError
+from prowess.events import CallDelta, ModelReplied, TextDelta
+from prowess.models.action_calls import translate
+from prowess.models.action_schema import parse_document
+from prowess.models.script_file import check_entry, read_script
+from prowess.values import Message, ToolCall, ToolSpec, Usage, to_json
+
+Request = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
+Reply = Mapping[str, Any] | ModelReplied | Exception
+Entry = Reply | Callable[[Sequence[Message], Sequence[ToolSpec]], Reply]
+
+
+class ScriptedModel:
+    """A Model that needs no provider. `requests` has what it was asked, in order."""
+
+    def __init__(self, replies: Sequence[Entry], *, name: str = "scripted", context_tokens: int | None = None) -> None:
+        self.name = name
+        self.context_tokens = context_tokens
+        self.requests: list[Request] = []
+        self._replies = list(replies)
+        for number, entry in enumerate(self._replies, 1):
+            if not isinstance(entry, (ModelReplied, Exception)) and not callable(entry):
+                check_entry(entry, f"Reply {number} of the script")
+        self._ids = _free_ids(self._replies)
+        self._counter = _Counter()
+
+    @property
+    def unused(self) -> int:
+        """How many replies nobody has asked for."""
+        return max(0, len(self._replies) - len(self.requests))
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> ModelReplied:
+        self.requests.append((tuple(messages), tuple(tools)))
+        number = len(self.requests)
+        if number > len(self._replies):
+            raise self._exhausted(number, messages)
+        entry = self._replies[number - 1]
+        if callable(entry) and not isinstance(entry, Exception):
+            entry = entry(messages, tools)
+        if isinstance(entry, Exception):
+            raise entry
+        if isinstance(entry, Mapping):
+            check_entry(entry, f"Reply {number} of the script")
+            entry = self._compose(entry, as_text=schema is not None, input=self._counter.count(*self.requests[-1]))
+        _stream(entry, on_delta)
+        return entry
+
+    def assert_finished(self) -> None:
+        if self.unused:
+            raise ModelError(
+                f"{self.unused} of {len(self._replies)} replies of the script ({self.name}) were not used: "
+                f"the run made {len(self.requests)} requests.",
+                code="script-unused",
+                hint="Take the rest out of the script, or find out why the run ended early.",
+            )
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    def _compose(self, entry: Mapping[str, Any], *, as_text: bool, input: int) -> ModelReplied:
+        """`as_text`: somebody around this model wants a document, and makes the calls of it."""
+        text, calls, finish = entry.get("text") or "", (), "stop"
+        if "action" in entry and as_text:
+            text = json.dumps(dict(entry), ensure_ascii=False)
+        elif "action" in entry:
+            text, calls, finish = translate(parse_document(entry), self._ids)
+        elif entry.get("calls"):
+            calls, finish = tuple(self._call(given) for given in entry["calls"]), "calls"
+        written = text + "".join(f"{call.tool} {json.dumps(call.args, ensure_ascii=False)}" for call in calls)
+        usage = Usage(input=input, output=estimate(written), requests=1)
+        return ModelReplied(text=text, calls=calls, finish=finish, usage=usage, model=self.name)
+
+    def _call(self, given: Mapping[str, Any]) -> ToolCall:
+        return ToolCall(id=given.get("id") or next(self._ids), tool=given["tool"], args=dict(given.get("args") or {}))
+
+    def _exhausted(self, number: int, messages: Sequence[Message]) -> ModelError:
+        return ModelError(
+            f"The script ({self.name}) has {len(self._replies)} replies and was asked for number {number}. "
+            f"The last message was {_summary(messages)}.",
+            code="script-exhausted",
+            hint="Add the reply that should come next, or find out why the run did not end.",
+        )
+
+
+def load_script(path: str | os.PathLike[str], *, name: str | None = None) -> ScriptedModel:
+    """A model with the replies of a JSON or YAML file. ConfigError `script-invalid` names the file, line and reply."""
+    return ScriptedModel(read_script(path), name=name or f"scripted:{os.fspath(path)}")
+
+
+def _free_ids(replies: Sequence[Entry]) -> Iterator[str]:
+    """c1, c2 …, but for those that the script gives itself."""
+    given = {call.get("id") for entry in replies if isinstance(entry, Mapping) for call in entry.get("calls") or ()} | {
+        call.id for entry in replies if isinstance(entry, ModelReplied) for call in entry.calls
+    }
+    return (name for number in count(1) if (name := f"c{number}") not in given)
+
+
+# --- what is told of it ----------------------------------------------------------------------------------------------
+
+_PIECES = 4
+
+
+def _stream(reply: ModelReplied, on_delta: Callable[[TextDelta | CallDelta], None] | None) -> None:
+    if on_delta is None:
+        return
+    size = -(-len(reply.text) // _PIECES) or 1
+    for start in range(0, len(reply.text), size):
+        on_delta(TextDelta(text=reply.text[start : start + size]))
+    for index, call in enumerate(reply.calls):
+        on_delta(CallDelta(index=index, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
+
+
+def _summary(messages: Sequence[Message]) -> str:
+    if not messages:
+        return "none at all"
+    last = messages[-1]
+    text = " ".join(part.text or f"({part.kind})" for part in last.parts).strip()
+    return f"from the {last.role}: {text[:200]!r}"
+
+
+class _Counter:
+    """Tokens of a request, estimated. One that extends the request before costs only what was added."""
+
+    def __init__(self) -> None:
+        self._messages: tuple[Message, ...] = ()
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._totals = [0]  # of the first n messages
+        self._of_tools = 0
+
+    def count(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> int:
+        same = 0
+        for old, new in zip(self._messages, messages, strict=False):
+            if old is not new:
+                break
+            same += 1
+        del self._totals[same + 1 :]
+        for message in messages[same:]:
+            self._totals.append(self._totals[-1] + _estimate_message(message))
+        if tools != self._tools:
+            self._of_tools = sum(
+                estimate(f"{tool.name} {tool.description} {json.dumps(tool.parameters)}") for tool in tools
+            )
+        self._messages, self._tools = messages, tools
+        return self._totals[-1] + self._of_tools
+
+
+def _estimate_message(message: Message) -> int:
+    texts = [part.text or "" for part in message.parts]
+    texts += [
+        f"{call.tool} {json.dumps(to_json(call.args), ensure_ascii=False, default=str)}" for call in message.calls
+    ]
+    return estimate("\n".join(texts))

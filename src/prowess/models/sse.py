@@ -1,0 +1,76 @@
+"""Bytes of a provider's stream to events, whatever the chunks: nothing is skipped, a broken event is an error.
+
+The SDKs leave out an event that has no name, accept a stream that stops in the middle, and raise whatever their JSON
+parser raises. A reply must be whole, so the events are read here, the same way for every provider.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class BrokenEvent(Exception):
+    """An event that is not a JSON object."""
+
+
+class EventReader:
+    """`feed` gives the events that are complete, `finish` the one that the end of the stream completes."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._scanned = 0  # there is no line end in the rest before this
+        self._data: list[bytes] = []
+        self._size_bytes = 0
+        self.head = b""  # how the stream begins, for a message about one that is none
+
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        self.head = self.head or chunk[:200]
+        self._rest += chunk
+        while found := _LINE_END.search(self._rest, self._scanned):
+            if found.group() == b"\r" and found.end() == len(self._rest):
+                self._scanned = found.start()
+                return  # the next byte tells whether this line end has two
+            line = bytes(self._rest[: found.start()])
+            del self._rest[: found.end()]
+            self._scanned = 0
+            yield from self._take(line)
+        self._scanned = len(self._rest)
+        if len(self._rest) + self._size_bytes > MAX_EVENT_BYTES:
+            raise BrokenEvent(f"an event is larger than {MAX_EVENT_BYTES} bytes")
+
+    def finish(self) -> Iterator[dict[str, Any]]:
+        yield from self._take(bytes(self._rest).rstrip(b"\r"))
+        self._rest.clear()
+        yield from self._take(b"")
+
+    def _take(self, line: bytes) -> Iterator[dict[str, Any]]:
+        if line:
+            name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+                self._size_bytes += len(value)
+            return
+        data, self._data, self._size_bytes = b"\n".join(self._data).strip(), [], 0
+        if data and data != b"[DONE]":
+            yield parse_object(data)
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenEvent(f"{_shown(data)} is not JSON") from error
+    if not isinstance(value, dict):
+        raise BrokenEvent(f"{_shown(data)} is not a JSON object")
+    return value
+
+
+def _shown(data: bytes) -> str:
+    text = data[:80].decode("utf-8", "replace")
+    return repr(text + "…" if len(data) > 80 else text)

@@ -1,0 +1,20 @@
+"""How much the well-known models can read at once. A name that is not here has no known size: say `context_tokens`."""
+
+from __future__ import annotations
+
+# The longest beginning that fits counts. Only what the provider documents for every model of that beginning.
+_WINDOWS = {
+    "gpt-4o": 128_000,
+    "gpt-4-turbo": 128_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-5": 400_000,
+    "o1": 200_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+    "claude-": 200_000,
+}
+
+
+def find_window(name: str) -> int | None:
+    fits = [start for start in _WINDOWS if name.startswith(start)]
+    return _WINDOWS[max(fits, key=len)] if fits else None

@@ -1,0 +1,129 @@
+"""The kit for tests of agents and skills: a model that is scripted, stores that forget, an approver that was told what
+to say. Each takes the place of the real thing by the same door, and complains about what was missing or not used.
+
+    model = ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}, {"text": "Done."}])
+    root = skill_dir(tmp_path, "demo", "# How to demo").parent
+    approver = ScriptedApprover(["once"])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from prowess.errors import ConfigError
+from prowess.events import Answer, ApprovalAnswered, render_event
+from prowess.models.actions import StructuredActions
+from prowess.models.replay import ReplayModel, load_recording
+from prowess.models.scripted import ScriptedModel, load_script
+from prowess.ports import EventLog
+from prowess.stores.memory import MemoryArtifacts, MemoryEventLog
+from prowess.values import Decision, SessionKey, ToolCall
+
+__all__ = [
+    "MemoryArtifacts",
+    "MemoryEventLog",
+    "ReplayModel",
+    "ScriptedApprover",
+    "ScriptedModel",
+    "StructuredActions",
+    "events_of",
+    "load_recording",
+    "load_script",
+    "skill_dir",
+]
+
+
+def skill_dir(
+    folder: str | os.PathLike[str],
+    name: str,
+    body: str = "",
+    *,
+    description: str = "Does one thing. Use when the user asks for it.",
+    files: Mapping[str, str | bytes] | None = None,
+    **front_matter: Any,
+) -> Path:
+    """Write the skill `folder/name` and give its path. `allowed_tools=…` becomes the field `allowed-tools`."""
+    skill = Path(folder, name)
+    fields = {"name": skill.name, "description": description}
+    fields |= {field.replace("_", "-"): value for field, value in front_matter.items()}
+    head = "".join(f"{field}: {json.dumps(value, ensure_ascii=False)}\n" for field, value in fields.items())
+    for path, content in {"SKILL.md": f"---\n{head}---\n\n{body}", **(files or {})}.items():
+        file = skill / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        data = content if isinstance(content, bytes) else content.encode()
+        file.write_bytes(data)
+        if data.startswith(b"#!"):
+            file.chmod(0o755)
+    return skill
+
+
+class ScriptedApprover:
+    """An Approver. Each question takes the next answer; None is nobody there. `asked` has the questions."""
+
+    def __init__(self, answers: Sequence[Answer | ApprovalAnswered | None]) -> None:
+        for answer in answers:
+            if isinstance(answer, str) and answer not in get_args(Answer):
+                raise ConfigError(
+                    f"{answer!r} is no answer to an approval.",
+                    code="approver-script",
+                    hint=f"There are: {', '.join(get_args(Answer))}, None.",
+                )
+        self.asked: list[tuple[ToolCall, Decision]] = []
+        self._answers = list(answers)
+
+    async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        self.asked.append((call, decision))
+        if len(self.asked) > len(self._answers):
+            raise AssertionError(
+                f"Question {len(self.asked)} has no answer in the script: {call.tool} {call.args} ({decision.why})"
+            )
+        answer = self._answers[len(self.asked) - 1]
+        return ApprovalAnswered(call_id=call.id, answer=answer, by="script") if isinstance(answer, str) else answer
+
+    def assert_finished(self) -> None:
+        """As many questions as answers. A missing one is said here too, because a run takes an approver that fails for
+        one that has not answered."""
+        if len(self.asked) != len(self._answers):
+            tools = ", ".join(call.tool for call, _ in self.asked) or "nothing"
+            raise AssertionError(f"{len(self._answers)} answers were given and {len(self.asked)} asked for: {tools}")
+
+
+async def events_of(log: EventLog, key: SessionKey) -> list[dict[str, Any]]:
+    """A session's events as flat dictionaries, without what differs each time: when, whose, and the chain. Calls and
+    runs are numbered as they come (`c1`, `r1`), so that two streams can be compared as a whole."""
+    names = _Names()
+    return [names.plain(render_event(envelope)) async for envelope in log.read(key)]
+
+
+_LEFT_OUT = ("seq", "at", "tenant", "app", "user", "session", "prev", "hash", "request_id")
+
+
+class _Names:
+    def __init__(self) -> None:
+        self._given: dict[tuple[str, str], str] = {}
+
+    def plain(self, line: dict[str, Any]) -> dict[str, Any]:
+        event = {name: value for name, value in line.items() if name not in _LEFT_OUT}
+        for field in ("run", "parent", "resumes"):
+            if isinstance(event.get(field), str):
+                event[field] = self._name("r", event[field])
+        if isinstance(event.get("call_id"), str):
+            event["call_id"] = self._name("c", event["call_id"])
+        if isinstance(event.get("call"), dict):
+            event["call"] = self._call(event["call"])
+        if isinstance(event.get("calls"), list):
+            event["calls"] = [self._call(call) for call in event["calls"]]
+        if isinstance(event.get("replaced"), dict):
+            event["replaced"] = {self._name("c", call): ref for call, ref in event["replaced"].items()}
+        return event
+
+    def _call(self, call: dict[str, Any]) -> dict[str, Any]:
+        return call | {"id": self._name("c", call["id"])}
+
+    def _name(self, kind: str, name: str) -> str:
+        number = 1 + sum(1 for known, _ in self._given if known == kind)
+        return self._given.setdefault((kind, name), f"{kind}{number}")
