@@ -98,7 +98,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if deselected := len(terminalreporter.getreports("deselected")):
         left_out.append((f"{deselected} tests", "left out by the command line"))
     left_out.append(("speed and memory", "make bench"))
-    left_out.append(("real models and services", "make e2e, not part of this release yet"))
+    left_out.append(("a real model", "make e2e"))
     terminalreporter.write_sep("=", f"NOT RUN: {len(left_out)}", yellow=True, bold=True)
     for what, why in left_out:
         terminalreporter.write_line(f"NOT RUN  {what}: {why}", yellow=True)

@@ -381,7 +381,7 @@ def test_an_untrusted_project_may_only_tighten(setup: Setup) -> None:
     path = setup.project_file(LOOSE)
     loaded = setup.load(trusted=False)
     got = loaded.config
-    assert got.redact == ("mine", "added")
+    assert got.redact == ("mine",), "what takes everything out of a record would blind it"
     assert got.execution.require_approval_for == ("run", "write_file")
     assert (got.security.max_skill_body_lines, got.security.block_angle_brackets_in_frontmatter) == (100, True)
     assert (got.skills.budget, got.skills.max_loaded, got.skills.max_bodies_per_turn) == (100, 1, 1)
@@ -395,7 +395,16 @@ def test_an_untrusted_project_may_only_tighten(setup: Setup) -> None:
     assert all(finding.hint and "prowess trust" in finding.hint for finding in loaded.findings)
     ignored = {finding.message.split("'")[1]: finding.line for finding in loaded.findings}
     assert set(ignored) == {
-        *("skill_roots", "guidance", "store", "artifacts", "model.provider", "model.params", "skills.load_mode"),
+        *(
+            "skill_roots",
+            "guidance",
+            "store",
+            "artifacts",
+            "model.provider",
+            "model.params",
+            "skills.load_mode",
+            "redact",
+        ),
         *("skills.placement", "skills.modes.d", "skills.modes.e", "workspace.executor", "workspace.host_roots"),
         *("workspace.run_as", "workspace.limits", "workspace.network_allow", "workspace.commands_allow"),
         *("workspace.dir", "tools.profile", "tools.enable", "tools.code_blocks", "limits.calls", "prices", "secrets"),
@@ -633,3 +642,15 @@ print(json.dumps(sorted({"tomllib", "difflib", "pydantic", "pathlib", "asyncio",
 
 def _src() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(__file__).parent.parent / "src")}
+
+
+def test_the_password_of_a_store_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from prowess.cli.main import main
+
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.toml").write_text('store = "postgresql://me:s3cr3t-pw@db.example/x"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROWESS_TRUST", "1")
+    assert main(["config", "show", "--set"]) == 0
+    said = capsys.readouterr()
+    assert "db.example/x" in said.out and "s3cr3t-pw" not in said.out + said.err

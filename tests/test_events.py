@@ -34,7 +34,8 @@ from test_values import strategy_of
 
 CONTRACT = (
     *("run_started", "epoch_started", "catalog_planned", "model_requested", "model_replied", "text_delta"),
-    *("plan_changed", "call_planned", "call_decided", "approval_asked", "approval_answered", "call_acted"),
+    *("call_delta", "plan_changed", "call_planned", "call_decided"),
+    *("approval_asked", "approval_answered", "call_acted"),
     *("skill_loaded", "skill_unloaded", "note_appended", "compacted", "error", "run_finished"),
 )
 
@@ -93,7 +94,7 @@ def test_a_line_is_flat() -> None:
         "session": "s",
         "run": "r",
         "type": "call_planned",
-        "call": {"id": "c1", "tool": "skill_load", "args": {"skill": "pdf"}},
+        "call": {"id": "c1", "tool": "skill_load", "args": {"skill": "pdf"}, "trigger": "model"},
     }
 
 

@@ -188,7 +188,7 @@ def test_a_terminal_is_asked_and_obeys_no_script(root: Path, tmp_path: Path) -> 
         os.close(theirs)
         shown = b""
         try:
-            while b"[once/NO]" not in shown:
+            while b"[NO]" not in shown:
                 shown += os.read(ours, 4096)
             os.write(ours, said)
             while child.poll() is None or True:
@@ -222,7 +222,8 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
         return found
 
     types = asyncio.run(read())
-    assert types[:2] == ["run_started", "skill_loaded"] and types[-2:] == ["call_acted", "run_finished"]
+    assert types[:4] == ["run_started", "call_planned", "call_decided", "skill_loaded"]
+    assert types[-2:] == ["call_acted", "run_finished"]
     assert "/prowess.db*" in (tmp_path / ".agent" / ".gitignore").read_text(encoding="utf-8")
 
 

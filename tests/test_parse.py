@@ -510,7 +510,7 @@ def test_extensions_are_read() -> None:
     assert (controls.run_mode, controls.role, controls.user_invocable) == ("subagent", "coordinator", False)
     assert (controls.argument_hint, controls.paths) == ("[file]", ("src/**", "docs/*.md"))
     assert controls.requires == (("bins", ("git", "rg")), ("env", ("TOKEN",)), ("python", (">=3.11",)))
-    assert _codes(head) == {"field-misspelled", "field-not-enforced"}
+    assert _codes(head) == {"field-misspelled"}
 
 
 @pytest.mark.parametrize(

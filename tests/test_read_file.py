@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from kits import with_kit
+from prowess.tools.read_file import ReadFile
+from prowess.tools.work import Work
+from prowess.values import Outcome
+from works import call, with_work, within
 
 
 @pytest.fixture
@@ -102,3 +106,103 @@ def test_what_cannot(root: Path, name: str, more: dict[str, Any], code: str) -> 
 
 def test_a_missing_file_names_the_real_ones(root: Path) -> None:
     assert "out/n.txt" in (read(root, "out/m.txt").hint or "")
+
+
+# --- inputs/ and what was touched -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "touched"),
+    [
+        ("inputs/i.txt", "work/inputs/i.txt"),
+        ("inputs/out/n.txt", "out/n.txt"),  # there is no such input, and there is such a file
+        ("workspace://inputs/out/n.txt", "out/n.txt"),
+        ("skill://demo/references/a.md", "skills/demo/references/a.md"),
+        ("artifact://notes@home.txt@0", "notes@home.txt"),
+        ("out/p.png", "out/p.png"),
+    ],
+)
+def test_what_was_touched_is_told_by_its_plain_name(root: Path, name: str, touched: str) -> None:
+    assert read(root, name).data["paths"] == [touched]
+
+
+@pytest.mark.parametrize("name", ["inputs/none.txt", "inputs/skills/demo/references/a.md", "inputs/inputs/i.txt"])
+def test_no_input_and_no_file_either(root: Path, name: str) -> None:
+    assert read(root, name).code == "file-not-found"
+
+
+# --- a SKILL.md is asked for like a skill -----------------------------------------------------------------------------
+
+
+def asked_for(root: Path, workspace_dir: str, name: str, *, use: tuple[str, ...] = ()) -> tuple[Outcome, list[Any]]:
+    asked: list[Any] = []
+
+    async def activate(ref: str, trigger: str) -> Outcome:
+        asked.append((ref, trigger))
+        return Outcome(status="ok", content=f"loaded: {ref}")
+
+    skill_at = {f"{root}/demo/SKILL.md": "explicit:demo", str(Path("~/s/SKILL.md").expanduser()): "user:s"}.get
+
+    async def story(work: Work) -> Outcome:
+        return await call(
+            ReadFile(work, activate=activate, skill_at=skill_at), {"file_name": name}, within(trigger="user")
+        )
+
+    return with_work(workspace_dir, story, root, use=use), asked
+
+
+@pytest.mark.parametrize(
+    ("name", "ref"),
+    [
+        ("skill://demo/SKILL.md", "demo"),
+        ("skill://demo/skill.md", "demo"),
+        ("skill://acme/pdf/SKILL.md", "acme/pdf"),
+        ("skill://project:demo/./SKILL.md", "project:demo"),
+        ("skills/demo/SKILL.md", "demo"),
+        ("workspace://skills/demo/SKILL.md", "demo"),
+        ("$SKILLS_DIR/demo/SKILL.md", "demo"),
+        ("/workspace/skills/demo/SKILL.md", "demo"),
+        ("ROOT/demo/SKILL.md", "explicit:demo"),
+        ("ROOT/x/../demo/SKILL.md", "explicit:demo"),
+        ("~/s/SKILL.md", "user:s"),
+    ],
+)
+def test_reading_the_file_of_a_skill_is_asking_for_the_skill(
+    root: Path, workspace_dir: str, name: str, ref: str
+) -> None:
+    outcome, asked = asked_for(root, workspace_dir, name.replace("ROOT", str(root)))
+    assert asked == [(ref, "user")] and outcome.content == f"loaded: {ref}"
+
+
+def test_one_in_use_is_asked_for_by_its_id(root: Path, workspace_dir: str) -> None:
+    for name in ("skill://demo/SKILL.md", "skills/demo/SKILL.md"):
+        assert asked_for(root, workspace_dir, name, use=("demo",))[1] == [("explicit:demo", "user")]
+
+
+@pytest.mark.parametrize(
+    "name", ["out/SKILL.md", "SKILL.md", "/etc/SKILL.md", "skill://demo/references/a.md", "../SKILL.md", "a\0/SKILL.md"]
+)
+def test_other_files_are_files(root: Path, workspace_dir: str, name: str) -> None:
+    outcome, asked = asked_for(root, workspace_dir, name, use=("demo",))
+    assert not asked and "loaded" not in outcome.content
+
+
+def test_a_resource_of_that_name_is_a_resource(tmp_path: Path, make_skill: Any, workspace_dir: str) -> None:
+    root = make_skill(tmp_path / "lib" / "demo", files={"templates/SKILL.md": "a template\n"}).parent
+    outcome, asked = asked_for(root, workspace_dir, "skill://demo/templates/SKILL.md", use=("demo",))
+    assert not asked and outcome.data["content"] == "a template\n"
+
+
+def test_without_anybody_to_activate_it_is_read(root: Path, workspace_dir: str) -> None:
+    outcome = with_work(
+        workspace_dir, lambda work: call(ReadFile(work), {"file_name": "skills/demo/SKILL.md"}), root, use=("demo",)
+    )
+    assert outcome.data["content"].startswith("---\nname: demo")
+
+
+def test_what_was_loaded_is_read_also_when_its_source_is_gone(root: Path, workspace_dir: str) -> None:
+    async def story(work: Work) -> Outcome:
+        (root / "demo" / "references" / "a.md").unlink()
+        return await call(ReadFile(work), {"file_name": "skill://demo/references/a.md"})
+
+    assert with_work(workspace_dir, story, root, use=("demo",)).data["content"] == "# A\n"

@@ -391,7 +391,10 @@ def test_the_record_has_everything(root: Path) -> None:
     types = with_kit(root, work, executor="local")
     assert types == [
         "run_started",
+        "call_planned",
+        "call_decided",
         "skill_loaded",
+        "call_acted",
         "call_planned",
         "call_decided",
         "approval_asked",

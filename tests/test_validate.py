@@ -84,7 +84,6 @@ def test_checking_changes_nothing(tmp_path: Path) -> None:
         ("name: pdf\ndescription: Use when <b>.", "angle-brackets", "warning", "error"),
         (f"{FRONT}\nmetadata: x", "metadata-invalid", "info", "error"),
         (f"{FRONT}\ncolour: red", "field-unknown", "info", "info"),
-        (f"{FRONT}\nversion: 1.0\npaths: src/**", "field-not-enforced", "info", "info"),
         (f"{FRONT}\ncompatibility: ''", "compatibility-invalid", "error", "error"),
         ("name: pdf\ndescription: Forms.", "description-no-when", "info", "info"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 import prowess
 from prowess.errors import PathEscape, WorkspaceError
 from prowess.workspace.beneath import open_file, open_folder, walk
+from prowess.workspace.glob import Glob
 from prowess.workspace.inputs import Input, Places, stage_granted, stage_input
 from prowess.workspace.layout import Layout, environment, resolve_cwd, resolve_pattern, safe_name
-from prowess.workspace.outputs import OutputLimits, collect, compile_pattern, primary_output
+from prowess.workspace.outputs import OutputLimits, collect, primary_output
 from prowess.workspace.staging import copy_tree, publish, remove_tree
 
 
@@ -295,14 +297,29 @@ def test_inputs_from_the_workspace_skills_and_artifacts(tmp_path, make_skill, la
     ],
 )
 def test_patterns(pattern, fits, misses):
-    expression = compile_pattern(resolve_pattern(pattern))
+    expression = Glob(resolve_pattern(pattern))
     assert all(expression.fullmatch(path) for path in fits) and not any(expression.fullmatch(path) for path in misses)
+
+
+def test_many_stars_take_no_longer():
+    assert not Glob("*a" * 50 + "b").fullmatch("a" * 5_000)
+    assert Glob("**/" * 20 + "*").fullmatch("a/" * 200 + "b")
+
+
+@given(st.text(alphabet="ab/*?[]!", max_size=12), st.text(alphabet="ab/", max_size=12))
+def test_a_pattern_means_what_a_regular_expression_would(pattern, path):
+    """Where no set is in it, an expression can say the same; slowly."""
+    if "[" in pattern:
+        return
+    whole = pattern + "**" if pattern.endswith("/") or not pattern else pattern
+    said = re.escape(whole).replace(r"\*\*/", "(?:[^/]+/)*").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    assert Glob(pattern).fullmatch(path) == bool(re.fullmatch(said.replace(r"\?", "[^/]"), path, re.DOTALL))
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_pattern_raises_anything_of_its_own(pattern, path):
     try:
-        compile_pattern(resolve_pattern(pattern)).fullmatch(path)
+        Glob(resolve_pattern(pattern)).fullmatch(path)
     except WorkspaceError:
         pass
 

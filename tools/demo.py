@@ -1,4 +1,5 @@
-"""The main job on embedded defaults: list, check, show and load the skills that ship with Prowess, and run one.
+"""The main job on embedded defaults: list, check and show the skills that ship with Prowess, load one, run a script of
+one, and let an agent do a real request with them.
 
 No key, no service, no network, and nothing of the user's: home is a temporary folder.
 """
@@ -29,16 +30,24 @@ def main() -> int:
         skills = _active_skills(roots, environ)
         _show("What a model gets when it loads one", ["load", skills[0], *roots], environ)
         table, results = "examples/data/sales.csv", os.path.join(home, "results")
-        command = ["scripts/report.py", "work/inputs/sales.csv", "--group-by", "region", "--value", "amount"]
-        given = ["--input", table, "--output-dir", results, "--yes", "skill_run"]
+        command = ["scripts/fib.py", "8"]
         _show(
-            "A script of a skill, run in a workspace: a file goes in, two come out",
-            ["exec", "csv-report", *given, "--", *command],
+            "A script of a skill, run in a workspace",
+            ["exec", "python-math", "--yes", "skill_run", "--", *command],
             environ,
         )
+        request = f"Report the amount by region in @{table}"
+        _show(
+            "A request: the agent finds the skill, loads it, runs its script on a file, and answers",
+            ["run", request, *roots, "--model", "offline", "--yes", "skill_run", "--output-dir", results],
+            environ,
+        )
+        _show("What is on record", ["sessions", "list"], environ)
         made = sorted(os.listdir(results))
-    print(f"\nShown: {len(skills)} skills listed, checked and offered to a model, '{skills[0]}' loaded, ", end="")
-    print(f"and {' and '.join(made)} made by csv-report. The last line above says what isolated it.")
+    print(f"\nShown: {len(skills)} skills listed, checked and offered to a model, '{skills[0]}' loaded, and ", end="")
+    print(
+        f"{' and '.join(made)} made by a request. The lines in brackets say what isolated it, and where its record is."
+    )
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from prowess import events
 from prowess._settings import DOCS, Config
-from prowess.values import Artifact, CatalogPlan, Finding, SkillRef
+from prowess.values import Artifact, CatalogPlan, Finding, Head, Isolation, SessionKey, SkillRef, Trigger, Usage
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,6 +28,7 @@ TEXT_OR_NULL, WHOLE_OR_NULL = {"type": ["string", "null"]}, {"type": ["integer",
 TEXTS = {"type": "array", "items": TEXT}
 OPEN = {"type": "object"}
 SOURCE = {"enum": ["explicit", "project", "user", "url", "mcp", "builtin"]}
+ANSWER = {"enum": ["once", "run", "always", "no"]}
 STATUS = {"enum": ["active", "untrusted", "manual", "shadowed", "hidden", "off", "invalid"]}
 MODE = {"enum": ["pin", "auto", "name-only", "manual", "off"]}
 IN_PROMPT = {"enum": ["shown", "name_only", "searchable", "hidden"]}
@@ -152,6 +153,7 @@ def all_schemas() -> dict[str, dict[str, Any]]:
             method=TEXT,
             exact=YES_NO,
             catalog=shape(tokens=WHOLE, budget=WHOLE, shown=WHOLE),
+            fixed={"type": "object", "additionalProperties": shape(guidance=WHOLE, schemas=WHOLE, tokens=WHOLE)},
             skills=many(shape(id=TEXT, name=TEXT, catalog=WHOLE, body=WHOLE_OR_NULL)),
         ),
         "new": shape(name=TEXT, path=TEXT, file=TEXT),
@@ -160,9 +162,23 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         "trust-revoked": shape(place=TEXT),
         "trust-list": shape(**_trust(), findings=findings),
         "trust": shape(**_trust()),
+        "approvals": shape(approvals=many(_standing({"type": "object", "additionalProperties": TEXT}))),
+        "approvals-list": shape(
+            store=TEXT,
+            waiting=many(_waiting()),
+            approvals=many(shape(number=WHOLE, **_standing(WHOLE)["properties"])),
+            damaged=TEXTS,
+            findings=findings,
+        ),
+        "approval-answered": shape(
+            session=TEXT, run=TEXT, call_id=TEXT, capability=TEXT, answer=ANSWER, waiting=WHOLE, to_resume=TEXT
+        ),
+        "approval-granted": shape(skill=TEXT, digest=TEXT, allowed_tools=TEXTS),
+        "approvals-revoked": shape(revoked=many(shape(skill=TEXT, digest=TEXT, capability=TEXT, at=TEXT, by=TEXT))),
         "config-show": shape(
             values=OPEN, origins=OPEN, places=OPEN, environment=OPEN, trusted=YES_NO, findings=findings
         ),
+        "policy-check": _policy_check(),
         "schemas": shape(schemas=TEXTS),
         "exec": _run_result(),
         "workspaces": shape(dir=TEXT, workspaces=many(_workspace())),
@@ -175,6 +191,11 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         ),
         "artifact-get": shape(**_artifact(), session=TEXT_OR_NULL, path=TEXT_OR_NULL, text=TEXT_OR_NULL),
         "artifact-put": shape(**_artifact(), session=TEXT_OR_NULL),
+        "run": _run(),
+        **_runs(),
+        "sessions": shape(store=TEXT, sessions=many(_session()), more=WHOLE, pruned=WHOLE, findings=findings),
+        "session": shape(**_session()["properties"], conversation=many(_conversation())),
+        "session-deleted": shape(session=TEXT, events=WHOLE, workspace=TEXT_OR_NULL, artifacts=TEXTS),
         "artifacts-removed": shape(removed=many(shape(session=TEXT_OR_NULL, ref=TEXT, name=TEXT, version=WHOLE))),
     }
     schemas = {name: document(name, schema) for name, schema in documents.items()}
@@ -275,6 +296,183 @@ def _run_result() -> dict[str, Any]:
         "error": shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL),
     }
     return {**result, "properties": {**result["properties"], **more}}
+
+
+def _policy_check() -> dict[str, Any]:
+    """A decision about a call that nobody made; a step has no verdict when whoever was asked left it to the next."""
+    verdict, nothing = {"enum": ["allow", "ask", "deny"]}, {"type": "null"}
+    step = shape(
+        by={"enum": ["configuration", "allowed-tools", "policy", "grant", "table", "require_approval_for"]},
+        path=TEXT_OR_NULL,
+        tightens=YES_NO,
+        verdict={"enum": [*verdict["enum"], None]},
+        rule=TEXT_OR_NULL,
+        why=TEXT_OR_NULL,
+        looked_at=TEXTS,
+        decided=YES_NO,
+    )
+    error = shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL)
+    return shape(
+        tool=TEXT,
+        called=TEXT,
+        kind={"enum": ["call", "capability"]},
+        args=OPEN,
+        skill={"anyOf": [shape(id=TEXT, source=SOURCE, trusted=YES_NO, status=STATUS), nothing]},
+        risk={"enum": ["low", "medium", "high", "unknown"]},
+        verdict=verdict,
+        rule=TEXT,
+        why=TEXT,
+        place={"anyOf": [shape(path=TEXT, line=WHOLE_OR_NULL, number=WHOLE), nothing]},
+        steps=many(step),
+        limits=OPEN,
+        isolation={"anyOf": [of_type(Isolation), nothing]},
+        isolation_error={"anyOf": [error, nothing]},
+        change=TEXTS,
+        notes=TEXTS,
+    )
+
+
+def _run() -> dict[str, Any]:
+    skill = shape(id=TEXT, name=TEXT, digest=TEXT, trigger=of_type(Trigger), rank=WHOLE_OR_NULL, reason=TEXT_OR_NULL)
+    command = shape(
+        call_id=TEXT,
+        tool=TEXT,
+        skill=TEXT,
+        command=TEXT,
+        status=TEXT,
+        code=TEXT_OR_NULL,
+        exit_code=WHOLE_OR_NULL,
+        duration_ms=WHOLE_OR_NULL,
+    )
+    return shape(
+        run=TEXT,
+        key=of_type(SessionKey),
+        request=TEXT,
+        normalised_request=TEXT,
+        attachments=many(shape(name=TEXT_OR_NULL, ref=TEXT_OR_NULL, mime_type=TEXT_OR_NULL)),
+        model=TEXT,
+        versions={"type": "object", "additionalProperties": TEXT},
+        resumes=TEXT_OR_NULL,
+        started_at=TEXT,
+        finished_at=TEXT_OR_NULL,
+        stop_reason=TEXT_OR_NULL,
+        code=TEXT_OR_NULL,
+        text=TEXT,
+        key_output={"anyOf": [shape(name=TEXT, text=TEXT), {"type": "null"}]},
+        usage=of_type(Usage),
+        skills=many(skill),
+        resources=many(shape(skill=TEXT, path=TEXT)),
+        tools=many(shape(tool=TEXT, status=TEXT, code=TEXT_OR_NULL, count=WHOLE)),
+        commands=many(command),
+        isolation=many(OPEN),
+        prompts=shape(asked=WHOLE, answered=WHOLE, by={"type": "object", "additionalProperties": WHOLE}),
+        outputs=many(shape(call_id=TEXT, field=TEXT, sha256=TEXT, size_bytes=WHOLE)),
+        children=TEXTS,
+        events=WHOLE,
+        after=of_type(Head),
+        head=of_type(Head),
+    )
+
+
+def _runs() -> dict[str, dict[str, Any]]:
+    """What the actions of `prowess runs` print."""
+    row = shape(
+        run=TEXT,
+        session=TEXT,
+        started_at=TEXT,
+        finished_at=TEXT_OR_NULL,
+        model=TEXT,
+        request=TEXT,
+        stop_reason=TEXT_OR_NULL,
+        tokens=WHOLE,
+        children=WHOLE,
+        in_log=YES_NO,
+    )
+    moment = shape(seq=WHOLE_OR_NULL, offset_ms=WHOLE_OR_NULL, run=TEXT, kind=TEXT, text=TEXT, more=TEXT)
+    found = shape(valid=YES_NO, events=WHOLE, first_bad=WHOLE_OR_NULL, anchored=YES_NO, why=TEXT_OR_NULL)["properties"]
+    verified = shape(
+        run=TEXT,
+        session=TEXT_OR_NULL,
+        **found,
+        where={"enum": ["log", "copy", None]},
+        checked={"type": "array", "items": {"enum": ["log", "copy"]}},
+    )
+    difference = shape(what=TEXT, seq=WHOLE_OR_NULL, other_seq=WHOLE_OR_NULL, type=TEXT, recorded=TEXT, actual=TEXT)
+    first = {"anyOf": [difference, {"type": "null"}]}
+    side = shape(
+        run=TEXT,
+        session=TEXT,
+        model=TEXT,
+        skills=TEXTS,
+        calls=TEXTS,
+        input_tokens=WHOLE,
+        output_tokens=WHOLE,
+        requests=WHOLE,
+        events=WHOLE,
+        stop_reason=TEXT_OR_NULL,
+    )
+    error = {"anyOf": [shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL), {"type": "null"}]}
+    return {
+        "runs": shape(store=TEXT, runs=many(row), more=YES_NO, damaged=TEXTS),
+        "run-shown": shape(**_run()["properties"], timeline=many(moment)),
+        "run-verified": verified,
+        "runs-verified": shape(valid=YES_NO, sessions=many(shape(session=TEXT, **found)), runs=many(verified)),
+        "runs-diff": shape(same=YES_NO, first=first, a=side, b=side),
+        "run-replayed": shape(
+            run=TEXT, same=YES_NO, first=first, events=WHOLE, replayed=WHOLE, error=error, notes=TEXTS
+        ),
+        "run-exported": shape(run=TEXT, format={"enum": ["otel", "jsonl"]}, path=TEXT, size_bytes=WHOLE),
+        "runs-pruned": shape(
+            dry_run=YES_NO,
+            removed=many(shape(run=TEXT, path=TEXT, size_bytes=WHOLE)),
+            sessions=TEXTS,
+            kept=TEXTS,
+        ),
+    }
+
+
+def _standing(files: dict[str, Any]) -> dict[str, Any]:
+    return shape(skill=TEXT, digest=TEXT, capability=TEXT, at=TEXT, by=TEXT, files=files)
+
+
+def _waiting() -> dict[str, Any]:
+    """`about` is what the one who is asked has to know: risk, source, isolation, what has changed, a difference."""
+    return shape(
+        session=TEXT,
+        run=TEXT,
+        call_id=TEXT,
+        tool=TEXT,
+        capability=TEXT,
+        skill=TEXT_OR_NULL,
+        args=OPEN,
+        why=TEXT,
+        about=OPEN,
+        since=TEXT,
+        answer={"enum": [*ANSWER["enum"], None]},
+        of_child=YES_NO,
+        to_answer=TEXT,
+        to_resume=TEXT,
+    )
+
+
+def _session() -> dict[str, Any]:
+    return shape(
+        session=TEXT,
+        created_at=TEXT,
+        updated_at=TEXT,
+        expires_at=TEXT_OR_NULL,
+        events=WHOLE,
+        runs=WHOLE_OR_NULL,
+        last_request=TEXT_OR_NULL,
+        stop_reason=TEXT_OR_NULL,
+        damage=TEXT_OR_NULL,
+    )
+
+
+def _conversation() -> dict[str, Any]:
+    said = shape(kind={"enum": ["skill", "unload", "call", "text", "note", "error", "run"]}, text=TEXT)
+    said["properties"] |= {"run": TEXT, "status": TEXT_OR_NULL, "code": TEXT_OR_NULL, "id": TEXT}
+    return shape(**_run()["properties"], said=many(said))
 
 
 def _artifact() -> dict[str, Any]:

@@ -1,10 +1,16 @@
 """Prowess, the Agent Skills runtime for Python.
 
 A skill is a folder with a SKILL.md: a name, a description, and instructions an agent can follow. Prowess finds skills,
-shows an agent only their names and descriptions, loads a body when a task needs it, and says exactly what it did about
-each file on the way.
+shows an agent only their names and descriptions, loads a body when a task needs it, runs its scripts in an isolated
+workspace, and records what it did.
 
     import prowess
+
+    result = prowess.run_sync("Summarise sales.csv", skills="./skills", files=["sales.csv"])   # an agent with skills
+    print(result.text)
+
+    kit = prowess.SkillKit("./skills")           # skills for an agent that you already have
+    print(kit.instructions, kit.schemas("openai"))
 
     catalog = prowess.discover("./skills")       # folders to a catalog: nothing hidden, nothing lost
     print(prowess.render_catalog(catalog))       # what a model is shown
@@ -26,6 +32,7 @@ __version__ = "0.1.0"
 
 # public name -> where it lives
 _HOME = {
+    "Agent": "prowess._agent",
     "Catalog": "prowess.skills.model",
     "CatalogPlan": "prowess.values",
     "Changes": "prowess.skills.entry",
@@ -33,13 +40,17 @@ _HOME = {
     "Entry": "prowess.skills.entry",
     "Finding": "prowess.values",
     "Library": "prowess._discover",
+    "Limits": "prowess._agent",
+    "Outcome": "prowess.values",
     "ProwessError": "prowess.errors",
     "Report": "prowess._check",
     "ResourceNotFound": "prowess.errors",
+    "Result": "prowess._run",
     "Root": "prowess.skills.entry",
     "Skill": "prowess.skills.entry",
     "SkillDenied": "prowess.errors",
     "SkillInvalid": "prowess.errors",
+    "SkillKit": "prowess._doors",
     "SkillNotFound": "prowess.errors",
     "SkillSource": "prowess.ports",
     "check": "prowess._check",
@@ -52,7 +63,11 @@ _HOME = {
     "render_catalog": "prowess.skills.prompt",
     "render_doc": "prowess.skills.prompt",
     "render_skill": "prowess.skills.prompt",
+    "run": "prowess._doors",
+    "run_sync": "prowess._doors",
     "select_docs": "prowess._load",
+    "stream": "prowess._doors",
+    "tool": "prowess.tools.function",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]

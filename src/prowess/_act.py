@@ -1,6 +1,6 @@
 """act: one call becomes one outcome. The only place where policy is asked, a tool is executed, a secret is taken out.
 
-    normal form -> written down -> decided -> asked, if need be -> executed -> redacted -> written down
+    routed -> normal form -> written down -> decided -> asked, if need be -> executed -> redacted -> written down
 
 Every step is in the log before the next one begins; when it cannot be written, nothing more happens. A denial and a
 failure are outcomes. Only a broken record, and being cancelled, leave this function in another way.
@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.events import ApprovalAnswered, ApprovalAsked, CallActed, CallDecided, CallPlanned, ErrorRaised, Event
 from prowess.policy.allowed_tools import COMMAND_TOOLS, AllowedTools, canonical_tools
-from prowess.policy.decision import Surroundings, decide
+from prowess.policy.decision import Surroundings, decide, find_risk, stricter
 from prowess.policy.rules import Request, Rules
 from prowess.policy.secrets import Redactor, build_environment
 from prowess.ports import Approver, Need, Toolset, Within
-from prowess.values import Decision, Outcome, ToolCall
+from prowess.values import Decision, Outcome, Spawn, ToolCall, to_json
 
 Append = Callable[..., Awaitable[object]]
+MAX_CONTENT = 64 << 10  # characters of an outcome that a model is given at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Named:
     source: Any = None
     trusted: bool = False
     env: tuple[str, ...] = ()  # the names that it declares
+    digest: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,49 +51,124 @@ class Scene:
     secrets: Mapping[str, str] = field(default_factory=dict)  # every value there is; a run gets what its skill declares
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
     on_output: Callable[[str, bytes], None] | None = None
+    broken: Callable[[], bool] = lambda: False  # whether the record cannot be written any more
+    on_ask: Literal["wait", "deny"] = "wait"  # what it means that nobody could be asked
+    ceiling: Callable[[], Mapping[str, AllowedTools]] = dict  # lists that must allow it as well: those of a parent run
+    route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # what was meant, and a word about it
+    refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # what is not even tried
+    given: Callable[[str, str], ApprovalAnswered | None] = lambda call_id, capability: None  # while nobody ran
+    standing: Callable[[Named, str], ApprovalAnswered | None] = lambda named, capability: None  # "always", of before
+    changed: Callable[[Named, str], dict[str, Any]] = lambda named, capability: {}  # since another content was approved
+    remember: Callable[[Named, str], None] = lambda named, capability: None
+    for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) that were approved for this run
+    preview: Callable[[ToolCall], Awaitable[str]] | None = None  # what a call would change
+    spawn: Callable[[Spawn], Awaitable[Outcome]] | None = None  # carries out a child run
+    keep: Callable[[ToolCall, str], Awaitable[str | None]] | None = None  # puts a text that is too long somewhere
 
 
-async def act(call: ToolCall, scene: Scene) -> Outcome:
-    call = ToolCall(id=call.id, tool=canonical_tools(call.tool)[0], args=call.args)
+async def act(call: ToolCall, scene: Scene, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
+    """`before_end` is awaited before the outcome is written: calls that are made together end in their order."""
+    call, word = scene.route(call)
+    call = replace(call, tool=canonical_tools(call.tool)[0])
     try:
         call = scene.tools.normalise(call)
     except ToolRetry as error:
-        safe = ToolCall(id=call.id, tool=call.tool, args={})  # whatever else it held cannot be written down
-        await scene.append(_redacted(CallPlanned(call=safe), scene))
-        return await _end(call, Outcome(status="failed", code="invalid-call", content=str(error)), scene)
-    await scene.append(_redacted(CallPlanned(call=call), scene))
+        safe = replace(call, args={})  # whatever else it held cannot be written down
+        unwritten = [_redacted(CallPlanned(call=safe), scene)]
+        outcome = scene.refuse(call) or Outcome(status="failed", code="invalid-call", content=str(error))
+    else:
+        unwritten = [_redacted(CallPlanned(call=call), scene)]
+        outcome = scene.refuse(call) or await _attempt(call, scene, unwritten)
+    if before_end is not None:
+        await before_end()
+    outcome = replace(outcome, content=f"{word}\n{outcome.content}") if word else outcome
+    return await _end(call, outcome, scene, unwritten)
+
+
+async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outcome:
+    """`unwritten` is written with the decision: until there is one, nothing has been done."""
     try:
         named = scene.named(call)
         around = await scene.around(call)
-        decision = await _decide(_request(call, named), call, around, scene)
-        denied = _denied(decision) or await _unmet(call, named, around, scene)
+        decision = await _decide(_request(call, named), call, named, around, scene, unwritten)
+        denied = _denied(decision, call, scene) or await _unmet(call, named, around, scene)
     except ProwessError as error:
-        _let_through(error)
-        return await _end(call, _failed(error), scene)
+        _let_through(error, scene)
+        return _failed(error)
     except asyncio.CancelledError:
-        await _end(call, Outcome(status="interrupted", code="interrupted", content="It was not begun."), scene)
+        not_begun = Outcome(status="interrupted", code="interrupted", content="It was not begun.")
+        if not scene.broken():
+            await _end(call, not_begun, scene, unwritten)
         raise
-    if denied is not None:
-        return await _end(call, denied, scene)
-    return await _end(call, await _execute(call, named, decision, scene), scene)
+    return denied if denied is not None else await _execute(call, named, decision, scene)
 
 
-async def _decide(request: Request, call: ToolCall, around: Surroundings, scene: Scene) -> Decision:
+async def _decide(
+    request: Request,
+    call: ToolCall,
+    named: Named | None,
+    around: Surroundings,
+    scene: Scene,
+    unwritten: list[Event],
+) -> Decision:
     """Policy's answer, and a person's where policy wants one: then the verdict is theirs."""
     decision = decide(request, around, lists=scene.lists(), rules=scene.rules)
-    await scene.append(_redacted(CallDecided(call_id=call.id, decision=decision), scene))
+    if ceiling := scene.ceiling():
+        decision = stricter(decision, decide(request, around, lists=ceiling, rules=scene.rules))
+    if decision.verdict == "ask":
+        decision = replace(decision, about=await _describe(request, call, named, around, scene))
+    events, unwritten[:] = [*unwritten, _redacted(CallDecided(call_id=call.id, decision=decision), scene)], []
+    await scene.append(*events)
     if decision.verdict != "ask":
         return decision
-    await scene.append(ApprovalAsked(call_id=call.id, why=scene.redactor.redact_text(decision.why)))
-    about = call if request.kind == "call" else ToolCall(id=call.id, tool=request.tool, args=dict(request.args))
-    answer = await _ask(about, decision, scene)
+    answer = _answered_before(request, call, named, scene)
+    if answer is None:
+        why = scene.redactor.redact_text(decision.why)
+        await scene.append(ApprovalAsked(call_id=call.id, why=why, capability=request.tool))
+        about = call if request.kind == "call" else ToolCall(id=call.id, tool=request.tool, args=dict(request.args))
+        answer = await _ask(about, decision, scene)
     if answer is None:
         return Decision(verdict="ask", rule=decision.rule, why=decision.why, limits=decision.limits)
-    await scene.append(answer)
+    await scene.append(replace(answer, call_id=call.id, capability=request.tool))
+    _keep_answer(answer, request, named, scene)
     if answer.answer == "no":
         why = answer.why or "A person said no."
         return Decision(verdict="deny", rule="approval", why=why)
     return Decision(verdict="allow", rule="approval", why=f"Approved: {answer.answer}.", limits=decision.limits)
+
+
+def _answered_before(request: Request, call: ToolCall, named: Named | None, scene: Scene) -> ApprovalAnswered | None:
+    """While nobody ran, for this run, or for good."""
+    given = scene.given(call.id, request.tool)
+    if given is not None:
+        return given
+    if (request.tool, request.skill or "") in scene.for_run:
+        return ApprovalAnswered(call_id=call.id, answer="run", by="approved for this run")
+    return None if named is None or not named.digest else scene.standing(named, request.tool)
+
+
+def _keep_answer(answer: ApprovalAnswered, request: Request, named: Named | None, scene: Scene) -> None:
+    """What is approved for a run, or for this content of a skill for good, is not asked again."""
+    if answer.answer == "always" and named is not None and named.digest:
+        scene.remember(named, request.tool)  # and looked up each time: a revocation holds from the next call on
+    elif answer.answer in ("run", "always"):
+        scene.for_run.add((request.tool, request.skill or ""))
+
+
+async def _describe(
+    request: Request, call: ToolCall, named: Named | None, around: Surroundings, scene: Scene
+) -> dict[str, Any]:
+    """Everything that somebody has to know to say yes to exactly this."""
+    about: dict[str, Any] = {"capability": request.tool, "risk": find_risk(request.tool)}
+    if named is not None:
+        about |= {"skill": named.id, "source": named.source, "digest": named.digest, "trusted": named.trusted}
+        if changed := scene.changed(named, request.tool):
+            about["changed"] = changed
+    if around.isolation is not None:
+        about["isolation"] = to_json(around.isolation)
+    if scene.preview is not None and (diff := await scene.preview(call)):
+        about["diff"] = scene.redactor.redact_text(diff)
+    return about
 
 
 async def _ask(call: ToolCall, decision: Decision, scene: Scene) -> ApprovalAnswered | None:
@@ -113,7 +190,7 @@ async def _unmet(call: ToolCall, named: Named | None, around: Surroundings, scen
     except ToolRetry as error:
         return Outcome(status="failed", code="invalid-call", content=str(error))
     for need in needs:
-        denied = _denied(await _decide(_request_for(need, named), call, around, scene))
+        denied = _denied(await _decide(_request_for(need, named), call, named, around, scene, []), call, scene)
         if denied is not None:
             return denied
     return None
@@ -123,14 +200,26 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
     """A tool may fail in any way that it names; that it was cancelled is written down before it goes on."""
     try:
         env = _environment(call, named, scene)
-        within = Within(decision=decision, redaction=scene.redactor, env=env, on_output=scene.on_output)
-        return await scene.tools.call(call, within)
+        within = Within(
+            decision=decision,
+            redaction=scene.redactor,
+            trigger=call.trigger,
+            can_spawn=scene.spawn is not None and call.trigger not in _NEVER_SPAWNS,
+            env=env,
+            on_output=scene.on_output,
+        )
+        result = await scene.tools.call(call, within)
+        if not isinstance(result, Spawn):
+            return result
+        if scene.spawn is None:
+            raise ToolFailed("It wants a child run, and here is nobody who could make one.")
+        return await scene.spawn(result)
     except ToolRetry as error:
         return Outcome(status="failed", code="invalid-call", content=str(error))
     except ToolFailed as error:
         return Outcome(status="failed", code="tool-failed", content=str(error))
     except ProwessError as error:
-        _let_through(error)
+        _let_through(error, scene)
         return _failed(error)
     except Exception as error:  # noqa: BLE001 - a tool is anybody's code, and its mistakes must not end the run
         hint = "This is a mistake in the tool, not in the call."
@@ -138,22 +227,34 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
         return Outcome(status="failed", code="tool-raised", content=text, hint=hint)
     except asyncio.CancelledError:
         interrupted = Outcome(status="interrupted", code="interrupted", content="It was interrupted and has ended.")
-        await _end(call, interrupted, scene)
+        if not scene.broken():
+            await _end(call, interrupted, scene)
         raise
 
 
-async def _end(call: ToolCall, outcome: Outcome, scene: Scene) -> Outcome:
+async def _end(call: ToolCall, outcome: Outcome, scene: Scene, unwritten: Sequence[Event] = ()) -> Outcome:
     redact = scene.redactor.redact_json
     clean = Outcome(
         status=outcome.status,
-        content=scene.redactor.redact_text(outcome.content),
+        content=await _fitting(call, scene.redactor.redact_text(outcome.content), scene),
         code=outcome.code,
         hint=None if outcome.hint is None else scene.redactor.redact_text(outcome.hint),
         data=redact(outcome.data),
         state_delta=redact(outcome.state_delta),
     )
-    await scene.append(CallActed(call_id=call.id, outcome=clean, state_delta=clean.state_delta))
+    await scene.append(*unwritten, CallActed(call_id=call.id, outcome=clean, state_delta=clean.state_delta))
     return clean
+
+
+async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
+    """No output is larger than a model can take at once; what is cut says where the whole is."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= MAX_CONTENT:
+        return text
+    ref = None if scene.keep is None else await scene.keep(call, text)
+    where = f"all of it: read_file {ref}" if ref else "the rest was not kept"
+    half = MAX_CONTENT // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out here; {where} …]\n{text[-half:]}"
 
 
 def _request(call: ToolCall, named: Named | None) -> Request:
@@ -174,13 +275,16 @@ def _environment(call: ToolCall, named: Named | None, scene: Scene) -> dict[str,
     return build_environment(named.env, scene.secrets, call.args.get("env") or {}, {})
 
 
-def _denied(decision: Decision) -> Outcome | None:
+def _denied(decision: Decision, call: ToolCall, scene: Scene) -> Outcome | None:
     if decision.verdict == "allow":
         return None
     if decision.verdict == "ask":
-        hint = "A person has to approve it; nobody could be asked."
         text = f"Not approved: {decision.why}"
-        return Outcome(status="waiting", code="approval-needed", content=text, hint=hint, data={"rule": decision.rule})
+        hint = "A person has to approve it; nobody could be asked."
+        data = {"rule": decision.rule, "call": {"tool": call.tool, "args": call.args}}  # to be made again
+        if scene.on_ask == "deny":
+            return Outcome(status="denied", code="approval-needed", content=text, hint=hint, data=data)
+        return Outcome(status="waiting", code="approval-needed", content=text, hint=hint, data=data)
     text = f"Denied: {decision.why}"
     hint = "Do it in another way, or ask the person to allow it."
     return Outcome(status="denied", code="denied", content=text, hint=hint, data={"rule": decision.rule})
@@ -191,12 +295,13 @@ def _failed(error: ProwessError) -> Outcome:
     return Outcome(status="failed", code=str(error.code), content=error.message, hint=error.hint, data=data)
 
 
-def _let_through(error: ProwessError) -> None:
+def _let_through(error: ProwessError, scene: Scene) -> None:
     """When the record is broken there is nowhere to write an outcome to."""
-    if isinstance(error, StoreError) and error.code in _RECORD:
+    if scene.broken() or (isinstance(error, StoreError) and error.code in _RECORD):
         raise error
 
 
+_NEVER_SPAWNS = ("path", "nested")  # a file's name starts no agent, and a child run is one already
 _RECORD = ("record-broken", "session-conflict", "lease-lost", "event-invalid")
 
 
@@ -204,10 +309,10 @@ def _redacted(event: Event, scene: Scene) -> Event:
     """Arguments and decisions can hold a secret that the model was told by mistake."""
     redact = scene.redactor.redact_json
     if isinstance(event, CallPlanned):
-        return CallPlanned(call=ToolCall(id=event.call.id, tool=event.call.tool, args=redact(event.call.args)))
+        return CallPlanned(call=replace(event.call, args=redact(event.call.args)))
     if isinstance(event, CallDecided):
         decision = event.decision
         limits, why = redact(decision.limits), scene.redactor.redact_text(decision.why)
-        clean = Decision(verdict=decision.verdict, rule=decision.rule, why=why, limits=limits)
+        clean = replace(decision, why=why, limits=limits)
         return CallDecided(call_id=event.call_id, decision=clean)
     return event

@@ -6,21 +6,23 @@ for report in check(["./skills"], profile="default"): report.valid, report.findi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from prowess._files import NotRegular, read_regular
 from prowess._load import load_entry, read_resource
 from prowess._nouns import Finding
 from prowess.errors import SkillError
-from prowess.policy.allowed_tools import parse_allowed
+from prowess.policy.allowed_tools import describe_unknown, parse_allowed
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
-from prowess.skills.parse import MAX_BODY_BYTES
+from prowess.skills.parse import MAX_BODY_BYTES, parse_front
 from prowess.skills.reference import reference_errors
 from prowess.skills.scan import scan_skill
 from prowess.skills.validate import Profile, check_skill, graded
+
+_MOST_NAMED = 20  # a hostile list could hold a hundred thousand entries
 
 
 class Report(NamedTuple):
@@ -74,14 +76,22 @@ def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
     located = list(check_skill(skill, read))
     if profile == "security":
         located += scan_skill(skill, read)
-    unknown = parse_allowed(skill.entry.controls.allowed_tools or ()).unknown
-    if unknown:
-        located.append((skill.entry.file, Note("allowed-tools-unknown", None, {"entries": list(unknown)[:20]})))
+    located += _unknown_tools(skill, read)
     base = skill.entry.path
     return [
         make_finding(note, os.path.join(base, *file.split("/")), severity=graded(note.code, profile))
         for file, note in located
     ]
+
+
+def _unknown_tools(skill: Skill, read: Callable[[str], bytes]) -> Iterator[tuple[str, Note]]:
+    unknown = parse_allowed(skill.entry.controls.allowed_tools or ()).unknown
+    if unknown:
+        front = parse_front(read(skill.entry.file))
+        line = None if isinstance(front, Note) else front.lines.get("allowed-tools")
+        entries = [describe_unknown(entry) for entry in unknown[:_MOST_NAMED]]
+        more = [f"and {len(unknown) - _MOST_NAMED} more"] if len(unknown) > _MOST_NAMED else []
+        yield skill.entry.file, Note("allowed-tools-unknown", line, {"entries": [*entries, *more]})
 
 
 def _spec_findings(entry: Entry) -> Iterator[Finding]:

@@ -1,124 +1,281 @@
 """Kit: skills for an agent, over ports. What it is shown, what it can call, and `call`, which does it.
 
     async with kit:
-        await kit.activate("pdf-forms")
-        outcome = await kit.call("skill_run", {"skill": "pdf-forms", "command": "python3 scripts/fill.py"})
+        prompt = kit.instructions
+        outcome = await kit.call("skill_load", {"skill": "pdf-forms"})
 
 Every call goes through the same door, policy, workspace and record, whoever makes it: our loop, another framework's, or
-`prowess exec`.
+`prowess exec`. A skill is activated in one way, whoever wants it: by a call of skill_load.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from prowess import __version__
 from prowess._act import Named, Scene, act
-from prowess._record import Recorder
-from prowess.events import RunFinished, RunStarted, SkillLoaded, StopReason
-from prowess.policy.allowed_tools import COMMAND_TOOLS, AllowedTools, parse_allowed
+from prowess._compose import Conversation
+from prowess._compose.conversation import make_safe
+from prowess._compose.shown import Shown
+from prowess._given import KitPolicy, KitStyle, People, SkillAccess
+from prowess._meant import RepeatedFailures, route_to_skill
+from prowess._offer import offered_tools, plan_offer, render_offer
+from prowess._record import Recorder, RecorderPart
+from prowess.errors import ProwessError, SkillDenied, SkillError
+from prowess.events import (
+    ApprovalAnswered,
+    Event,
+    ModelReplied,
+    PlanChanged,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+    SkillUnloaded,
+    StopReason,
+)
+from prowess.policy.allowed_tools import (
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    TOOLS,
+    AllowedTools,
+    canonical_tools,
+    parse_allowed,
+)
 from prowess.policy.decision import Surroundings
 from prowess.policy.rules import Rules
 from prowess.policy.secrets import Redactor
-from prowess.ports import Approver, SecretProvider
-from prowess.skills.entry import Skill
+from prowess.ports import SecretProvider, Toolset
+from prowess.skills.entry import Entry, Skill
 from prowess.tools.base import Tool, Tools
-from prowess.tools.interactive import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
+from prowess.tools.own import make_tools
 from prowess.tools.programs import Programs
-from prowess.tools.read_file import ReadFile
-from prowess.tools.skill_run import SkillRun
+from prowess.tools.shelf import Shelf
+from prowess.tools.toolset import Joined
 from prowess.tools.work import Loaded, Work
-from prowess.values import Outcome, ToolCall, ToolSpec, Trigger
+from prowess.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
+from prowess.workspace.beneath import open_file
 
 _PATIENCE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KitPolicy:
-    """What decides about calls, besides the skills themselves."""
-
-    surroundings: Surroundings = field(default_factory=Surroundings)
-    rules: Sequence[Rules] = ()
-    redact: Sequence[str] = ()
+_MOST_COMPARED, _MOST_LINES = 1 << 20, 400
 
 
 class Kit:
     def __init__(
         self,
         *,
-        load: Callable[[str, str | None, Trigger], Skill],
+        skills: SkillAccess,
         work: Work,
-        recorder: Recorder,
+        recorder: Recorder | RecorderPart,
         policy: KitPolicy,
-        approver: Approver | None = None,
+        style: KitStyle | None = None,
+        people: People | None = None,
         secrets: SecretProvider | None = None,
-        instructions: str = "",
-        more_tools: Sequence[Tool] = (),
+        toolsets: Sequence[Toolset] = (),
         on_output: Callable[[str, bytes], None] | None = None,
     ) -> None:
-        self.instructions = instructions
-        self.work = work
-        self.recorder = recorder
-        self._load = load
-        self._policy = policy
-        self._secrets = secrets
+        self.skills, self.work, self.recorder = skills, work, recorder
+        style, people = style or KitStyle(), people or People()
+        self.policy, self.style, self.people = policy, style, people
+        self.conversation = Conversation(Shown(self.find_content, self._redact_text))
+        self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
+        self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
+        self._planned: tuple[CatalogPlan, Sequence[Rules], CatalogPlan] | None = None
+        self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
+        self._secrets, self._toolsets, self._on_output = secrets, toolsets, on_output
         self._programs = Programs()
         self._numbers = itertools.count(1)
         self._learning = asyncio.Lock()
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
-        self._scene = Scene(
-            tools=Tools(*self._own_tools(), *more_tools),
-            append=recorder.append,
-            approver=approver,
+        self._contents: dict[tuple[str, str], Loaded] = {}  # everything that was in use here
+        self._ranks: dict[str, int] = {}  # of what was searched for
+        self._error: ProwessError | None = None  # why the last activation failed
+        self.shelf = Shelf(
+            work,
+            activate=self._activate,
+            unloaded=self._unloaded,
+            search=self._search,
+            names=self.names,
+            find=self._find_entry,
+            max_loaded=style.max_loaded,
+            max_bodies_per_turn=style.max_bodies_per_turn,
+        )
+        self.shelf.state = self.conversation.state.values
+        own = Tools(*self._own_tools())
+        self._own = own.specs()
+        every = [*self._own, *(spec for toolset in toolsets for spec in toolset.specs())]
+        self._read_only = {spec.name: spec.read_only for spec in every}
+        given = frozenset(spec.name for toolset in toolsets for spec in toolset.specs())
+        self._surroundings = replace(policy.surroundings, given=given)
+        self._repeated = RepeatedFailures(self.names, lambda: [spec.name for spec in self.tools])
+        self.scene = Scene(
+            tools=Joined(own, *toolsets) if toolsets else own,
+            append=self.append,
+            broken=lambda: recorder.broken,
+            approver=people.approver,
             around=self._around,
             named=self._named,
-            lists=self._lists,
-            rules=policy.rules,
+            lists=self.lists,
             redactor=Redactor({}, policy.redact),
             on_output=on_output,
+            on_ask=policy.on_ask,
+            route=self._route,
+            refuse=self._repeated.refuse,
+            keep=self.keep,
+            given=self.conversation.find_answer,
+            standing=self._find_standing,
+            changed=self._find_changes,
+            remember=self._remember,
+            preview=self._preview,
         )
+
+    # --- what an agent is shown -------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> CatalogPlan:
+        """What is shown of the library now; planned once for a catalog and the rules, because every turn asks."""
+        whole, rules = self.skills.plan(), self.policy.rules()
+        if self._planned is None or self._planned[0] is not whole or self._planned[1] is not rules:
+            self._planned = (whole, rules, plan_offer(self.skills.catalog(), whole, self._surroundings, rules))
+        return self._planned[2]
+
+    @property
+    def instructions(self) -> str:
+        """The catalog and how to work with it, for the prompt; empty when there are no skills."""
+        return render_offer(self.skills, self.plan, self.style)
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """The schemas for its model."""
-        return self._scene.tools.specs()
+        """The schemas for its model. What is not among them, and every alias, can be called all the same."""
+        given = [spec for toolset in self._toolsets for spec in toolset.specs()]
+        return offered_tools(self.plan, self.style, self._own, given, self._surroundings.enabled)
 
-    async def activate(self, ref: str, *, source: str | None = None, trigger: Trigger = "caller") -> Loaded:
-        """Load a skill for the runs from now on. SkillNotFound, SkillDenied or SkillInvalid says why not."""
-        skill = self._load(ref, source, trigger)
-        async with self._learning:
-            await self._learn_secrets(skill)
-        loaded = await self.work.load(skill)
-        await self.recorder.append(SkillLoaded(id=skill.entry.id, digest=skill.digest, trigger=trigger))
-        return loaded
+    def is_read_only(self, tool: str) -> bool:
+        return self._read_only.get(canonical_tools(tool)[0], False)
+
+    @property
+    def activation_error(self) -> ProwessError | None:
+        """Why the last activation failed."""
+        return self._error
+
+    def redacted_reply(self, reply: ModelReplied) -> ModelReplied:
+        """As it may be written down: a model can repeat a secret that it was told by mistake."""
+        redact = self.scene.redactor
+        calls = tuple(replace(call, args=redact.redact_json(call.args)) for call in reply.calls)
+        return replace(reply, text=redact.redact_text(reply.text), calls=calls)
+
+    def names(self) -> list[str]:
+        """Of the skills that a model may load."""
+        catalog = self.skills.catalog()
+        return [entry.name for entry in catalog if catalog.visibility(entry).model_visible]
+
+    # --- what an agent does -----------------------------------------------------------------------------------------
 
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
-        """One call, decided, done and written down. A denial or a failure is an outcome."""
+        """One call, decided, done and written down; its content is all that a model has to be given. A denial, a
+        failure and a question that nobody could answer are outcomes."""
         given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
-        call = ToolCall(id=id or f"call-{next(self._numbers)}", tool=str(tool), args=given)
+        outcome = await self.act(ToolCall(id=id or f"call-{next(self._numbers)}", tool=str(tool), args=given))
+        self.shelf.new_turn()
+        return self.materialise(outcome)
+
+    async def act(self, call: ToolCall, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
+        """The same, as it is recorded: a loaded skill is named in it, and its text is put in by whoever composes."""
         done = asyncio.get_running_loop().create_future()
         self._busy.add(done)
         try:
-            return await act(call, self._scene)
+            outcome = await act(call, self.scene, before_end=before_end)
         finally:
             done.set_result(None)
             self._busy.discard(done)
+        self._repeated.note(call, outcome)
+        return outcome
+
+    def materialise(self, outcome: Outcome) -> Outcome:
+        data = outcome.data
+        outcome = replace(
+            outcome, content=outcome.content if data.get("framed") is True else make_safe(outcome.content)
+        )
+        if outcome.status != "ok" or "show" not in data:
+            return outcome
+        shown = self.conversation.shown
+        texts = [shown.text(data["skill"], data["digest"], path) for path in data["show"]]
+        if data.get("arguments"):
+            texts.append(shown.arguments(data["skill"], data["digest"], data["arguments"]))
+        return replace(outcome, content="\n\n".join([outcome.content, *(text for text in texts if text)]))
+
+    async def activate(
+        self,
+        ref: str,
+        *,
+        source: str | None = None,
+        trigger: Trigger = "caller",
+        arguments: str = "",
+        docs: Sequence[str] = (),
+    ) -> Loaded:
+        """Load a skill from now on. SkillNotFound, SkillDenied or SkillInvalid says why not."""
+        outcome = await self.wish(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
+        if outcome.status != "ok":
+            raise self._error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
+        return self.work.get(outcome.data["skill"])
+
+    async def wish(
+        self,
+        ref: str,
+        *,
+        source: str | None = None,
+        trigger: Trigger = "caller",
+        arguments: str = "",
+        docs: Sequence[str] = (),
+    ) -> Outcome:
+        """The activation as a call, and what came of it."""
+        given = {"source": source, "arguments": arguments, "docs": list(docs)}
+        args = {"skill": ref, **{name: value for name, value in given.items() if value}}
+        self._error = None
+        return await self.act(ToolCall(id=f"load-{next(self._numbers)}", tool="skill_load", args=args, trigger=trigger))
+
+    async def append(self, *events: Event) -> None:
+        """Written first, and only then true."""
+        await self.recorder.append(*events)
+        for event in events:
+            self.conversation.apply(event)
+
+    def make_child(self, work: Work, run_id: str, skill: str) -> Kit:
+        """A kit for a run that is a part of this one: its own conversation, at most these permissions."""
+        child = Kit(
+            skills=self.skills,
+            work=work,
+            recorder=self.recorder.part(run_id),
+            policy=self.policy,
+            style=self.style,
+            people=self.people,
+            secrets=self._secrets,
+            toolsets=self._toolsets,
+            on_output=self._on_output,
+        )
+        child.ancestry = (*self.ancestry, skill)
+        child.scene.ceiling = lambda: {**self.scene.ceiling(), **self.lists()}
+        child.scene.secrets, child.scene.redactor = self.scene.secrets, self.scene.redactor
+        child.scene.for_run = self.scene.for_run
+        return child
+
+    # --- a run of somebody else's loop ------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Kit:
-        await self.recorder.append(RunStarted(model="caller", versions={"prowess": __version__}))
+        await self.append(RunStarted(model="caller", versions={"prowess": __version__}))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._programs.aclose()
+            await self.end_programs()
             await self.work.aclose()
             if self._busy:  # what they ran has ended, and what came of it belongs before the end of the run
                 await asyncio.wait(self._busy, timeout=_PATIENCE_S)
@@ -127,60 +284,211 @@ class Kit:
                 reason: StopReason = (
                     "answer" if kind is None else "error" if issubclass(kind, Exception) else "cancelled"
                 )
-                await self.recorder.append(RunFinished(stop_reason=reason))
+                await self.append(RunFinished(stop_reason=reason))
             await self.recorder.close()
 
+    async def end_programs(self) -> None:
+        await self._programs.aclose()
+
+    # --- what tools are given ---------------------------------------------------------------------------------------
+
     def _own_tools(self) -> list[Tool]:
-        work, programs = self.work, self._programs
-        return [
-            SkillRun(work),
-            SkillExec(work, programs),
-            SkillWriteStdin(programs),
-            SkillPollSession(programs),
-            SkillKillSession(programs),
-            ReadFile(work),
-        ]
+        return make_tools(
+            self.work,
+            self.shelf,
+            self._programs,
+            get_plan=lambda: self.conversation.plan,
+            put_plan=self._put_plan,
+            plan_limits=lambda: self.plan_limits,
+            asker=self.people.asker,
+            enabled=self.policy.surroundings.enabled,
+            activate=self._read_as_activation,
+            skill_at=self._skill_at,
+        )
+
+    async def _activate(self, ref: str, source: str | None, trigger: Trigger, reason: str | None) -> Loaded:
+        try:
+            skill = self.skills.load(ref, source, trigger)
+            async with self._learning:
+                await self._learn_secrets(skill)
+        except ProwessError as error:
+            self._error = error
+            raise
+        loaded = await self.work.load(skill)
+        id, digest = skill.entry.id, skill.digest
+        self._contents[id, digest] = loaded
+        await self.append(
+            SkillLoaded(id=id, name=skill.name, digest=digest, trigger=trigger, rank=self._ranks.get(id), reason=reason)
+        )
+        return loaded
+
+    def _find_entry(self, ref: str, source: str | None) -> Entry:
+        try:
+            return self.skills.catalog().get(ref, source=source)
+        except ProwessError as error:
+            self._error = error
+            raise
+
+    async def _unloaded(self, loaded: Loaded, reason: str) -> None:
+        await self.append(SkillUnloaded(id=loaded.skill.entry.id, reason=reason))
+
+    def _search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
+        found = self.skills.search(query, limit)
+        self._ranks.update({entry.id: rank for rank, (entry, _) in enumerate(found, 1)})
+        return found
+
+    async def _put_plan(self, plan: Plan) -> None:
+        await self.append(PlanChanged(plan=plan))
+
+    async def _read_as_activation(self, ref: str, trigger: Trigger) -> Outcome:
+        """Somebody reads a SKILL.md as a file: that is loading the skill, under the same rules."""
+        call = ToolCall(id=f"load-{next(self._numbers)}", tool="skill_load", args={"skill": ref}, trigger=trigger)
+        return await act(call, self.scene)
+
+    def _skill_at(self, path: str) -> str | None:
+        """The id of the skill whose SKILL.md that is."""
+        return next((entry.id for entry in self.skills.catalog() if entry.location == path), None)
+
+    async def keep(self, call: ToolCall, text: str) -> str | None:
+        if self.work.artifacts is None:
+            return None
+        name = f"outputs/{call.id}.txt"
+        try:
+            kept = await self.work.artifacts.save(self.work.key, name, text.encode(), mime_type="text/plain")
+        except (ProwessError, OSError):  # then the outcome says that the rest was not kept
+            return None
+        return f"artifact://{name}@{kept.version}"
+
+    async def _preview(self, call: ToolCall) -> str:
+        """What write_file would change, line by line."""
+        path, content = call.args.get("path"), call.args.get("content")
+        if call.tool != "write_file" or not isinstance(path, str) or not isinstance(content, str):
+            return ""
+        before = None if path.startswith("/") else await self.read_workspace(path, _MOST_COMPARED)
+        old = "" if before is None else before.decode("utf-8", "replace")
+        lines = difflib.unified_diff(old.splitlines(), content.splitlines(), path, path, lineterm="")
+        return "\n".join(itertools.islice(lines, _MOST_LINES))
+
+    async def read_workspace(self, path: str, limit_bytes: int) -> bytes | None:
+        """A file of the workspace; None when it is not there, or larger."""
+        _, place = await self.work.workspace()
+        try:
+            return await asyncio.to_thread(read_beneath, place.root, path, limit_bytes)
+        except (OSError, ProwessError):
+            return None
+
+    def find_content(self, id: str, digest: str) -> Loaded | None:
+        """A skill with exactly that content: from this run, or as it was published before."""
+        found = self._contents.get((id, digest))
+        if found is None:
+            skill = self.skills.pinned(id, digest)
+            if skill is not None:
+                found = self._contents[id, digest] = self.work.restore(skill)
+        return found
+
+    def take_up_skills(self) -> None:
+        """What the conversation has in use, and what it has loaded, from the content that was pinned then."""
+        in_use = {each.id: each.digest for each in self.conversation.state.skills.values()}
+        for id, digest in {**self.conversation.loads, **in_use}.items():
+            loaded = self.find_content(id, digest)
+            if loaded is not None:
+                self.work.adopt(loaded, in_use=in_use.get(id) == digest)
+
+    # --- what policy is asked about ---------------------------------------------------------------------------------
+
+    def _route(self, call: ToolCall) -> tuple[ToolCall, str]:
+        known = {*(spec.name for spec in self.scene.tools.specs()), *TOOLS}
+        if canonical_tools(call.tool)[0] in known and call.tool not in ("Skill", "skill", "select_skills"):
+            return call, ""
+        return route_to_skill(call, known, self._find_name)
+
+    def _find_name(self, text: str) -> str | None:
+        catalog = self.skills.catalog()
+        entry = catalog.find(text.strip())
+        return text.strip() if entry is not None and catalog.visibility(entry).model_visible else None
 
     async def _around(self, call: ToolCall) -> Surroundings:
-        """What is enforced around a script is found out before it is decided about."""
+        """What is enforced around a script is found out before it is decided about; and what the rules are now."""
+        self.scene.rules = self.policy.rules()
         if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
-            return self._policy.surroundings
-        return replace(self._policy.surroundings, isolation=await self.work.executor.isolation())
+            return self._surroundings
+        approvals = self.policy.approvals
+        known = self.work.known.items()
+        grants = frozenset(id for id, each in known if approvals is not None and approvals.grants(each.skill))
+        return replace(self._surroundings, isolation=await self.work.executor.isolation(), grants=grants)
 
     def _named(self, call: ToolCall) -> Named | None:
-        if isinstance(ref := call.args.get("skill"), str):
-            return _name(self.work.get(ref).skill)
         if isinstance(session := call.args.get("session_id"), str):
-            return _name(self.work.get(self._programs.get(session).skill).skill)
-        return None
+            return name_of(self.work.known[self._programs.get(session).skill].skill)
+        if not isinstance(ref := call.args.get("skill"), str):
+            return None
+        if call.tool not in NEVER_NARROWED:
+            return name_of(self.work.get(ref).skill)
+        try:
+            if call.tool != "skill_load":
+                return name_of(self.work.get(ref).skill)
+            entry = self.skills.catalog().get(ref, source=call.args.get("source"))
+        except SkillError:  # the tool says so, with what comes near
+            return None
+        return Named(id=entry.id, source=entry.source, trusted=entry.trusted)
 
-    def _lists(self) -> Mapping[str, AllowedTools]:
+    def _find_standing(self, named: Named, capability: str) -> ApprovalAnswered | None:
+        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
+        return None if approvals is None or loaded is None else approvals.find(loaded.skill, capability)
+
+    def _find_changes(self, named: Named, capability: str) -> dict[str, Any]:
+        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
+        return {} if approvals is None or loaded is None else approvals.changed(loaded.skill, capability)
+
+    def _remember(self, named: Named, capability: str) -> None:
+        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
+        if approvals is not None and loaded is not None:
+            approvals.remember(loaded.skill, capability)
+
+    def lists(self) -> Mapping[str, AllowedTools]:
         """Of every skill that this run has loaded and that declares a list; that one is unloaded lifts nothing."""
-        known = [spec.name for spec in self.tools]
+        known = self._known_tools()
         return {
             id: parse_allowed(declared, known=known)
-            for id, each in self.work.loaded.items()
+            for id, each in self.work.known.items()
             if (declared := each.skill.entry.controls.allowed_tools) is not None
         }
 
+    def _known_tools(self) -> Collection[str]:
+        return [spec.name for spec in self.scene.tools.specs()]
+
+    def _redact_text(self, text: str) -> str:
+        return self.scene.redactor.redact_text(text)
+
     async def _learn_secrets(self, skill: Skill) -> None:
         """The values of what it declares: for its runs, and to be taken out of everything from now on."""
-        if self._secrets is None:
+        if self._secrets is None or not (wanted := declared_env(skill)):
             return
-        values = dict(self._scene.secrets)
-        for name in declared_env(skill):
+        values = dict(self.scene.secrets)
+        for name in wanted:
             value = await self._secrets.find(name)
             if value is not None:
                 values[name] = value
-        self._scene.secrets = values
-        self._scene.redactor = Redactor(values, self._policy.redact)
-        self.unhidden = self._scene.redactor.unusable
+        self.scene.secrets = values
+        self.scene.redactor = Redactor(values, self.policy.redact)
+        self.unhidden = self.scene.redactor.unusable
+
+
+def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
+    with open_file(root, path) as fd:
+        return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)
 
 
 def declared_env(skill: Skill) -> tuple[str, ...]:
     return tuple(name for kind, names in skill.entry.controls.requires if kind == "env" for name in names)
 
 
-def _name(skill: Skill) -> Named:
+def name_of(skill: Skill) -> Named:
     entry = skill.entry
-    return Named(id=entry.id, source=entry.source, trusted=entry.trusted, env=declared_env(skill))
+    return Named(
+        id=entry.id,
+        source=entry.source,
+        trusted=entry.trusted,
+        env=declared_env(skill),
+        digest=skill.digest,
+    )

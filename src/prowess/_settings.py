@@ -39,7 +39,7 @@ class SkillsConfig(NamedTuple):
 
 
 class WorkspaceConfig(NamedTuple):
-    executor: Literal["auto", "local", "sandbox", "container"] = "auto"
+    executor: Literal["auto", "local", "sandbox", "container", "none"] = "auto"
     host_roots: tuple[str, ...] = ()
     run_as: str | int | None = None
     limits: dict[str, float] = {}
@@ -97,7 +97,7 @@ DOCS = {
     "skills.max_bodies_per_turn": "Bodies that may be loaded in one turn.",
     "skills.budget": "Tokens for the catalog; unset: 2 % of the context window.",
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
-    "workspace.executor": "What runs a skill's scripts.",
+    "workspace.executor": "What runs a skill's scripts; `none`: nothing does, and the model is not offered to.",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
     "workspace.limits": "Limit of one script run (`memory`, `processes`, `cpu`, `open_files`, `file_size`, `tmp`, `disk`) -> its value in bytes, seconds or a number; 0: none.",
@@ -118,18 +118,35 @@ DOCS = {
     "limits.seconds": "Seconds of one run; unset: no bound.",
     "limits.cost": "Money of one run, in the currency of `prices`; unset: no bound.",
     "skill_roots": "Folders and URLs to look for skills in, in this order; unset: the project's, the user's and our own.",
-    "prices": "Model -> price of a million tokens (`input`, `cached`, `output`).",
+    "prices": "Model -> price of a million tokens (`input`, `cached`, `cache_written`, `output`).",
     "secrets": "Secret that a skill may declare -> where its value is (`env:NAME`, `file:PATH`).",
     "redact": "Regular expressions; what matches is never shown to a model or recorded.",
     "guidance": "Replaces the guidance that the model is shown; an empty text removes it; unset: ours.",
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
-    "store": "Where sessions are kept: a path, or `memory:`; unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
+    "store": "Where sessions are kept: a path, `postgresql://…`, or `memory:`; unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
     "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, or `memory:`; unset: a folder beside the store.",
 }
 
 # What this release acts on. The others are read and checked; the work that gives one its effect adds it here.
 IN_USE = (
     "skill_roots",
+    "model.provider",
+    "model.params",
+    "skills.load_mode",
+    "skills.placement",
+    "skills.max_loaded",
+    "skills.max_bodies_per_turn",
+    "tools.profile",
+    "tools.enable",
+    "tools.code_blocks",
+    "limits.turns",
+    "limits.calls",
+    "limits.scripts",
+    "limits.tokens",
+    "limits.seconds",
+    "limits.cost",
+    "prices",
+    "guidance",
     "execution.require_approval_for",
     "workspace.executor",
     "workspace.host_roots",

@@ -5,31 +5,44 @@ It stands apart from `runtime`, because listing skills must not pay for any of i
 
 from __future__ import annotations
 
+import difflib
 import os
 import pwd
 import secrets
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from prowess._files import read_regular
-from prowess._kit import Kit, KitPolicy
+from prowess._agent import Agent, Limits
+from prowess._compose import render_system
+from prowess._genai import live_spans
+from prowess._given import KitPolicy, KitStyle, People, SkillAccess
+from prowess._kit import Kit
+from prowess._load import load_published
 from prowess._paths import inside
+from prowess._policies import RuleFiles, find_surroundings
 from prowess._record import Observer, Recorder
+from prowess._run import new_run
+from prowess._session import Session, take_up_history
 from prowess._state import ensure_ignored, state_folder
 from prowess.config import Config, Places
-from prowess.errors import ConfigError, WorkspaceUnavailable
-from prowess.policy.decision import Surroundings
-from prowess.policy.rules import Rules, parse_rules
+from prowess.errors import ConfigError, StoreError, WorkspaceUnavailable
+from prowess.events import Envelope
+from prowess.models.resolve import resolve_model
+from prowess.policy.approvals import UserApprovals
 from prowess.policy.secret_sources import ConfiguredSecrets
-from prowess.ports import Approver, EventLog, Executor
+from prowess.ports import Approver, Asker, EventLog, Executor, Model, Toolset
+from prowess.skills.entry import Entry, Skill
+from prowess.tools.profiles import Profile, advertised, slim
 from prowess.tools.work import Work, WorkOptions
-from prowess.values import SessionKey
+from prowess.values import Lease, SessionKey, ToolSpec
 from prowess.workspace.box.selftest import DEFAULT_UID
 from prowess.workspace.choose import AutoExecutor
 from prowess.workspace.limits import parse_limits
 from prowess.workspace.local import LocalExecutor
+from prowess.workspace.nothing import NoExecutor
 from prowess.workspace.place import find_dir, hold_session
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.sandbox import SandboxExecutor
@@ -37,9 +50,6 @@ from prowess.workspace.script.dependencies import Environments
 
 if TYPE_CHECKING:
     from prowess.runtime import Runtime
-
-
-_POLICY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,54 +61,237 @@ class KitOptions:
     on_event: Sequence[Observer] = ()
     on_output: Callable[[str, bytes], None] | None = None
     granted: Sequence[tuple[str, str | None]] = field(default_factory=tuple)
+    asker: Asker | None = None
+    toolsets: Sequence[Toolset] = ()
+    instructions: str = ""
+    on_ask: Any = "wait"
+    log: EventLog | None = None  # somebody else's, who closes it
+    must_exist: bool = False  # the session has to be there already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions(KitOptions):
+    """What a surface wants of a session: a kit, and a model that uses it. What is None is as configured."""
+
+    model: str | Model | None = None
+    protocol: Any = None  # tools | actions
+    limits: Limits | None = None
+    load_mode: Any = None
+    placement: Any = None
+    summarise: bool = False
 
 
 @asynccontextmanager
 async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Kit]:
     """A kit with everything behind it, closed in the right order: processes first, the record last."""
+    async with AsyncExitStack() as stack:
+        kit, _ = await _open_kit(runtime, options, stack)
+        yield await stack.enter_async_context(kit)
+
+
+@asynccontextmanager
+async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
+    """A session with its history, ready for a request."""
+    config = runtime.config
+    model = make_model(runtime, options, await find_recording(runtime, options))
+    name = str(getattr(model, "name", ""))
+    agent = Agent(
+        model=model,
+        limits=options.limits or Limits(**config.limits._asdict()),
+        load_mode=options.load_mode or config.skills.load_mode,
+        placement=options.placement or config.skills.placement,
+        prices=config.prices.get(name) or config.prices.get(name.partition(":")[2]) or {},
+        code_blocks=config.tools.code_blocks,
+        summarise=options.summarise,
+    )
+    refuse_unknown_prices(agent)
+    async with AsyncExitStack() as stack:
+        if (close := getattr(model, "aclose", None)) is not None and isinstance(options.model, str | None):
+            stack.push_async_callback(close)
+        kit, log = await _open_kit(runtime, options, stack)
+        stack.push_async_callback(kit.recorder.close)
+        stack.push_async_callback(kit.work.aclose)
+        if options.session is not None:
+            await take_up_history(kit, log)
+        session = Session(agent, kit)
+        yield session
+        if (
+            session.answered
+            and isinstance(options.model, str)
+            and (check := getattr(_inner(model), "assert_finished", None)) is not None
+        ):
+            check()  # a script with replies that nobody asked for is not the script of this run
+
+
+def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
+    """The one that was given, named or configured; in the protocol that was asked for. A recording has its own."""
+    model = options.model
+    spec = model or runtime.config.model.provider or "" if model is None or isinstance(model, str) else ""
+    if model is None or isinstance(model, str):
+        params, base = runtime.config.model.params, runtime.places.cwd
+        recordings = (lambda run: recording) if recording else None
+        model = resolve_model(spec, environ=runtime.environ, params=params, base=base, recordings=recordings)
+    wanted = options.protocol == "actions" and not spec.startswith("replay:")
+    if wanted and getattr(model, "protocol", "tools") != "actions":
+        from prowess.models.actions import StructuredActions
+
+        return StructuredActions(model)
+    return model
+
+
+def _inner(model: Model) -> Model:
+    return getattr(model, "inner", model)
+
+
+async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
+    """The events of the run that `replay:RUN` names, from the log; nothing when it is a file, or another model."""
+    spec = options.model if isinstance(options.model, str) else runtime.config.model.provider or ""
+    run = spec.removeprefix("replay:")
+    if run == spec or "/" in run or run.endswith(".jsonl"):
+        return ()
+    log = options.log or open_log(runtime.config, runtime.places)
+    try:
+        for session in await log.sessions():
+            found = [envelope async for envelope in log.read(session.key)]
+            runs = {run, *(each.run for each in found if getattr(each.event, "parent", None) == run)}
+            if events := [each for each in found if each.run in runs]:
+                return events
+    finally:
+        if options.log is None:
+            await log.close()
+    return ()
+
+
+def refuse_unknown_prices(agent: Agent) -> None:
+    if agent.limits.cost is not None and not agent.prices:
+        raise ConfigError(
+            f"There is a limit on money, and no price of the model '{agent.model.name}' is known.",
+            code="price-unknown",
+            hint=f'Add it to the configuration: [prices."{agent.model.name}"] input = …, cached = …, output = …',
+        )
+
+
+async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
+    """Asked before anything is written: a lease would make the session."""
+    names = [each.key.session for each in await log.sessions(key.tenant, app=key.app, user=key.user)]
+    if key.session not in names:
+        near = difflib.get_close_matches(key.session, names, n=1)
+        raise StoreError(
+            f"There is no session '{key.session[:100]}'.",
+            code="session-unknown",
+            hint=f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list",
+        )
+
+
+async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack) -> tuple[Kit, EventLog]:
     config, places = runtime.config, runtime.places
     key = SessionKey(session=options.session or new_session())
-    async with AsyncExitStack() as stack:
-        if options.session is not None:
-            stack.enter_context(hold_session(workspace_dir(config, places), key))
-        log = open_log(config, places)
+    if options.session is not None:
+        stack.enter_context(hold_session(workspace_dir(config, places), key))
+    log = options.log or open_log(config, places)
+    if options.log is None:
         stack.push_async_callback(log.close)
-        processes = await stack.enter_async_context(Processes())
-        executor = make_executor(config, places, processes, runtime.environ)
-        stack.push_async_callback(executor.aclose)
-        recorder = Recorder(
-            log, key, await log.lease(key, owner=f"pid {os.getpid()}"), new_run(), on_event=options.on_event
-        )
-        dir = workspace_dir(config, places)
-        work = Work(
-            key,
-            executor,
-            WorkOptions(
-                dir=dir,
-                uid=find_uid(config),
-                host_roots=config.workspace.host_roots,
-                limits=parse_limits(config.workspace.limits),
-                require=config.workspace.require,
-                granted=options.granted,
-            ),
-            artifacts=runtime.open_artifacts(),
-            environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
-        )
-        kit = Kit(
-            load=lambda ref, source, trigger: runtime.load(ref, source=source, trigger=trigger),
-            work=work,
-            recorder=recorder,
-            policy=KitPolicy(surroundings=find_surroundings(config), rules=load_rules(runtime), redact=config.redact),
-            approver=options.approver,
-            secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
-            on_output=options.on_output,
-        )
-        yield await stack.enter_async_context(kit)
+    if options.must_exist:
+        await refuse_unknown(log, key)
+    processes = await stack.enter_async_context(Processes())
+    executor = make_executor(config, places, processes, runtime.environ)
+    stack.push_async_callback(executor.aclose)
+    spans = live_spans()  # None where nobody traces
+    observers = [*options.on_event, *([spans] if spans is not None else [])]
+    recorder = Recorder(log, key, await log.lease(key, owner=f"pid {os.getpid()}"), new_run(), on_event=observers)
+    dir = workspace_dir(config, places)
+    work = Work(
+        key,
+        executor,
+        WorkOptions(
+            dir=dir,
+            uid=find_uid(config),
+            host_roots=config.workspace.host_roots,
+            limits=parse_limits(config.workspace.limits),
+            require=config.workspace.require,
+            granted=options.granted,
+        ),
+        artifacts=runtime.open_artifacts(),
+        environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
+    )
+    rules = RuleFiles(runtime)
+    rules.current()  # one that cannot be read is said before anything begins
+    kit = Kit(
+        skills=skill_access(runtime, f"{dir}/trees"),
+        work=work,
+        recorder=recorder,
+        policy=KitPolicy(
+            surroundings=find_surroundings(config),
+            rules=rules.current,
+            approvals=UserApprovals(places.state_dir, by=whoami()),
+            redact=config.redact,
+            on_ask=options.on_ask,
+        ),
+        style=find_style(config, options.instructions),
+        people=People(approver=options.approver, asker=options.asker),
+        secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
+        toolsets=options.toolsets,
+        on_output=options.on_output,
+    )
+    return kit, log
+
+
+def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Kit:
+    """A kit that can be looked at and not used: what a model would be shown, without opening anything."""
+    from prowess.stores.memory import MemoryEventLog
+
+    key, config = SessionKey(session="preview"), runtime.config
+    return Kit(
+        skills=skill_access(runtime, ""),
+        work=Work(key, NoExecutor(), WorkOptions(dir="")),
+        recorder=Recorder(MemoryEventLog(), key, Lease(key=key, token=0), "preview"),
+        policy=KitPolicy(surroundings=find_surroundings(config)),
+        style=replace(find_style(config, instructions), profile=profile or config.tools.profile),
+    )
+
+
+def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
+    """What every request carries besides the catalog: the guidance, and the skill and plan tools as this profile tells
+    them. File tools are apart."""
+    kit = preview_kit(runtime, profile=profile)
+    names = advertised(profile, has_skills=True, can_run=True, needs_search=False)
+    specs = {spec.name: spec for spec in kit.scene.tools.specs()}
+    guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", always=True)
+    return guidance, [slim(specs[name], profile) for name in names]
+
+
+def find_style(config: Config, instructions: str) -> KitStyle:
+    return KitStyle(
+        profile=config.tools.profile,
+        instructions=instructions,
+        guidance=config.guidance,
+        max_loaded=config.skills.max_loaded,
+        max_bodies_per_turn=config.skills.max_bodies_per_turn,
+        can_run=config.workspace.executor != "none",
+    )
+
+
+def skill_access(runtime: Runtime, trees: str) -> SkillAccess:
+    def search(query: str, limit: int) -> list[tuple[Entry, float]]:
+        return runtime.search(query, limit=limit)[0]
+
+    def pinned(id: str, digest: str) -> Skill | None:
+        return load_published(trees, id, digest, runtime.catalog.find(id))
+
+    return SkillAccess(
+        catalog=lambda: runtime.catalog,
+        load=lambda ref, source, trigger: runtime.load(ref, source=source, trigger=trigger),
+        plan=runtime.current_plan,
+        search=search,
+        pinned=pinned,
+    )
 
 
 def make_executor(config: Config, places: Places, processes: Processes, environ: Mapping[str, str]) -> Executor:
     """The configured one. `auto` is the sandbox, or local where no sandbox works: policy then decides what may run."""
     workspace = config.workspace
+    if workspace.executor == "none":
+        return NoExecutor()
     limits, uid = parse_limits(workspace.limits), find_uid(config)
     run_as = DEFAULT_UID if uid is None else uid
     if workspace.executor == "container":
@@ -129,17 +322,33 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
 
 
 def open_log(config: Config, places: Places) -> EventLog:
-    """`memory:`, or a SQLite file: the project's, else the user's."""
+    """The store, with a folder for each run beside it; what is kept in memory leaves nothing on disk."""
+    log = open_store(config, places)
+    if config.store == "memory:":
+        return log
+    from prowess.stores.runs import MirroredLog
+
+    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+
+def open_store(config: Config, places: Places) -> EventLog:
+    """`memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
     store = config.store
     if store == "memory:":
         from prowess.stores.memory import MemoryEventLog
 
         return MemoryEventLog()
-    if store is not None and "://" in store:
+    if store is not None and store.startswith(("postgresql://", "postgres://")):
+        from prowess.stores.postgres import PostgresEventLog
+
+        return PostgresEventLog(store)
+    if store is not None and (
+        "://" in store or store.startswith(("postgres:", "postgresql:", "postgres/", "postgresql/"))
+    ):
         raise ConfigError(
-            f"store is {store[:80]!r}, which this release cannot open.",
+            f"store begins with {store[:14]!r}, which this release cannot open.",
             code="store-unknown",
-            hint="Use a path for a SQLite file, or memory:.",
+            hint="Use a path for a SQLite file, postgresql://…, or memory:.",
         )
     from prowess.stores.sqlite import SqliteEventLog
 
@@ -147,6 +356,17 @@ def open_log(config: Config, places: Places) -> EventLog:
     if store is None:
         ensure_ignored(os.path.dirname(path))
     return SqliteEventLog(path)
+
+
+def runs_folder(places: Places) -> str:
+    folder = state_folder(places.project, places.state_dir)
+    if folder == places.state_dir:
+        return os.path.join(folder, "runs")
+    return inside(places.project, os.path.join(".agent", "runs"))
+
+
+def print_problem(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
 
 
 def default_log(places: Places) -> str:
@@ -180,45 +400,13 @@ def find_uid(config: Config) -> int | None:
     return int(wanted)
 
 
-def find_surroundings(config: Config) -> Surroundings:
-    workspace = config.workspace
-    return Surroundings(
-        enabled=frozenset(config.tools.enable),
-        require_approval_for=config.execution.require_approval_for,
-        commands_allow=workspace.commands_allow,
-        commands_deny=workspace.commands_deny,
-        require_isolation=workspace.require_isolation,
-    )
-
-
-def load_rules(runtime: Runtime) -> list[Rules]:
-    """The managed file, which can only tighten, and the project's, which can only tighten until it is trusted."""
-    found: list[Rules] = []
-    managed = runtime.environ.get("PROWESS_MANAGED_POLICY")
-    if managed:
-        found.append(parse_rules(_text(managed), managed)._replace(only_tightens=True))
-    path = os.path.join(runtime.places.project, ".agent", "policy.toml")
-    if os.path.exists(path):
-        text = _text(path)
-        found.append(parse_rules(text, path)._replace(only_tightens=not runtime.accepts(path, text)))
-    return found
-
-
-def _text(path: str) -> str:
+def whoami() -> str:
+    """Who says yes here, for whoever reads it later."""
     try:
-        data = read_regular(path, _POLICY_BYTES, follow=True)
-        if len(data) > _POLICY_BYTES:
-            raise OSError(f"it has more than {_POLICY_BYTES} bytes")
-        return data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The policy {path} cannot be read: {error}.", code="policy-unreadable", hint="Nothing runs without it."
-        ) from error
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def new_session() -> str:
     return f"s-{secrets.token_hex(6)}"
-
-
-def new_run() -> str:
-    return f"r-{secrets.token_hex(6)}"

@@ -52,7 +52,7 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
     home = _absolute(environ.get("PROWESS_HOME") or own_home, cwd, own_home)
     not_projects = {os.path.realpath(home)} - {cwd}
     upwards = list(_upwards(cwd))
-    marked = (folder for folder in upwards if os.path.isdir(os.path.join(folder, ".agent")))
+    marked = (folder for folder in upwards if _is_own(os.path.join(folder, ".agent"), cwd))
     git_root = next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), None)
     candidates = (*marked, *([git_root] if git_root else []), cwd)
     _, cache_dir = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR") or (None, None)
@@ -66,6 +66,17 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
         cache_dir=_absolute(cache_dir, cwd, home) if cache_dir else default_cache,
         state_dir=os.path.join(home, ".prowess"),
     )
+
+
+def _is_own(folder: str, cwd: str) -> bool:
+    """Whether it is there, and of somebody whose folder this can be: ours, the system's, or whose working folder we are
+    in. Anybody can make a `.agent` in a folder that all can write to, and would get what is kept in it."""
+    try:
+        found = os.lstat(folder)
+        owners = {os.geteuid(), 0, os.stat(cwd).st_uid} if hasattr(os, "geteuid") else {found.st_uid}
+    except OSError:
+        return False
+    return found.st_uid in owners and os.path.isdir(folder)
 
 
 def load_config(

@@ -28,6 +28,7 @@ from prowess.skills.roots import default_roots, named_root
 
 if TYPE_CHECKING:
     from prowess._kit import Kit
+    from prowess._session import Session
     from prowess._tokens import TokenCounter
     from prowess.ports import ArtifactStore
 
@@ -42,8 +43,9 @@ def open_runtime(
     without_files: bool = False,
     flags: Mapping[str, Any] | None = None,
     bounds: Bounds = Bounds(),
+    more: Sequence[Any] = (),
 ) -> Iterator[Runtime]:
-    """Config is read here, once. `roots` (flags) replace the default places."""
+    """Config is read here, once. `roots` (flags), and `more`, skills made in code, replace the default places."""
     places = find_places(cwd, environ)
     trust = load_trust(places.state_dir)
     loaded = load_config(
@@ -55,7 +57,7 @@ def open_runtime(
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ), environ)
+    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ), environ, more)
 
 
 class Runtime:
@@ -70,10 +72,12 @@ class Runtime:
         bounds: Bounds,
         findings: Sequence[Finding] = (),
         environ: Mapping[str, str] | None = None,
+        more: Sequence[Any] = (),
     ) -> None:
         self.places, self.loaded, self.trust, self._findings = places, loaded, trust, tuple(findings)
         self.environ: Mapping[str, str] = environ or {}
-        self._roots, self._bounds = tuple(roots), bounds
+        self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
+        self._planned: tuple[Catalog, CatalogPlan] | None = None
 
     @property
     def config(self) -> Config:
@@ -81,8 +85,10 @@ class Runtime:
 
     @cached_property
     def library(self) -> Library:
+        named = self._roots or not self._more  # skills made in code are enough
+        roots = all_roots(self.places, self.loaded, self.trust, self._roots) if named else []
         return Library(
-            all_roots(self.places, self.loaded, self.trust, self._roots),
+            [*roots, *self._more],
             modes=self.config.skills.modes,
             bounds=self._bounds,
             cache_dir=self.places.cache_dir,
@@ -123,6 +129,25 @@ class Runtime:
         from prowess._wiring import KitOptions, open_kit
 
         return open_kit(self, KitOptions(**options))
+
+    def open_session(self, **options: Any) -> AbstractAsyncContextManager[Session]:
+        """An agent with skills, and its conversation so far. See `SessionOptions`."""
+        from prowess._wiring import SessionOptions, open_session
+
+        return open_session(self, SessionOptions(**options))
+
+    def current_plan(self) -> CatalogPlan:
+        """What the model is shown now; planned once for a catalog, because every turn asks."""
+        if self._planned is None or self._planned[0] is not self.catalog:
+            self._planned = (self.catalog, self.plan())
+        return self._planned[1]
+
+    def offer(self, plan: CatalogPlan) -> CatalogPlan:
+        """The plan without what policy files deny: what a model is really shown."""
+        from prowess._offer import plan_offer
+        from prowess._policies import find_surroundings, load_rules
+
+        return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
 
     def open_artifacts(self) -> ArtifactStore:
         """Where `artifacts` says: a folder, a bucket or `memory:`; unset: a folder beside the store."""

@@ -1,40 +1,138 @@
-"""A person at the terminal is asked, and says once or no. What was named with --yes was answered before."""
+"""A person at the terminal is asked, and says once, this run, always or no. What was named with --yes was answered
+before; nobody, an empty line, the end of input and the end of patience are never a yes."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import difflib
+import os
+import re
 import sys
-from collections.abc import Collection
+import termios
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from prowess.events import ApprovalAnswered
-from prowess.skills.findings import visible
+from prowess.cli.question import Question, make_question, render_help, render_prompt, render_question
+from prowess.errors import ConfigError
+from prowess.events import Answer, ApprovalAnswered
+from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.values import Decision, ToolCall
 
-_SHOWN = ("skill", "command", "script", "args", "cwd", "env", "inputs", "stdin", "dependencies")
-_LONGEST = 20_000
+__all__ = ["TerminalApprover", "parse_answer", "parse_yes", "read_answer", "render_question", "somebody_is_there"]
+
+_CLASSES = {"low": ("low",), "medium": ("low", "medium")}
+_WORDS: dict[str, Answer] = {
+    **dict.fromkeys(("o", "once", "y", "yes"), "once"),
+    **dict.fromkeys(("r", "run", "this run"), "run"),
+    **dict.fromkeys(("a", "always"), "always"),
+    **dict.fromkeys(("", "n", "no"), "no"),
+}
+_NO = re.compile(r"no?\b[\s,;:.!]*(?:because\b)?[\s,;:.!]*(.*)", re.IGNORECASE | re.DOTALL)
+_TRIES = 3  # what is not understood so often is a no
+_LONGEST_WHY = 1000
+
+
+def parse_yes(said: Sequence[str]) -> dict[str, str]:
+    """Tool -> the word that approves it. A class of risk stands for its tools, and nothing high is in one."""
+    found: dict[str, str] = {}
+    names = [*RISKS, *sorted(CAPABILITIES)]
+    for word in said:
+        if word in _CLASSES:
+            found |= {tool: word for tool, risk in RISKS.items() if risk in _CLASSES[word] and tool not in found}
+        elif word in names:
+            found[word] = word
+        elif word in ("high", "unknown"):
+            high = ", ".join(tool for tool, risk in RISKS.items() if risk == "high")
+            raise ConfigError(
+                f"--yes {word} is not possible: what is of that risk is approved by its name.",
+                code="usage",
+                hint=f"Name the tool: {high}.",
+            )
+        else:
+            near = difflib.get_close_matches(word, [*names, *_CLASSES], n=1)
+            hint = f"Did you mean --yes {near[0]}?" if near else f"There are: low, medium, {', '.join(names)}."
+            raise ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=hint)
+    return found
 
 
 class TerminalApprover:
-    """An Approver. Where nobody can answer there is no answer, and that is never a yes."""
+    """An Approver. One question at a time; `timeout_s` is how long somebody may take to answer it."""
 
-    def __init__(self, yes: Collection[str] = (), *, ask: bool = True) -> None:
-        self._yes = frozenset(yes)
-        self._ask = ask
+    def __init__(
+        self,
+        yes: Collection[str] | Mapping[str, str] = (),
+        *,
+        ask: bool = True,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        timeout_s: float | None = None,
+    ) -> None:
+        """`around` a question nothing else writes to the terminal."""
+        self._yes = dict(yes) if isinstance(yes, Mapping) else {name: name for name in yes}
+        self._ask, self._around, self._timeout_s = ask, around, timeout_s
+        self._turn = asyncio.Lock()  # calls that only read are made side by side
         self.nobody: list[str] = []  # what could not be asked, for whoever explains it
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         if call.tool in self._yes:
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {call.tool}")
-        if not self._ask or not sys.stdin.isatty() or not sys.stderr.isatty():
+            return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {self._yes[call.tool]}")
+        if not self._ask or not somebody_is_there():
             self.nobody.append(call.tool)
             return None
-        sys.stderr.write(render_question(call, decision))
-        sys.stderr.flush()
-        await _readable(sys.stdin.fileno())  # not a thread that waits: Ctrl-C would have to wait for it
-        said = sys.stdin.readline().strip().lower()
-        yes = said in ("y", "yes", "once")
-        return ApprovalAnswered(call_id=call.id, answer="once" if yes else "no", by="terminal")
+        async with self._turn:
+            with self._around():
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        answer, why = await _ask(call, decision)
+                except TimeoutError:
+                    why = f"Nobody answered within {self._timeout_s:g} s."
+                    sys.stderr.write(f"\n{why} That is a no.\n")
+                    _forget_typed(sys.stdin.fileno())
+                    return ApprovalAnswered(call_id=call.id, answer="no", why=why, by="time-out")
+        return ApprovalAnswered(call_id=call.id, answer=answer, why=why, by="terminal")
+
+
+async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:
+    columns = _columns()
+    question = make_question(call, decision, columns=columns)
+    text = question.text
+    _forget_typed(sys.stdin.fileno())  # it was not typed as an answer to this
+    tries = 0
+    while tries < _TRIES:
+        said = await read_answer(f"{text}\n{render_prompt(call, question)}")
+        if said == "?":
+            text = render_help(question)
+        elif said == "s" and question.is_cut:
+            text = make_question(call, decision, columns=columns, whole=True).text
+        elif (answer := parse_answer(said, question)) is not None:
+            return answer
+        else:
+            tries += 1
+            text = f"Not understood.\n{render_help(question)}"
+    sys.stderr.write("That is a no.\n")
+    return "no", None
+
+
+def parse_answer(said: str, question: Question) -> tuple[Answer, str | None] | None:
+    """(answer, why not); None when it is no answer. `no, because it is late` and `n it is late` say why."""
+    text = said.strip()
+    answer = _WORDS.get(text.lower().rstrip(".!"))
+    if answer is not None:
+        return None if answer == "always" and not question.may_always else (answer, None)
+    refused = _NO.fullmatch(text)
+    return None if refused is None else ("no", refused[1][:_LONGEST_WHY] or None)
+
+
+def somebody_is_there() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+async def read_answer(question: str) -> str:
+    """One line of the terminal. What was typed ahead stays in the terminal for the next question."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    fd = sys.stdin.fileno()
+    await _readable(fd)  # not a thread that waits: Ctrl-C would have to wait for it
+    return os.read(fd, 65536).decode("utf-8", "replace").strip()
 
 
 async def _readable(fd: int) -> None:
@@ -47,12 +145,16 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def render_question(call: ToolCall, decision: Decision) -> str:
-    """Everything that would be done, so that a yes is a yes to exactly that."""
-    rows = [(name, call.args[name]) for name in _SHOWN if call.args.get(name) not in (None, "", [], {})]
-    lines = [f"{call.tool} asks for permission.", f"  why      {visible(decision.why)}"]
-    for name, value in rows:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        cut = f" … ({len(text)} characters)" if len(text) > _LONGEST else ""
-        lines.append(f"  {name:<8} {visible(text[:_LONGEST])}{cut}")
-    return "\n".join([*lines, "Once, or no? [once/NO] "])
+def _columns() -> int:
+    """Of the terminal that the question is shown on; stdout may be somewhere else."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _forget_typed(fd: int) -> None:
+    try:
+        termios.tcflush(fd, termios.TCIFLUSH)
+    except termios.error:  # it is gone, and reading will say so
+        pass

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from prowess._urls import shown_url
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
 from prowess.config import describe_fields
@@ -25,7 +26,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
     Lowest first: defaults, the user's file, the project's file, the environment, flags.
     """
     with call.runtime() as runtime:
-        values = _flat(to_json(runtime.config))
+        values = {name: _without_password(value) for name, value in _flat(to_json(runtime.config)).items()}
         origins = runtime.loaded.origins
         names = [name for name, *_ in describe_fields()]
         chosen = [name for name in names if not only_set or origins.get(name, "default") != "default"]
@@ -59,6 +60,11 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
         trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
     return 0
+
+
+def _without_password(value: Any) -> Any:
+    """An address, such as that of a store, can hold one."""
+    return shown_url(value) if isinstance(value, str) and "://" in value and "@" in value else value
 
 
 def _in_force() -> dict[str, str]:

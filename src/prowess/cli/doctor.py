@@ -15,6 +15,7 @@ import prowess
 from prowess._check import check_loaded
 from prowess._load import load_entry
 from prowess._nouns import Finding
+from prowess._policies import find_surroundings, load_rules
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
@@ -67,10 +68,20 @@ def _workspace() -> Any:
     return doctor_workspace
 
 
+def _policy_problems(runtime: Runtime) -> list[Finding]:
+    """What would keep every call from being decided."""
+    try:
+        find_surroundings(runtime.config)
+        load_rules(runtime)
+    except ConfigError as error:
+        return [Finding(code=str(error.code), severity="error", path="policy", message=error.message, hint=error.hint)]
+    return []
+
+
 def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
     catalog = runtime.catalog
     plan = runtime.plan()
-    findings = [*broken, *runtime.findings, *_beyond_the_heads(runtime)]
+    findings = [*broken, *_policy_problems(runtime), *runtime.findings, *_beyond_the_heads(runtime)]
     return {
         "schema": "prowess.doctor/1",
         "roots": [_root_row(runtime, root, findings) for root in catalog.roots],

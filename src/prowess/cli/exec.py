@@ -17,6 +17,7 @@ from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.approve import TerminalApprover
 from prowess.cli.outputs import copy_outputs, show_end
 from prowess.cli.render import printable
+from prowess.cli.session_options import ask_timeout_option
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
 from prowess.runtime import Runtime
 from prowess.values import Outcome
@@ -51,6 +52,7 @@ _EMPTY: dict[str, Any] = {
 @click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What runs it.")
 @click.option("--session", metavar="ID", help="Work in this session; its files are there again.  [default: a new one]")
 @click.option("--yes", multiple=True, type=click.Choice(_ASKED), help="Approve it. Repeatable.")
+@ask_timeout_option
 @click.option(
     "--timeout", type=click.FloatRange(0.001, 86400), metavar="S", help="Seconds it may take.  [default: 300]"
 )
@@ -112,7 +114,7 @@ async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], 
 async def _run(
     call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _Live
 ) -> int:
-    approver = TerminalApprover(given["yes"], ask=not call.screen.is_json)
+    approver = TerminalApprover(given["yes"], ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
     granted, refs = split_inputs(given["inputs"], call.cwd)
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}

@@ -1,7 +1,8 @@
 """argv in, exit code out. A verb's module is imported when the verb is called, so that `prowess list` pays for list
 only.
 
-Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 denied · 130 interrupted.
+Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 denied · 4 waiting for approval ·
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ VERBS: dict[str, tuple[str, str]] = {
     "validate": ("prowess.cli.validate", "Check skills against the specification and good practice."),
     "prompt": ("prowess.cli.prompt", "Print exactly what a model is shown of the library."),
     "load": ("prowess.cli.load", "Print what a model gets when it loads a skill."),
+    "run": ("prowess.cli.run", "Let a model do something with skills."),
+    "chat": ("prowess.cli.chat", "Talk with a model that has skills."),
     "exec": ("prowess.cli.exec", "Run a command of a skill in an isolated workspace."),
     "workspaces": ("prowess.cli.workspaces", "Show and clean what sessions left on disk; build the container image."),
+    "runs": ("prowess.cli.runs", "Show, check, repeat, compare, export and remove the records of runs."),
+    "sessions": ("prowess.cli.sessions", "Show and remove what was said and done in sessions."),
     "artifacts": ("prowess.cli.artifacts", "Show, read, save and remove the files that runs have saved."),
     "search": ("prowess.cli.search", "Find skills by what they are for."),
     "doctor": ("prowess.cli.doctor", "Explain what was found, repaired, shadowed, skipped and missing."),
@@ -30,6 +35,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "new": ("prowess.cli.new", "Write a new skill from a template."),
     "init": ("prowess.cli.init", "Make a folder a project: .agent/ with configuration and skills."),
     "trust": ("prowess.cli.trust", "Trust a folder or an address, show what is trusted, or take it back."),
+    "approvals": ("prowess.cli.approvals", "Answer questions that wait; show and take back what is approved for good."),
+    "policy": ("prowess.cli.policy", "Explain what policy says about a call, and which rule decided."),
     "config": ("prowess.cli.config", "Show the configuration in force and where each value came from."),
     "schema": ("prowess.cli.schema", "Print the JSON Schema of a document that Prowess reads or writes."),
     "read-properties": ("prowess.cli.reference", "Print a skill's properties as the reference library does."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from prowess._kit import Kit
@@ -39,21 +40,33 @@ def describe(data: dict[str, Any]) -> str:
     how = "time-out" if data["timed_out"] else f"exit {code}{signal}"
     ms = data["duration_ms"]
     took = f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+    return f"{how} · {took} · {describe_isolation(isolation)}"
+
+
+def describe_isolation(isolation: dict[str, Any]) -> str:
     inside = [isolation["mechanism"], f"user {isolation['uid']}", f"network {isolation['network']}"]
-    return f"{how} · {took} · {isolation['executor']} ({', '.join(inside)})"
+    return f"{isolation['executor']} ({', '.join(inside)})"
 
 
 def copy_outputs(kit: Kit, warnings: list[str], folder: str, *, force: bool) -> tuple[list[str], bool]:
+    """What the last run made; see `copy_files`."""
+    names = [file.name for file in kit.work.last.files] if kit.work.last else []
+    return copy_files(kit.work.root, names, warnings, folder, force=force)
+
+
+def copy_files(
+    root: str, names: Sequence[str], warnings: list[str], folder: str, *, force: bool
+) -> tuple[list[str], bool]:
     """(copies below `folder`, without the out/ in front; whether that is all of them). A copy is whole or not there."""
     copied: list[str] = []
     whole = True
-    for file in kit.work.last.files if kit.work.last else ():
-        target = os.path.join(folder, *file.name.removeprefix("out/").split("/"))
+    for name in names:
+        target = os.path.join(folder, *name.removeprefix("out/").split("/"))
         try:
             if os.path.lexists(target) and not force:
                 raise FileExistsError(errno.EEXIST, "it exists, and --force was not given")
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            _copy(kit.work.root, file.name, target)
+            _copy(root, name, target)
             copied.append(target)
         except (OSError, WorkspaceError) as error:
             whole = False

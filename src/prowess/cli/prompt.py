@@ -26,7 +26,7 @@ def command(
     Nothing is printed when there are no skills to show, because nothing is what the model gets.
     """
     with call.runtime(roots=roots) as runtime:
-        plan = runtime.plan(budget_tokens=budget)
+        plan = runtime.offer(runtime.plan(budget_tokens=budget))
         screen = call.screen
         if as_plan:
             document = {"schema": "prowess.plan/1", **to_json(plan)}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
 from prowess._load import load_entry
 from prowess._tokens import TokenCounter, get_counter
+from prowess._wiring import fixed_prompt
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.documents import rough_tokens, skill_tokens
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry
+from prowess.tools.profiles import PROFILES, Profile
 
 
 @verb("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
@@ -32,11 +35,13 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
         with call.screen.working("Counting"):
             rows = [_row(runtime, entry, counter) for entry in chosen]
             shown = plan.tokens.used
+            fixed = {profile: _fixed(runtime, profile, counter) for profile in PROFILES}
         document = {
             "schema": "prowess.tokens/1",
             "method": counter.method,
             "exact": counter.exact,
             "catalog": {"tokens": shown, "budget": plan.tokens.budget, "shown": len(plan.shown)},
+            "fixed": fixed,
             "skills": rows,
         }
         if call.screen.is_json:
@@ -51,7 +56,21 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
             f"\nThe catalog takes {shown} of {plan.tokens.budget} tokens for {len(plan.shown)} skills "
             f"({counter.method}{'' if counter.exact else '; --exact counts with a real vocabulary'})."
         )
+        profile = runtime.config.tools.profile
+        others = ", ".join(f"{name} {cost['tokens']}" for name, cost in fixed.items() if name != profile)
+        call.screen.note(
+            f"Guidance and tool schemas take another {fixed[profile]['tokens']} tokens of every request "
+            f"(profile {profile}; {others})."
+        )
     return 0
+
+
+def _fixed(runtime: Runtime, profile: Profile, counter: TokenCounter) -> dict[str, int]:
+    """What every request carries whatever skills there are."""
+    guidance, specs = fixed_prompt(runtime, profile)
+    told = [{"name": s.name, "description": s.description, "parameters": s.parameters} for s in specs]
+    schemas = sum(counter(json.dumps(each, ensure_ascii=False, separators=(",", ":"))) for each in told)
+    return {"guidance": counter(guidance), "schemas": schemas, "tokens": counter(guidance) + schemas}
 
 
 def _row(runtime: Runtime, entry: Entry, counter: TokenCounter) -> dict[str, Any]:

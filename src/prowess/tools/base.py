@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from prowess.errors import ToolRetry
 from prowess.ports import Need, Within
-from prowess.values import Outcome, ToolCall, ToolSpec
+from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
 
 
 class Tool(Protocol):
@@ -26,7 +27,7 @@ class Tool(Protocol):
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]: ...
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome: ...
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn: ...
 
 
 class Tools:
@@ -41,12 +42,12 @@ class Tools:
     def normalise(self, call: ToolCall) -> ToolCall:
         tool = self._get(call.tool)
         refuse_unstorable(call.args)
-        return ToolCall(id=call.id, tool=call.tool, args=tool.normalise(call.args))
+        return replace(call, args=tool.normalise(call.args))
 
     async def needs(self, call: ToolCall) -> Sequence[Need]:
         return await self._get(call.tool).needs(call.args)
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome:
+    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
         return await self._get(call.tool).call(call.args, within)
 
     def _get(self, name: str) -> Tool:

@@ -1,33 +1,48 @@
-"""read_file: a text of the workspace, an artifact or a loaded skill, whole or by lines; of other files, their kind."""
+"""read_file: a text of the workspace, an artifact or a loaded skill, whole or by lines; of other files, their kind.
+
+To read a SKILL.md is to ask for the skill: where somebody can activate it, that is what happens, by the same way as
+every other activation.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from prowess._load import read_resource
 from prowess._mime import guess_mime, is_text
-from prowess._paths import refuse_unsafe_name
-from prowess.errors import ProwessError, WorkspaceError
+from prowess.errors import ProwessError, SkillError, WorkspaceError
 from prowess.ports import Need, Within
 from prowess.tools.arguments import ReadArguments
+from prowess.tools.file_refs import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.work import Work
-from prowess.values import Outcome, ToolSpec, parse_artifact_ref
-from prowess.workspace.beneath import open_file, walk
-from prowess.workspace.layout import resolve_pattern
+from prowess.values import Outcome, Spawn, ToolSpec, Trigger, parse_artifact_ref
+from prowess.workspace.place import Place
 
 MAX_BYTES = 2 << 20  # of a file that is looked at
 MAX_TEXT = 64 << 10  # of what is given at once
+Activate = Callable[[str, Trigger], Awaitable[Outcome]]
+
+
+class Found(NamedTuple):
+    ref: str
+    name: str  # the plain one
+    data: bytes  # as far as it is looked at
+    size: int
 
 
 class ReadFile:
-    def __init__(self, work: Work) -> None:
+    """`skill_at` knows the id of the skill whose SKILL.md an absolute path is, if it is one."""
+
+    def __init__(
+        self, work: Work, *, activate: Activate | None = None, skill_at: Callable[[str], str | None] | None = None
+    ) -> None:
         self._work = work
+        self._activate = activate
+        self._skill_at = skill_at
         self.spec = ToolSpec(
             name="read_file",
             description="Read a text file by path or ref, all of it or some lines.",
@@ -36,41 +51,64 @@ class ReadFile:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(ReadArguments, args, self.spec.name).normal()
+        normal = parse_arguments(ReadArguments, args, self.spec.name).normal()
+        return {**normal, "file_name": spelled(normal["file_name"], self._work)}
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
-        ref, data, size = await self._read(wanted.file_name)
+        if self._activate is not None and (skill := self._find_skill(wanted.file_name)) is not None:
+            return await self._activate(skill, within.trigger)
+        ref, name, data, size = await self._read(wanted.file_name)
         if not is_text(data):
             found = {"ref": ref, "mime_type": guess_mime(ref, data[:512]), "size_bytes": size, "content": None}
             text = f"{ref} is not text: {found['mime_type']}, {size} bytes."
-            return Outcome(status="ok", content=text, data=found)
+            return Outcome(status="ok", content=text, data={**found, "paths": [name]})
         text = within.redaction.redact_text(data.decode("utf-8", "replace"))  # before it is cut
         found = _some_lines(text, wanted, ref, size)
-        return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data=found)
+        return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data={**found, "paths": [name]})
 
-    async def _read(self, name: str) -> tuple[str, bytes, int]:
-        """(ref, content as far as it is looked at, size)."""
-        scheme, mark, rest = name.partition("://")
-        if mark and scheme == "artifact":
-            return await self._artifact(name)
-        if mark and scheme == "skill":
-            skill, _, path = rest.partition("/")
-            data = await asyncio.to_thread(read_resource, self._work.get(skill).skill, path)
-            return name, data, len(data)
-        if mark and scheme != "workspace":
-            raise WorkspaceError(
-                f"'{name[:200]}' has the unknown scheme '{scheme[:40]}'.",
-                op="read",
-                code="read-refused",
-                hint="Use workspace://, artifact:// or skill://, or a path in the workspace.",
-            )
-        return await self._workspace(rest if mark else name)
+    def _find_skill(self, text: str) -> str | None:
+        """The skill whose SKILL.md that is: by the id of one in use, else by what it is called."""
+        if text.rpartition("/")[2].lower() != "skill.md":
+            return None
+        path = os.path.expanduser(text) if text.startswith("~") else text
+        known = self._skill_at(os.path.normpath(path)) if path.startswith("/") and self._skill_at else None
+        if known is not None:
+            return known
+        scheme, mark, rest = spelled(text, self._work).rpartition("://")
+        try:
+            rest = plain_path(rest)
+        except ProwessError:
+            return None
+        if not mark and rest.startswith("skills/"):
+            rest = rest.removeprefix("skills/")
+        elif scheme != "skill":
+            return None
+        called = rest.rpartition("/")[0] or None
+        try:
+            path, loaded = skill_ref(rest, self._work)
+        except SkillError:
+            return called
+        if loaded is not None and path.lower() == "skill.md":
+            return loaded.skill.entry.id
+        is_resource = loaded is not None and any(file.path == path for file in loaded.skill.files)
+        return None if is_resource else called
 
-    async def _artifact(self, ref: str) -> tuple[str, bytes, int]:
+    async def _read(self, text: str) -> Found:
+        if text.startswith("artifact://"):
+            return await self._artifact(text)
+        ref = await find_ref(text, self._work)
+        if ref.loaded is not None:
+            data = await asyncio.to_thread(ref.loaded.read, ref.path)
+            return Found(text if "://" in text else f"workspace://{ref.name}", ref.name, data, len(data))
+        _, place = await self._work.workspace()
+        rel, data, size = await asyncio.to_thread(_read_plain, place, ref)
+        return Found(f"workspace://{rel}", rel, data, size)
+
+    async def _artifact(self, ref: str) -> Found:
         store = self._work.artifacts
         if store is None:
             raise WorkspaceError(
@@ -83,32 +121,18 @@ class ReadFile:
             data += piece
             if len(data) > MAX_BYTES:
                 break
-        return ref, bytes(data[:MAX_BYTES]), found.size_bytes
+        return Found(ref, wanted.name, bytes(data[:MAX_BYTES]), found.size_bytes)
 
-    async def _workspace(self, path: str) -> tuple[str, bytes, int]:
-        workspace, place = await self._work.workspace()
-        inside = workspace.layout.inside
-        rel = path[len(inside) :].lstrip("/") if path.startswith(f"{inside}/") else resolve_pattern(path)
-        if rel.split("/")[0] == "inputs":
-            rel = f"work/{rel}"  # as a script sees it from its skill's folder
-        refuse_unsafe_name(rel)
-        top, _, below = rel.partition("/")
-        if top == "skills":
-            folder, _, resource = below.partition("/")
-            data = await asyncio.to_thread(read_resource, self._work.get(folder).skill, resource)
-            return f"workspace://{rel}", data, len(data)
+
+def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
+    """`inputs/<path>` is `<path>` itself when there is no such input."""
+    for rel in dict.fromkeys((ref.path, ref.path.removeprefix("work/inputs/"))):
         try:
-            data, size = await asyncio.to_thread(_read_beneath, place.root, rel)
+            with open_plain(place, rel) as fd:
+                return rel, os.pread(fd, MAX_BYTES, 0), os.fstat(fd).st_size
         except OSError:
-            names = await asyncio.to_thread(_names, place.root)
-            near = difflib.get_close_matches(rel, names, n=5, cutoff=0.4) or names[:10]
-            raise WorkspaceError(
-                f"There is no file '{rel[:200]}' in the workspace.",
-                op="read",
-                code="file-not-found",
-                hint=f"There are: {', '.join(near)}" if near else "It is empty so far.",
-            ) from None
-        return f"workspace://{rel}", data, size
+            continue
+    raise not_found(ref.path, place.root)
 
 
 def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[str, Any]:
@@ -142,19 +166,4 @@ def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[s
         found["hint"] = (
             f"Go on with start_line {following}." if more else "The line is too long: look at it with a script."
         )
-    return found
-
-
-def _read_beneath(root: str, rel: str) -> tuple[bytes, int]:
-    with open_file(root, rel) as fd:
-        return os.pread(fd, MAX_BYTES, 0), os.fstat(fd).st_size
-
-
-def _names(root: str) -> list[str]:
-    found: list[str] = []
-    try:
-        for top in ("out", "work", "runs"):
-            found += [rel for rel, *_ in walk(root, top, max_entries=2000)]
-    except (ProwessError, OSError):
-        pass
     return found

@@ -6,9 +6,11 @@ cannot be read is answered with every field that is wrong and the fields that th
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -49,8 +51,13 @@ def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, A
 
 def render_schema(kind: type[Arguments]) -> dict[str, Any]:
     """As small as it can be: no titles, no references, no null beside a type."""
-    schema = kind.model_json_schema(by_alias=True)
-    return _plain(schema, schema.get("$defs", {}))
+    if kind not in _RENDERED:  # made once: it takes milliseconds, and every session wants it
+        schema = kind.model_json_schema(by_alias=True)
+        _RENDERED[kind] = _plain(schema, schema.get("$defs", {}))
+    return copy.deepcopy(_RENDERED[kind])
+
+
+_RENDERED: WeakKeyDictionary[type[Arguments], dict[str, Any]] = WeakKeyDictionary()  # functions bring their own classes
 
 
 def _plain(node: Any, defs: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """One session's work: the skills it has loaded, each pinned by digest, and its workspace, opened on first use.
 
-Skills are published when they are loaded, so what a run sees is what was loaded, whatever happens to the source.
+Skills are published when they are loaded, so what a run or a reader sees is what was loaded, whatever happens to the
+source. A skill that is unloaded is no longer in use and stays known: what it forbids is not lifted by that.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+from prowess._load import read_resource
 from prowess._tracing import span
 from prowess.errors import SkillError, SkillNotFound
 from prowess.ports import ArtifactStore, Executor, Within, Workspace
 from prowess.skills.entry import Skill
+from prowess.skills.validate import WORKSPACE_NAMES
 from prowess.values import SessionKey
 from prowess.workspace.job import Desk, Result
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, refuse_absent
 from prowess.workspace.place import OpenPlace, Place
 from prowess.workspace.script.dependencies import Environments
-from prowess.workspace.staging import Tree, publish
+from prowess.workspace.staging import SHIPPED, Tree, publish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,14 @@ class Loaded:
     skill: Skill
     tree: Tree
     folder: str
+
+    def read(self, path: str) -> bytes:
+        """One of its files as it was when the skill was loaded, also when the source was edited or removed since."""
+        skill = self.skill
+        if skill.contents is None:
+            shipped = path.removeprefix("./").split("/")[0] in WORKSPACE_NAMES
+            skill = skill._replace(directory=f"{self.tree.path}/{SHIPPED}" if shipped else self.tree.path)
+        return read_resource(skill, path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,34 +76,68 @@ class Work:
         self.last: Result | None = None  # of skill_run, with the names of its files as they are
         self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine
         self._loaded: dict[str, Loaded] = {}
+        self._known: dict[str, Loaded] = {}
         self._held: OpenPlace | None = None
         self._opened: tuple[Workspace, Place] | None = None
         self._turn = asyncio.Lock()
 
     @property
     def loaded(self) -> Mapping[str, Loaded]:
-        """By id, in the order of loading."""
+        """The skills in use, by id; the one that was touched last comes last."""
         return self._loaded
 
+    @property
+    def known(self) -> Mapping[str, Loaded]:
+        """Every skill that was ever loaded, by id, as it was last; in the order of the first loading."""
+        return self._known
+
     async def load(self, skill: Skill) -> Loaded:
-        """Publish it. Loading other content of the same skill replaces what was loaded, for the runs from now on."""
-        known = self._loaded.get(skill.entry.id)
-        if known is not None and known.skill.digest == skill.digest:
-            return known
-        with span("workspace.stage.publish", skill=skill.name, digest=skill.digest):
-            tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
-        loaded = Loaded(skill=skill, tree=tree, folder=self._folder(skill))
-        self._loaded[skill.entry.id] = loaded
-        return loaded
+        """Publish it, and take it into use. Loading other content of the same skill replaces what was loaded, for the
+        runs from now on."""
+        id = skill.entry.id
+        known = self._known.get(id)
+        if known is None or known.skill.digest != skill.digest:
+            with span("workspace.stage.publish", skill=skill.name, digest=skill.digest):
+                tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
+            self._known[id] = known = Loaded(skill=_pinned(skill, tree), tree=tree, folder=self._folder(skill))
+        self._loaded[id] = known
+        self.touch(id)
+        return known
+
+    def touch(self, id: str) -> None:
+        """It is worked with now. Nothing happens when it is not in use."""
+        if id in self._loaded:
+            self._loaded[id] = self._loaded.pop(id)
+
+    def unload(self, id: str) -> None:
+        """It is no longer in use."""
+        self._loaded.pop(id, None)
+
+    def forget(self, id: str) -> None:
+        """Take a load back that came to nothing, as if it had never been."""
+        self.unload(id)
+        self._known.pop(id, None)
+
+    def restore(self, skill: Skill) -> Loaded:
+        """A skill as it was published before: nothing is copied."""
+        path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
+        return Loaded(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
+
+    def adopt(self, loaded: Loaded, *, in_use: bool) -> None:
+        """What another process of this session had loaded."""
+        self._known[loaded.skill.entry.id] = loaded
+        if in_use:
+            self._loaded[loaded.skill.entry.id] = loaded
 
     def get(self, ref: str) -> Loaded:
-        """By id, or by a name that is unique among what is loaded."""
+        """By id, or by a name that is unique among what is in use. Whoever asks for it works with it: it is touched."""
         found = [
             each
             for each in self._loaded.values()
             if ref in (each.skill.entry.id, each.skill.entry.qualified, each.skill.name, each.folder)
         ]
         if len(found) == 1:
+            self.touch(found[0].skill.entry.id)
             return found[0]
         if found:
             raise SkillNotFound(
@@ -157,5 +202,11 @@ class Work:
     def _folder(self, skill: Skill) -> str:
         """By its name; two skills of one name are told apart."""
         name = safe_name(skill.name)
-        taken = {each.folder for id, each in self._loaded.items() if id != skill.entry.id}
+        taken = {each.folder for id, each in self._known.items() if id != skill.entry.id}
         return name if name not in taken else f"{name[:50]}-{crc32(skill.entry.id.encode()):08x}"
+
+
+def _pinned(skill: Skill, tree: Tree) -> Skill:
+    """Its files are read from where they cannot change. A skill that ships a folder by a name of the workspace has that
+    elsewhere in its tree, and is read at its source, where a change is noticed."""
+    return skill if skill.directory is None or tree.notes else skill._replace(directory=tree.path)

@@ -1,0 +1,69 @@
+"""What an agent is, before it does anything: a model, its limits, and how skills are shown to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from prowess.errors import ConfigError
+from prowess.ports import Model
+
+LoadMode = Literal["turn", "once", "session"]
+Placement = Literal["tool_result", "system"]
+Profile = Literal["default", "lean", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use; None is no bound."""
+
+    turns: int | None = 12
+    calls: int | None = 30
+    scripts: int | None = 6
+    tokens: int | None = None
+    seconds: float | None = None
+    cost: float | None = None
+
+    def __post_init__(self) -> None:
+        """What is wrong is said before anything is written down."""
+        for name in self.__slots__:
+            value, least = getattr(self, name), 1 if name == "turns" else 0
+            whole = name in ("turns", "calls", "scripts", "tokens")
+            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if value is not None and not (fits and value >= least):
+                raise ConfigError(
+                    f"limits.{name} is {value!r}, and must be a {'whole ' if whole else ''}number from {least} on.",
+                    code="limit-invalid",
+                    hint="None is no bound.",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    model: Model
+    limits: Limits = field(default_factory=Limits)
+    instructions: str = ""  # of whoever builds the agent; stands first
+    guidance: str | None = None  # None: ours; "": none
+    load_mode: LoadMode = "turn"
+    placement: Placement = "tool_result"
+    max_loaded: int | None = None
+    max_bodies_per_turn: int = 2
+    prices: Mapping[str, float] = field(default_factory=dict)  # of a million tokens: input, cached, output
+    code_blocks: bool = False  # run fenced code of an answer, as calls like any other
+    summarise: bool = False  # when compaction by rule is not enough, one call for a summary, which counts
+    depth: int = 2  # how deep child runs may be nested
+    on_ask: Literal["wait", "deny"] = "wait"  # when a person has to be asked and nobody is there
+
+    def __post_init__(self) -> None:
+        for name, kind in (("load_mode", LoadMode), ("placement", Placement)):
+            if (value := getattr(self, name)) not in get_args(kind):
+                raise ConfigError(
+                    f"{name} is {value!r}.", code="option-invalid", hint=f"There are: {', '.join(get_args(kind))}."
+                )
+        if not callable(getattr(self.model, "reply", None)):
+            raise ConfigError(
+                f"{self.model!r} is not a model."[:200],
+                code="model-unknown",
+                hint="Give a name such as 'openai:gpt-5' or 'offline', or an object with name and reply.",
+            )

@@ -1,0 +1,488 @@
+"""A session's events, folded into the request that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prowess._compose.in_use import State
+from prowess._compose.items import Answered, Asked, Item, Noted, Replied
+from prowess._compose.neutral import Lines, Request, first_change
+from prowess._compose.shown import Shown
+from prowess.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallPlanned,
+    Compacted,
+    Envelope,
+    EpochStarted,
+    Event,
+    ModelReplied,
+    ModelRequested,
+    NoteAppended,
+    PlanChanged,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+    SkillUnloaded,
+    UnknownEvent,
+)
+from prowess.skills.findings import visible
+from prowess.skills.prompt import neutralise
+from prowess.skills.text import strip_invisible
+from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, Usage
+
+CONTEXT = "Loaded skill context:"
+_SCRIPTS = frozenset(("skill_run", "skill_exec"))
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the request that is being worked on has used."""
+
+    turns: int = 0
+    calls: int = 0
+    scripts: int = 0
+    prompts: int = 0  # how often a person was asked
+    usage: Usage = field(default_factory=Usage)
+
+
+class Conversation:
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+        self._items: list[Item] = []
+        self._waiting: dict[str, CallActed] = {}  # acted, and not yet in the order of the reply
+        self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
+        self._answered: set[str] = set()
+        self._begun: set[str] = set()  # those of them that were written down to be made
+        self._lines = Lines()
+        self._sent = 0  # how many of these lines a model has seen
+        self._system = ""
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._request = 0
+        self._compacted = 0  # the request at which arguments of skills were last left behind
+        self._runs: dict[str, str | None] = {}  # of this session, and of which run each is a part
+        self._started: RunStarted | None = None
+        self._shown_once: set[str] = set()
+        self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
+        self.loads: dict[str, str] = {}  # id -> digest of what the request that is being worked on has loaded
+        self.state = State()
+        self.plan: Plan | None = None
+        self.spent = Spent()
+        self.stale: str | None = "run started"  # why the next request begins an epoch
+        self.finished: RunFinished | None = None  # of the last run
+        self.run: str | None = None  # the last one
+        self.call_ids: set[str] = set()
+
+    # --- what it is now ---------------------------------------------------------------------------------------------
+
+    def request(self) -> Request:
+        return self._lines.request()
+
+    def in_view(self, ref: str) -> bool:
+        """Whether a text of that origin is in the messages, as they are, or will be with what was just done."""
+        if ref in self._lines.refs:
+            return True
+        outcomes = [event.outcome for event in self._waiting.values()]
+        return any(ref == part_ref(o.data["skill"], o.data["digest"], path) for o in outcomes for path in _shows(o))
+
+    @property
+    def task(self) -> str:
+        """What was asked for last."""
+        asked = next((item for item in reversed(self._items) if isinstance(item, Asked)), None)
+        return "" if asked is None else "\n".join(part.text or "" for part in asked.parts if part.ref is None)
+
+    @property
+    def attachments(self) -> tuple[Part, ...]:
+        """What came with it."""
+        return () if self._started is None else self._started.attachments
+
+    @property
+    def last_text(self) -> str:
+        """What the model said last about the request that is being worked on."""
+        for item in reversed(self._items):
+            if isinstance(item, Replied) and item.text and item.request == self._request:
+                return item.text
+        return ""
+
+    @property
+    def answer(self) -> str | None:
+        """What the model gave as its answer, when that is the last thing that happened."""
+        last = self._items[-1] if self._items else None
+        return last.text if isinstance(last, Replied) and last.final else None
+
+    def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
+        """Calls of the last reply that have no result or wait for a person; and whether one was being made."""
+        found = {item.call_id: item.outcome.status for item in self._items if isinstance(item, Answered)}
+        found |= {id: event.outcome.status for id, event in self._waiting.items()}
+        left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
+        return [(call, call.id in self._begun and call.id not in found) for call in left]
+
+    def find_answer(self, call_id: str, capability: str) -> ApprovalAnswered | None:
+        """What a person said about a call that waited."""
+        return self.answers.get((call_id, capability)) or self.answers.get((call_id, ""))
+
+    def outcomes(self) -> list[tuple[str, Outcome]]:
+        """Of the request that is being worked on: tool, what came of it."""
+        self._settle()
+        tools = {call.id: call.tool for item in self._items if isinstance(item, Replied) for call in item.calls}
+        return [
+            (tools.get(item.call_id, "skill_load"), item.outcome)
+            for item in self._items
+            if isinstance(item, Answered) and item.request == self._request
+        ]
+
+    @property
+    def items(self) -> Sequence[Item]:
+        return self._items
+
+    @property
+    def number(self) -> int:
+        """Of the request that is being worked on."""
+        return self._request
+
+    @property
+    def turn_once(self) -> list[str]:
+        """Ids of skills that were shown in a request and are to be seen only once."""
+        if self._started is None or self._started.load_mode != "once":
+            return []
+        return [each.id for each in self.state.skills.values() if each.id in self._shown_once]
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def apply_envelope(self, envelope: Envelope) -> None:
+        """An event of the log. Those of child runs belong to conversations of their own."""
+        event = envelope.event
+        if isinstance(event, RunStarted):
+            self._runs[envelope.run] = event.parent
+        if self._runs.get(envelope.run) is None:
+            self.run = envelope.run
+            self.apply(event)
+
+    def apply(self, event: Event | UnknownEvent) -> None:
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def _run_started(self, event: RunStarted) -> None:
+        self._settle()
+        self._started, self.finished = event, None
+        self.stale = "run resumed" if event.resumes else "run started"
+        if event.resumes is None:
+            self._request += 1
+            self.spent = Spent()
+            self.plan = None
+            self.loads = {}
+            if event.load_mode != "session":
+                self.state.clear_temporary()
+        if event.request or event.attachments or event.resumes is None:
+            self._add(Asked(self._request, _asked(event)))
+
+    def _epoch_started(self, event: EpochStarted) -> None:
+        self._settle()
+        if event.system is not None:
+            self._system = event.system
+        if event.tools is not None:
+            self._tools = event.tools
+        self._lines = self._build(self._system, self._tools)
+        self._sent = 0
+        self.stale = None
+
+    def _model_requested(self, event: ModelRequested) -> None:
+        self._settle()
+        self._sent = len(self._lines.lines)
+        self.spent.turns += 1
+        self._shown_once |= {each.id for each in self.state.skills.values()}
+
+    def _model_replied(self, event: ModelReplied) -> None:
+        self._settle()
+        self.spent.usage = add_usage(self.spent.usage, event.usage)
+        self._reply, self._begun = event.calls, set()
+        self.call_ids.update(call.id for call in event.calls)
+        final = bool(event.text) and not event.calls and event.finish == "stop"
+        self._add(Replied(self._request, event.text, event.calls, final))
+
+    def _call_planned(self, event: CallPlanned) -> None:
+        self._begun.add(event.call.id)
+
+    def _call_acted(self, event: CallActed) -> None:
+        self._waiting[event.call_id] = event
+        outcome = event.outcome
+        call = next((call for call in self._reply if call.id == event.call_id), None)
+        if call is not None and call.tool != "update_plan" and outcome.status != "waiting":
+            self.spent.calls += 1
+        if "exit_code" in outcome.data or "session_id" in outcome.data:
+            self.spent.scripts += bool(call is None or call.tool in _SCRIPTS or "exit_code" in outcome.data)
+        if isinstance(usage := outcome.data.get("usage"), dict):  # of a child run
+            self.spent.usage = add_usage(self.spent.usage, _usage(usage))
+        if isinstance(spent := outcome.data.get("spent"), dict):
+            self.spent.calls += int(spent.get("calls") or 0)
+            self.spent.scripts += int(spent.get("scripts") or 0)
+        before = dict(self.state.values)
+        self.state.merge(event.state_delta, outcome.data)
+        if self._placed_in_system and self.state.values != before:
+            self.stale = self.stale or "skills changed under system placement"
+        if isinstance(skill := outcome.data.get("skill"), str) and outcome.data.get("show"):
+            self._shown_once.discard(skill)
+
+    def _asked(self, event: ApprovalAsked) -> None:
+        self.spent.prompts += 1
+
+    def _person_answered(self, event: ApprovalAnswered) -> None:
+        """An answer to a call that waits may come while nobody runs."""
+        self.answers[event.call_id, event.capability] = event
+
+    def _note(self, event: NoteAppended) -> None:
+        self._settle()
+        self._add(Noted(self._request, event.kind, event.text))
+
+    def _loaded(self, event: SkillLoaded) -> None:
+        self.loads[event.id] = event.digest
+
+    def _unloaded(self, event: SkillUnloaded) -> None:
+        self.state.unload(event.id)
+        if self._placed_in_system:
+            self.stale = self.stale or "skills changed under system placement"
+
+    def _plan_changed(self, event: PlanChanged) -> None:
+        self.plan = event.plan
+
+    def _compacted_now(self, event: Compacted) -> None:
+        self._settle()
+        self.spent.usage = add_usage(self.spent.usage, event.usage)
+        kept = self._items[event.dropped :]
+        if event.summary:
+            kept.insert(0, Noted(self._request, "summary", event.summary))
+        self._items = [_shortened(item, event.replaced) for item in kept]
+        self._compacted = self._request
+        self.stale = "compacted"
+
+    def _run_finished(self, event: RunFinished) -> None:
+        self._settle()
+        self.finished = event
+        if event.text and event.stop_reason not in ("answer", "waiting"):
+            self._add(Replied(self._request, event.text, ()))
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _placed_in_system(self) -> bool:
+        return self._started is not None and self._started.placement == "system"
+
+    def _settle(self) -> None:
+        """Results stand in the order of the calls, whatever came first; what was not called for follows as context."""
+        if not self._waiting:
+            return
+        own = [call.id for call in self._reply if call.id in self._waiting]
+        for id in [*own, *(id for id in self._waiting if id not in own)]:
+            self._answer(Answered(self._request, id, self._waiting[id].outcome, id in own))
+        self._waiting.clear()
+
+    def _answer(self, item: Answered) -> None:
+        """One that waited, or was cut off, has its place already; then a run began, and an epoch with it."""
+        if item.call_id in self._answered and item.own:
+            for index, old in enumerate(self._items):
+                if isinstance(old, Answered) and old.call_id == item.call_id:
+                    self._items[index] = item
+                    self.stale = self.stale or "a call was made after all"
+                    return
+        self._answered.add(item.call_id)
+        self._add(item)
+
+    def _add(self, item: Item) -> None:
+        self._items.append(item)
+        for message in self._messages(item, self._shown_now(item)):
+            self._lines.append(message)
+
+    def _shown_now(self, item: Item) -> list[Part]:
+        """What a call put in view, when it did."""
+        if not isinstance(item, Answered) or self._placed_in_system:
+            return []
+        data = item.outcome.data
+        new = [p for p in _shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
+        parts = [self._part(data["skill"], data["digest"], path) for path in new]
+        return [*(part for part in parts if part is not None), *self._arguments(item.outcome)]
+
+    def _messages(self, item: Item, shown: Sequence[Part]) -> list[Message]:
+        match item:
+            case Asked(_, parts):
+                return [Message(role="user", parts=parts)]
+            case Replied(_, text, calls, _):
+                return [Message(role="assistant", parts=(Part(text=text),) if text else (), calls=calls)]
+            case Answered(_, call_id, outcome, True):
+                return [Message(role="tool", call_id=call_id, parts=(Part(text=render_outcome(outcome)), *shown))]
+            case Answered(_, _, outcome, _) if "child" in outcome.data:
+                said = "<note>\nA child run answered. This is what it said, not what the user says:\n"
+                text = f"{said}{render_outcome(outcome)}\n</note>"
+                return [Message(role="user", parts=(Part(text=text, ref="note:child"),))]
+            case Answered():
+                return [Message(role="user", parts=(Part(text=CONTEXT, ref="note:context"), *shown))] if shown else []
+            case Noted(_, kind, text):
+                return [Message(role="user", parts=(Part(text=text, ref=f"note:{kind}"),))]
+
+    def _arguments(self, outcome: Outcome) -> list[Part]:
+        """Told beside the body, never written into it: a body is the same bytes for every use."""
+        data = outcome.data
+        if not isinstance(text := data.get("arguments"), str) or not text or "skill" not in data:
+            return []
+        block = self.shown.arguments(data["skill"], str(data.get("digest")), text)
+        return [Part(text=block, ref="note:arguments")] if block else []
+
+    def _part(self, id: str, digest: str, path: str) -> Part | None:
+        text = self.shown.text(id, digest, path)
+        return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
+
+    # --- epochs -----------------------------------------------------------------------------------------------------
+
+    def first_change(self, system: str, tools: Sequence[ToolSpec]) -> int | None:
+        """Which byte of the request as it was would be the first to change."""
+        self._settle()
+        before = self._lines.lines[: self._sent]
+        if not before:
+            return None
+        after = self._build(system, tuple(tools)).lines
+        change = first_change(before, after)
+        return sum(map(len, before)) if change is None else change
+
+    @property
+    def system(self) -> str:
+        return self._system
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self._tools
+
+    def keep_tools(self, tools: tuple[ToolSpec, ...]) -> None:
+        """The same tools, with their fields in the order that their authors gave them; a log has another one."""
+        if tools == self._tools:
+            self._tools = tools
+
+    def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> Lines:
+        """Everything anew: what is no longer in use is left out, what has lost its place is told first."""
+        wanted = self._wanted_parts()
+        messages: list[Message] = []
+        for item in self._items:
+            if isinstance(item, Noted) and item.kind != "summary":
+                continue
+            shown: list[Part] = []
+            if isinstance(item, Answered) and not self._placed_in_system and self._may_show(item):
+                data = item.outcome.data
+                places = [(data["skill"], data["digest"], path) for path in _shows(item.outcome)]
+                shown = [part for place in places if (part := wanted.pop(place, None)) is not None]
+                if item.request == self._request and self._compacted != self._request:
+                    shown += self._arguments(item.outcome)
+            messages += self._messages(item, shown)
+        first = [Message(role="system", parts=(Part(text=system),))] if system else []
+        if wanted:
+            text = Part(text=CONTEXT, ref="note:context")
+            first.append(Message(role="system", parts=(text, *wanted.values())))
+        return Lines(tools, [*first, *_paired(messages)])
+
+    def _may_show(self, item: Answered) -> bool:
+        """In turn mode what an earlier request loaded is a stub, even where the same skill is in use again."""
+        return item.request == self._request or (self._started is not None and self._started.load_mode == "session")
+
+    def _wanted_parts(self) -> dict[tuple[str, str, str], Part]:
+        """Bodies and docs in use, by what they are of."""
+        found: dict[tuple[str, str, str], Part] = {}
+        for (id, digest), docs in self.state.wanted().items():
+            for path in ["", *(self.shown.docs(id, digest) if docs is None else docs)]:
+                part = self._part(id, digest, path)
+                if part is not None:
+                    found[id, digest, path] = part
+        return found
+
+
+def part_ref(id: str, digest: str, path: str) -> str:
+    return f"skill://{id}@{digest}/{path}" if path else f"skill://{id}@{digest}"
+
+
+def render_outcome(outcome: Outcome) -> str:
+    """What the model reads of an outcome: a failure has its code and what to do next. Whatever a tool says is data: it
+    can neither close nor open our tags, and holds no characters that nobody sees. What is framed was safe before."""
+    if outcome.status == "ok":
+        return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
+    code = f" [{outcome.code}]" if outcome.code else ""
+    hint = f"\n{outcome.hint}" if outcome.hint else ""
+    return make_safe(f"{outcome.status}{code}: {outcome.content}{hint}")
+
+
+def make_safe(text: str) -> str:
+    return neutralise(strip_invisible(text))
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0)
+    return Usage(
+        input=one.input + other.input,
+        cached=one.cached + other.cached,
+        output=one.output + other.output,
+        reasoning=one.reasoning + other.reasoning,
+        cache_written=one.cache_written + other.cache_written,
+        requests=one.requests + other.requests,
+        cost=cost,
+    )
+
+
+def _usage(data: dict[str, Any]) -> Usage:
+    names = ("input", "cached", "output", "reasoning", "cache_written", "requests")
+    cost = data.get("cost")
+    return Usage(
+        **{name: int(data.get(name) or 0) for name in names},
+        cost=float(cost) if isinstance(cost, (int, float)) else None,
+    )
+
+
+def _asked(event: RunStarted) -> tuple[Part, ...]:
+    files = [part for part in event.attachments if part.kind == "file"]
+    others = [part for part in event.attachments if part.kind != "file"]
+    listed = "Files given:\n" + "\n".join(f"- {make_safe(visible(part.text or part.ref or ''))}" for part in files)
+    notes = [Part(text=listed, ref="note:files")] if files else []
+    return (Part(text=event.request), *others, *notes)
+
+
+def _shows(outcome: Outcome) -> list[str]:
+    show = outcome.data.get("show")
+    if not isinstance(show, list) or not isinstance(outcome.data.get("digest"), str):
+        return []
+    return [path for path in show if isinstance(path, str)]
+
+
+def _shortened(item: Item, replaced: dict[str, str]) -> Item:
+    if not isinstance(item, Answered) or item.call_id not in replaced:
+        return item
+    return replace(item, outcome=replace(item.outcome, content=replaced[item.call_id]))
+
+
+def _paired(messages: list[Message]) -> list[Message]:
+    """A result whose call is gone cannot be sent, nor a call without its result."""
+    calls = {call.id for message in messages for call in message.calls}
+    results = {message.call_id for message in messages if message.role == "tool"}
+    kept: list[Message] = []
+    for message in messages:
+        if message.role == "tool" and message.call_id not in calls:
+            continue
+        lost = [call for call in message.calls if call.id not in results]
+        kept.append(message)
+        kept += [Message(role="tool", call_id=call.id, parts=(Part(text="(no result)"),)) for call in lost]
+    return kept
+
+
+_HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
+    RunStarted: Conversation._run_started,
+    EpochStarted: Conversation._epoch_started,
+    ModelRequested: Conversation._model_requested,
+    ModelReplied: Conversation._model_replied,
+    CallPlanned: Conversation._call_planned,
+    ApprovalAsked: Conversation._asked,
+    ApprovalAnswered: Conversation._person_answered,
+    CallActed: Conversation._call_acted,
+    NoteAppended: Conversation._note,
+    SkillLoaded: Conversation._loaded,
+    SkillUnloaded: Conversation._unloaded,
+    PlanChanged: Conversation._plan_changed,
+    Compacted: Conversation._compacted_now,
+    RunFinished: Conversation._run_finished,
+}

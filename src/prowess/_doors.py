@@ -1,0 +1,286 @@
+"""The front door: strings and paths in, an answer out.
+
+result = await prowess.run("Summarise sales.csv", skills="./skills", model="openai:gpt-5", files=["sales.csv"])
+print(result.text)
+
+async with prowess.SkillKit("./skills") as kit:      # skills for an agent that you already have
+    outcome = await kit.call("skill_load", {"skill": "pdf"})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from typing import Any, Literal
+
+from prowess._agent import Limits
+from prowess._record import Observer
+from prowess._run import Result
+from prowess._settings import default_values
+from prowess._wiring import preview_kit
+from prowess.errors import ConfigError
+from prowess.events import ApprovalAnswered, Envelope
+from prowess.policy.decision import CAPABILITIES, RISKS
+from prowess.ports import Approver, Asker, Model, SkillSource
+from prowess.runtime import Runtime, open_runtime
+from prowess.skills.entry import Skill
+from prowess.tools.base import Tools
+from prowess.tools.function import FunctionTool, tool
+from prowess.values import Decision, Outcome, ToolCall, ToolSpec
+
+Skills = str | os.PathLike[str] | Skill | SkillSource
+Approve = Approver | Collection[str] | None
+_SESSION = ("protocol", "limits", "load_mode", "placement", "instructions", "on_ask", "summarise", "must_exist", "log")
+
+
+async def run(
+    request: str = "",
+    *,
+    skills: Skills | Sequence[Skills] = (),
+    use: Sequence[str] = (),
+    model: str | Model | None = None,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    tools: Sequence[Callable[..., Any] | FunctionTool] = (),
+    session: str | None = None,
+    resume: bool = False,
+    approve: Approve = None,
+    ask: Asker | None = None,
+    on_event: Observer | Sequence[Observer] = (),
+    **options: Any,
+) -> Result:
+    """One request to its end.
+
+    `skills`: folders, addresses or skills made in code (the usual places when nothing is given); a plain name among
+    them is put to use at once, as are those in `use`. `approve`: names of tools that need no question, or an Approver.
+    `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; and settings, with
+    `_` for a dot, such as `workspace_executor="local"`.
+    """
+    given, settings = _split_options(options)
+    places, names = split_skills(skills)
+    paths = _paths(files)
+    own = [as_tool(each) for each in tools]
+    with _open(places, settings) as runtime:
+        observers = on_event if isinstance(on_event, Sequence) else (on_event,)
+        async with runtime.open_session(
+            model=model,
+            session=session,
+            approver=make_approver(approve, own),
+            asker=ask,
+            on_event=tuple(observers),
+            toolsets=[Tools(*own)] if own else (),
+            **given,
+        ) as opened:
+            return await opened.run(request, skills=[*names, *use], files=paths, resume=resume)
+
+
+def run_sync(request: str = "", **options: Any) -> Result:
+    """The same where there is no event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(request, **options))
+    raise ConfigError(
+        "run_sync was called while an event loop is running.", code="loop-running", hint="Use: await prowess.run(…)"
+    )
+
+
+async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
+    """Every event as it happens, pieces of text included; the last one is `run_finished`. Leaving ends the run."""
+    queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
+
+    async def tell(envelope: Envelope) -> None:
+        queue.put_nowait(envelope)
+
+    async def work() -> Result:
+        try:
+            return await run(request, **{**options, "on_event": tell})
+        finally:
+            queue.put_nowait(None)
+
+    task = asyncio.ensure_future(work())
+    try:
+        while (envelope := await queue.get()) is not None:
+            yield envelope
+        await task  # what ended it as an error
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class SkillKit:
+    """Skills for an agent that is not ours: what to show its model, and `call`, which does what the model asks for.
+
+    It opens what it needs at the first call; `async with` it, or `aclose()` it, so that nothing is left running.
+    """
+
+    def __init__(
+        self,
+        *skills: Skills | Sequence[Skills],
+        session: str | None = None,
+        approve: Approve = None,
+        ask: Asker | None = None,
+        on_event: Observer | Sequence[Observer] = (),
+        instructions: str = "",
+        **settings: Any,
+    ) -> None:
+        flat = [each for given in skills for each in (_listed(given))]
+        places, names = split_skills(flat)
+        if names:
+            raise ConfigError(
+                f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
+            )
+        _, given = _split_options(settings)
+        self._open = ExitStack()
+        self._runtime = self._open.enter_context(_open(places, given))
+        observers = on_event if isinstance(on_event, Sequence) else (on_event,)
+        self._options: dict[str, Any] = {
+            "session": session,
+            "approver": make_approver(approve),
+            "asker": ask,
+            "on_event": tuple(observers),
+            "instructions": instructions,
+        }
+        self._preview = preview_kit(self._runtime, instructions)
+        self._kit: Any = None
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+
+    @property
+    def instructions(self) -> str:
+        """For the prompt of its model: the catalog, and how to work with it. Empty when there are no skills."""
+        return self._preview.instructions
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The schemas for its model, in no provider's form."""
+        return self._preview.tools
+
+    def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
+        """The same as a provider takes them."""
+        return [_FORMS[form](spec) for spec in self.tools]
+
+    @property
+    def findings(self) -> Sequence[Any]:
+        """What should be known about the skills."""
+        return self._runtime.findings
+
+    async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
+        """Do it. `outcome.content` is what the model is to be given, whatever came of it."""
+        async with self._opening:
+            if self._kit is None:
+                self._kit = await self._stack.enter_async_context(self._runtime.open_kit(**self._options))
+        return await self._kit.call(tool, args, id=id)
+
+    async def aclose(self) -> None:
+        await self._stack.aclose()
+        self._open.close()
+
+    async def __aenter__(self) -> SkillKit:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.aclose()
+
+
+def _openai(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": spec.name, "description": spec.description, "parameters": spec.parameters},
+    }
+
+
+def _responses(spec: ToolSpec) -> dict[str, Any]:
+    return {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
+
+
+def _anthropic(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+
+
+_FORMS = {"openai": _openai, "responses": _responses, "anthropic": _anthropic}
+
+
+@contextmanager
+def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtime]:
+    roots = [place for place in places if isinstance(place, str)]
+    others = [place for place in places if not isinstance(place, str)]
+    with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
+        yield runtime
+
+
+def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    files = [files] if isinstance(files, (str, os.PathLike)) else files
+    paths = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in files]
+    for path in paths:
+        if not os.path.exists(path):
+            raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
+    return paths
+
+
+def _listed(skills: Any) -> list[Any]:
+    is_one = isinstance(skills, Skill) or not isinstance(skills, (list, tuple))  # a Skill is a tuple as well
+    return [skills] if is_one else list(skills)
+
+
+def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str]]:
+    """(places to look for skills in, names of skills to put to use)."""
+    places: list[Any] = []
+    names: list[str] = []
+    for given in _listed(skills):
+        if not isinstance(given, (str, os.PathLike)):
+            places.append(given)
+            continue
+        text = os.fspath(given)
+        is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text
+        (places if is_place or text.startswith((".", "/", "~")) else names).append(text)
+    return places, names
+
+
+def _split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of a session, and settings: `workspace_executor` is `workspace.executor`."""
+    known = {name.replace(".", "_"): name for name in default_values()}
+    given = {name: value for name, value in options.items() if name in _SESSION}
+    rest = {name: value for name, value in options.items() if name not in _SESSION}
+    unknown = [name for name in rest if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*_SESSION, *known], n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(_SESSION)}; and every setting."
+        raise ConfigError(f"There is no option '{unknown[0]}'.", code="option-unknown", hint=hint)
+    if isinstance(limits := given.get("limits"), Mapping):
+        if wrong := [name for name in limits if name not in Limits.__slots__]:
+            raise ConfigError(
+                f"There is no limit '{wrong[0]}'.",
+                code="limit-invalid",
+                hint=f"There are: {', '.join(Limits.__slots__)}.",
+            )
+        given["limits"] = Limits(**limits)
+    return given, {known[name]: value for name, value in rest.items()}
+
+
+def make_approver(approve: Approve, own: Sequence[FunctionTool] = ()) -> Approver | None:
+    """An Approver as it is; of names, one that says yes to these and knows nobody to ask about others."""
+    if approve is None or not isinstance(approve, Collection):
+        return approve
+    allowed = frozenset([approve] if isinstance(approve, str) else approve)
+    known = {*RISKS, *CAPABILITIES, *(tool.spec.name for tool in own)}
+    if wrong := sorted(allowed - known):
+        near = difflib.get_close_matches(wrong[0], sorted(known), n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(sorted(known))}."
+        raise ConfigError(f"approve names '{wrong[0]}', which is no tool.", code="tool-unknown", hint=hint)
+
+    async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        if call.tool in allowed:
+            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}")
+        return None
+
+    return answer
+
+
+def as_tool(given: Callable[..., Any] | FunctionTool) -> FunctionTool:
+    return given if isinstance(given, FunctionTool) else tool(given)
+
+
+__all__ = ["SkillKit", "run", "run_sync", "stream"]

@@ -1,0 +1,162 @@
+"""Files that a person names in a request: `@sales.csv`, `@"my file.csv"`, and what comes on standard input.
+
+Naming a file is the grant to copy it. The text keeps its plain name, which is the one it has among the inputs; a word
+with @ that names no file stays as it is, unless it looks like a path: then it is most likely a mistake.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+from collections.abc import Collection, Sequence
+from typing import IO, NamedTuple
+
+from prowess.errors import ConfigError
+
+LONGEST_REQUEST = 1 << 20
+LONGEST_STDIN = 256 << 20
+_MARK = re.compile(
+    r"""\\@                                   # a plain @
+      | (?<![^\s(\[{"'“‘«])@(?:"(?P<double>[^"\n]+)"|'(?P<single>[^'\n]+)'|(?P<word>[^\s"']+))""",
+    re.VERBOSE,
+)
+_AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # what may follow a file's name in a sentence
+_PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
+_PATIENCE_S = 1.0
+
+Given = tuple[str, str | None]  # (path on this machine, place in the workspace)
+
+
+class Attached(NamedTuple):
+    text: str
+    files: tuple[Given, ...]
+
+
+def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str] = ()) -> Attached:
+    """The text with plain names, and the files. `taken` are names that inputs have already."""
+    files: dict[str, str] = {}  # path -> name
+    used = set(taken)
+
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == r"\@":
+            return "@"
+        quoted = found["double"] or found["single"]
+        name, after = _find(quoted, found["word"], cwd, home)
+        if name is None:
+            return found[0]
+        path = _resolve(name, cwd, home)
+        if path not in files:
+            files[path] = _free_name(os.path.basename(os.path.abspath(path)), used)
+        return files[path] + after
+
+    changed = _MARK.sub(replace, text)
+    return Attached(changed, tuple((path, f"work/inputs/{name}") for path, name in files.items()))
+
+
+def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[str | None, str]:
+    """(what names a file, what follows it); None when it is only text."""
+    given = quoted or word or ""
+    tried = [given] if quoted else [given[:end] for end in _ends(given)]
+    for name in tried:
+        if name.strip(".") and os.path.lexists(_resolve(name, cwd, home)):
+            return name, given[len(name) :]
+    bare = given if quoted else given.rstrip(_AFTER)
+    if quoted or (bare and _PATH.fullmatch(bare)):
+        raise ConfigError(
+            f"There is no file '{bare[:200]}'.",
+            code="no-file",
+            hint=f"Check the path; if it is only text, write \\@{bare[:60]}",
+        )
+    return None, ""
+
+
+def _ends(word: str) -> Sequence[int]:
+    """The whole word first, then with less and less of the punctuation at its end."""
+    return range(len(word), len(word.rstrip(_AFTER)) - 1, -1)
+
+
+def _resolve(name: str, cwd: str, home: str) -> str:
+    if name == "~" or name.startswith("~/"):
+        name = os.path.expanduser(home) + name[1:]
+    return os.path.join(cwd, name)
+
+
+def _free_name(name: str, used: set[str]) -> str:
+    """Two files of one name do not replace each other: the second is `sales-2.csv`."""
+    if not name:
+        raise ConfigError("The whole machine cannot be attached.", code="no-file", hint="Name a folder below it.")
+    stem, extension = os.path.splitext(name)
+    free, number = name, 1
+    while free in used:
+        number += 1
+        free = f"{stem}-{number}{extension}"
+    used.add(free)
+    return free
+
+
+# --- standard input ---------------------------------------------------------------------------------------------------
+
+
+def has_stdin() -> bool:
+    """Whether somebody may have put something there: a pipe, a file or a socket, not a terminal or /dev/null."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it was closed before we started, or is no file
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def read_request() -> str:
+    """Standard input as the request itself: text, and not too long."""
+    data = _read(sys.stdin.buffer, LONGEST_REQUEST)
+    if len(data) > LONGEST_REQUEST:
+        raise ConfigError(
+            f"A request of more than {LONGEST_REQUEST >> 20} MiB came on standard input.",
+            code="stdin-too-large",
+            hint='Say what is wanted, and it is given as a file: … | prowess run "summarise this"',
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            "The request on standard input is not UTF-8 text.",
+            code="stdin-not-text",
+            hint='Say what is wanted, and it is given as a file: … | prowess run "what is this?"',
+        ) from None
+
+
+def stage_stdin(folder: str) -> Given | None:
+    """Standard input as a file below `folder`, to be given with the request; None when there was nothing."""
+    data = _read(sys.stdin.buffer, LONGEST_STDIN)
+    if not data:
+        return None
+    if len(data) > LONGEST_STDIN:
+        raise ConfigError(
+            f"Standard input has more than {LONGEST_STDIN >> 20} MiB.",
+            code="stdin-too-large",
+            hint="Write it to a file, and give that with --input.",
+        )
+    name = "stdin.txt" if _is_text(data) else "stdin.bin"
+    path = os.path.join(folder, name)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path, f"work/inputs/{name}"
+
+
+def _read(stream: IO[bytes], limit: int) -> bytes:
+    """All of it, and one byte more than the limit at most. A pipe that nobody closes keeps us waiting, so we say."""
+    if not select.select([stream], [], [], _PATIENCE_S)[0]:
+        sys.stderr.write("Reading standard input … (if there is none: < /dev/null)\n")
+        sys.stderr.flush()
+    return stream.read(limit + 1)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data

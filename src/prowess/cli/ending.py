@@ -1,0 +1,62 @@
+"""What is said when a run has ended: the answer to stdout; where everything is, and what held, to stderr."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from prowess._run import Result
+from prowess._session import Session
+from prowess.cli.doing import one_line, render_doing, seconds
+from prowess.cli.live import render_usage
+from prowess.cli.outputs import copy_files, describe_isolation
+from prowess.cli.render import Screen, printable, size
+
+
+def save_files(screen: Screen, session: Session, result: Result, folder: str | None, *, force: bool) -> bool:
+    """While the workspace is open: say what was made, and copy it where that was asked for. False: not all of it."""
+    root = session.kit.work.root
+    if not screen.is_json:
+        for file in result.files:
+            where = os.path.join(root, file["name"])
+            screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")
+    if folder is None:
+        return True
+    warnings: list[str] = []
+    copied, whole = copy_files(root, [file["name"] for file in result.files], warnings, folder, force=force)
+    for path in copied:
+        screen.note(f"copied to: {printable(path)}")
+    for warning in warnings:
+        screen.note(f"warning: {printable(warning)}")
+    return whole
+
+
+def print_answer(text: str) -> None:
+    """As it is, for whoever reads it; on a terminal nothing in it can move the cursor or change the screen."""
+    sys.stdout.write((printable(text, lines=True) if sys.stdout.isatty() else text).rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def show_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[str, Any] | None) -> None:
+    """`[answer · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, user 64321, network none)]`"""
+    held = describe_isolation(isolation) if isolation else ""
+    parts = [result.stop_reason, seconds(elapsed_s), render_usage(result.usage), held]
+    screen.note(f"[{' · '.join(filter(None, parts))}]")
+
+
+def show_record(screen: Screen, session: str, run: str = "") -> None:
+    parts = [f"session {session}", *([f"run {run}"] if run else []), f"prowess sessions show {shlex.quote(session)}"]
+    screen.note(printable(f"[{' · '.join(parts)}]"))
+
+
+def show_waiting(screen: Screen, result: Result, command: str, answers: Callable[[str], str]) -> None:
+    """Which call waits for a person, how to answer it from anywhere, and how to go on. A child run that waits has calls
+    of its own, which only the list knows."""
+    for call in result.waiting:
+        screen.note(f"Waiting for approval: {one_line(call.tool)}, {render_doing(call)}")
+        known = call.tool != "skill_load"
+        screen.note(f"  to answer: {printable(answers(call.id)) if known else 'prowess approvals'}")
+    screen.note(f"If you want it: {printable(command)}")

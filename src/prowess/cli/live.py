@@ -1,0 +1,248 @@
+"""A run as a person follows it, on stderr: a few lines that stay, and on a terminal one that tells what happens now.
+
+Nothing of it is the answer. What a model or a skill says reaches the terminal spelled out, never obeyed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prowess.cli.doing import one_line, render_doing, render_done, seconds
+from prowess.cli.render import printable
+from prowess.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallDelta,
+    CallPlanned,
+    Compacted,
+    Envelope,
+    ErrorRaised,
+    ModelReplied,
+    ModelRequested,
+    PlanChanged,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+    SkillUnloaded,
+    TextDelta,
+)
+from prowess.policy.decision import find_risk
+from prowess.values import Plan, ToolCall, Usage
+
+_TAIL = 4000  # of a text that is being written
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_LONGEST = 4000  # of what a model says before it calls something
+
+
+class Display:
+    """`with display:` and give its `show` to whoever watches the run."""
+
+    def __init__(self, *, verbose: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._verbose, self._clock = verbose, clock
+        self._began = clock()
+        self._doing = "starting"
+        self._text = ""
+        self._plan: Plan | None = None
+        self._skill = ""
+        self._tokens = 0
+        self._calls: dict[str, ToolCall] = {}
+        self._said: set[str] = set()
+        self.isolation: dict[str, Any] | None = None  # of the last script that ran
+        self._console = _open_console() if _is_terminal() else None
+        self._live = None if self._console is None else _open_live(self._console, self._render)
+
+    def start(self) -> None:
+        if self._live is not None:
+            self._live.start()
+
+    def stop(self) -> None:
+        """What stays is what was said; the line that tells what happens now is gone."""
+        if self._live is not None:
+            self._live.stop()
+
+    def __enter__(self) -> Display:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Somebody else writes to the terminal."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock() - self._began
+
+    def begin(self) -> None:
+        """Another request."""
+        self._began, self._doing, self._text, self._tokens = self._clock(), "starting", "", 0
+        self._skill, self._plan, self.isolation = "", None, None
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def show(self, envelope: Envelope, nested: bool) -> None:
+        event, indent = envelope.event, "  " if nested else ""
+        match event:
+            case RunStarted():
+                self._started(event, nested)
+            case ModelRequested():
+                self._doing, self._text = "thinking", ""
+            case TextDelta():
+                self._doing, self._text = "writing", (self._text + event.text)[-_TAIL:]
+            case CallDelta() if event.tool:
+                self._doing = f"preparing {one_line(event.tool)}"
+            case ModelReplied():
+                self._replied(event, indent)
+            case CallPlanned():
+                self._calls[event.call.id] = event.call
+                self._doing = render_doing(event.call)
+            case CallActed():
+                self._acted(event, indent)
+            case SkillLoaded():
+                self._skill = one_line(event.name or event.id)
+                who = "" if event.trigger == "model" else f" ({_BY[event.trigger]})"
+                self._say(f"{indent}loaded {self._skill}{who}")
+            case SkillUnloaded():
+                self._say(
+                    f"{indent}unloaded {one_line(event.id)}{f': {one_line(event.reason)}' if event.reason else ''}"
+                )
+            case _:
+                self._other(event, indent)
+
+    def _other(self, event: Any, indent: str) -> None:
+        match event:
+            case PlanChanged():
+                self._plan = event.plan
+                if self._verbose:
+                    self._say(f"{indent}plan: {one_line(event.plan.goal)}, {len(event.plan.steps)} steps")
+            case ApprovalAsked():
+                self._doing = "waiting for a person's approval"
+            case ApprovalAnswered():
+                call = self._calls.get(event.call_id)
+                self._doing = "going on" if call is None else render_doing(call)
+                if event.by and event.by != "terminal":
+                    self._say(f"{indent}approved by {one_line(event.by)}")
+            case Compacted():
+                self._say(
+                    f"{indent}made room: {one_line(event.why)} ({event.before_tokens:,} -> {event.after_tokens:,})"
+                )
+            case ErrorRaised() if event.hint and event.hint.startswith("Trying again"):
+                self._doing = f"waiting: {one_line(event.message)}"
+                self._say(
+                    f"{indent}{one_line(event.message, 300)} {one_line(event.hint, 300)} [{one_line(event.code)}]"
+                )
+            case ErrorRaised() if event.code == "skill-not-found" and "taken as" in event.message:
+                self._say(f"{indent}warning: {one_line(event.message, 300)} {one_line(event.hint or '', 300)}".rstrip())
+            case RunFinished():
+                self._doing, self._text = "ending", ""
+
+    def _started(self, event: RunStarted, nested: bool) -> None:
+        if nested:
+            self._say(f"  a child run: {one_line(event.request, 200)}")
+            return
+        for note in event.notes:
+            if note not in self._said:  # once, however many requests there are
+                self._said.add(note)
+                self._say(one_line(note, 300))
+
+    def _replied(self, event: ModelReplied, indent: str) -> None:
+        self._tokens += event.usage.input + event.usage.output
+        self._text = ""
+        if event.calls and event.finish != "stop" and event.text.strip():
+            for line in printable(event.text.strip()[:_LONGEST], lines=True).split("\n"):
+                self._say(f"{indent}{line}", dim=True)
+
+    def _acted(self, event: CallActed, indent: str) -> None:
+        outcome, self._doing = event.outcome, "going on"
+        call = self._calls.pop(event.call_id, None)
+        if call is None:
+            return
+        if isinstance(isolation := outcome.data.get("isolation"), dict):
+            self.isolation = isolation
+        if self._verbose or outcome.status != "ok" or find_risk(call.tool) != "low":
+            self._say(f"{indent}{render_done(call, outcome)}")
+        for warning in outcome.data.get("warnings") or ():
+            self._say(f"{indent}warning: {one_line(str(warning), 500)}")
+
+    # --- the screen -------------------------------------------------------------------------------------------------
+
+    def _say(self, line: str, *, dim: bool = False) -> None:
+        if self._console is None:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        else:
+            from rich.text import Text
+
+            self._console.print(Text(line, style="dim" if dim else ""), soft_wrap=True)
+
+    def _render(self) -> Any:
+        """Called by the thread that draws, eight times in a second."""
+        from rich.console import Group
+        from rich.text import Text
+
+        console = self._console
+        assert console is not None
+        parts = [self._doing, "" if self._skill in self._doing else self._skill, self._step(), seconds(self.elapsed_s)]
+        parts += [f"{self._tokens:,} tokens"] if self._tokens else []
+        frame = _FRAMES[int(self.elapsed_s * 8) % len(_FRAMES)]
+        status = Text(f"{frame} {' · '.join(filter(None, parts))}", no_wrap=True, overflow="ellipsis")
+        if not self._text.strip():
+            return status
+        room = max(3, min(12, console.height - 4))
+        lines = Text(printable(self._text, lines=True), style="dim").wrap(console, console.width)[-room:]
+        return Group(Text("\n").join(lines), status)
+
+    def _step(self) -> str:
+        steps = self._plan.steps if self._plan else ()
+        if not steps:
+            return ""
+        done = sum(step.status == "completed" for step in steps)
+        return f"step {min(done + 1, len(steps))} of {len(steps)}"
+
+
+_BY = {"user": "named by you", "caller": "named by you", "path": "for a file", "nested": "as a child run"}
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _open_console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def _open_live(console: Any, render: Callable[[], Any]) -> Any:
+    from rich.live import Live
+
+    return Live(
+        get_renderable=render,
+        console=console,
+        transient=True,
+        refresh_per_second=8,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+def render_usage(usage: Usage) -> str:
+    """`1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty where nothing was counted."""
+    if not usage.input and not usage.output:
+        return ""
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    cost = f" · cost {usage.cost:.4f}" if usage.cost is not None else ""
+    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}"

@@ -1,0 +1,162 @@
+"""prowess policy"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.policy_check import check_call
+from prowess.errors import ConfigError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
+from prowess.skills.findings import visible
+
+_PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# The argument that a text without a name is.
+_MAIN = {
+    **dict.fromkeys(COMMAND_TOOLS, "command"),
+    **PATH_ARGUMENTS,
+    "grep": "pattern",
+    "network_request": "url",
+    "skill_load": "skill",
+}
+_NOT_MET = 1
+
+
+@verb(
+    "policy",
+    example="prowess policy check Bash 'git push' --skill release\n"
+    "prowess policy check write_file path=out/report.md\n"
+    'prowess policy check skill_run \'{"skill": "csv-report", "script": "scripts/report.py"}\' --executor local\n'
+    "prowess policy check network_request https://example.com --require deny --json",
+)
+@click.argument("action", type=click.Choice(["check"]))
+@click.argument("tool")
+@click.argument("words", nargs=-1, metavar="[JSON | KEY=VALUE | TEXT]...")
+@click.option(
+    "--skill", "skills", multiple=True, metavar="NAME", help="The skill that the call names, or that is loaded."
+)
+@click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What would run it.")
+@click.option("--isolation", is_flag=True, help="Say what isolation holds here even for a tool that runs nothing.")
+@click.option("--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when the verdict is another.")
+@roots_option
+def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given: Any) -> int:
+    """Explain what policy says about a call, which rule of which file decided, and what would change it.
+
+    The call is not made. TOOL is a tool, an alias of another system, or a capability. Its arguments are one JSON
+    object, or KEY=VALUE words (a VALUE that begins with [ or { is JSON); one TEXT is the command, path, pattern or
+    URL. --skill may be repeated: what is loaded narrows calls that name no skill. Exit code 0 whatever the verdict is.
+    """
+    if not tool.strip():
+        raise ConfigError("TOOL is empty.", code="usage", hint="Name a tool, an alias or a capability.")
+    args = parse_arguments(canonical_tools(tool)[0], words)
+    with call.runtime(roots=given["roots"], flags={"workspace.executor": given["executor"]}) as runtime:
+        document = asyncio.run(check_call(runtime, tool, args, given["skills"], isolation=given["isolation"]))
+        if call.screen.is_json:
+            call.screen.document(document)
+        else:
+            _show(call, document)
+    met = given["require"] in (None, document["verdict"])
+    if not met and not call.screen.is_json:
+        call.screen.note(f"The verdict is {document['verdict']}, and {given['require']} was required.")
+    return 0 if met else _NOT_MET
+
+
+def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """One JSON object, KEY=VALUE words, or one text for the argument that matters most."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json(words[0], dict, "a JSON object")
+    args: dict[str, Any] = {}
+    for word in words:
+        pair = _PAIR.fullmatch(word)
+        main = _MAIN.get(tool)
+        if pair is not None:
+            args[pair[1]] = _value(pair[2])
+        elif main is not None and main not in args:
+            args[main] = word
+        else:
+            hint = "Write KEY=VALUE words, or one JSON object."
+            raise ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
+    return args
+
+
+def _value(text: str) -> Any:
+    return _json(text, (dict, list), "JSON") if text.startswith(("{", "[")) else text
+
+
+def _json(text: str, kind: Any, wanted: str) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        problem = f"'{text[:80]}' is not {wanted}: {error}."
+        raise ConfigError(problem, code="usage", hint="Check its quotes and brackets.") from None
+    if not isinstance(value, kind):
+        raise ConfigError(f"'{text[:80]}' is not {wanted}.", code="usage", hint="Arguments have names.")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+# --- for people -----------------------------------------------------------------------------------------------------
+
+
+def _show(call: Call, document: dict[str, Any]) -> None:
+    screen = call.screen
+    place, skill = document["place"], document["skill"]
+    screen.text(f"{screen.styled(document['verdict'], 'heading')}  {visible(_call_text(document))}")
+    rows = [("why", document["why"]), ("rule", document["rule"])]
+    if place is not None:
+        rows[1:] = [("rule", f"rule {place['number']} of {place['path']}, line {place['line']}")]
+    rows.append(("risk", document["risk"]))
+    if skill is not None:
+        rows.append(("skill", f"{skill['id']} ({'trusted' if skill['trusted'] else 'not trusted'})"))
+    rows += [
+        ("limit", f"{name}: {json.dumps(value, ensure_ascii=False)}") for name, value in document["limits"].items()
+    ]
+    if document["isolation"] is not None:
+        rows.append(("isolation", _isolation(document["isolation"])))
+    elif document["isolation_error"] is not None:
+        rows.append(("isolation", f"none: {document['isolation_error']['message']}"))
+    rows += [("note", note) for note in document["notes"]]
+    rows += [("to change", text) for text in document["change"]]
+    screen.fields([(f"  {label}", text) for label, text in rows])
+    screen.text()
+    screen.heading("Asked, in this order")
+    screen.fields(list(_steps(document)))
+
+
+def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for step in document["steps"]:
+        if step["by"] == "grant" and step["verdict"] is None:
+            continue
+        narrows = step["tightens"] or step["by"] in ("configuration", "allowed-tools")
+        says = f"{step['verdict']}: {step['why']}" if step["verdict"] else "no objection" if narrows else "no answer"
+        about = f" [{'; '.join(step['looked_at'])}]" if step["looked_at"] else ""
+        mark = "=> " if step["decided"] else "   "
+        rows.append((f"{mark}{_who(step)}", f"{says}{about}"))
+    return rows
+
+
+def _who(step: dict[str, Any]) -> str:
+    if step["by"] == "policy":
+        return f"{visible(step['path'])}{' (can only tighten)' if step['tightens'] else ''}"
+    return "always asked" if step["by"] == "require_approval_for" else str(step["by"])
+
+
+def _call_text(document: dict[str, Any]) -> str:
+    args = json.dumps(document["args"], ensure_ascii=False)
+    return f"{document['tool']} {args if len(args) <= 400 else args[:399] + '…'}"
+
+
+def _isolation(held: dict[str, Any]) -> str:
+    limits = " · ".join(f"{name} {state}" for name, state in held["limits"].items())
+    inside = f"{held['executor']} ({held['mechanism']}, user {held['uid']}, network {held['network']})"
+    return f"{inside}; {limits}" if limits else inside

@@ -1,0 +1,322 @@
+"""What policy says about a call that nobody makes: decided by the same function, over the same files and settings, as
+when an agent makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prowess._kit import Kit
+from prowess._load import load_entry
+from prowess._policies import find_surroundings, load_rules
+from prowess._wiring import make_executor, preview_kit
+from prowess.errors import ProwessError, SkillError, ToolRetry
+from prowess.policy.allowed_tools import (
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    TOOLS,
+    AllowedTools,
+    allows,
+    canonical_tools,
+    describe_unknown,
+    parse_allowed,
+)
+from prowess.policy.approvals import UserApprovals
+from prowess.policy.decision import (
+    CAPABILITIES,
+    RISKS,
+    Explained,
+    Request,
+    Said,
+    explain,
+    find_risk,
+)
+from prowess.policy.rules import Rules
+from prowess.runtime import Runtime
+from prowess.skills.entry import Entry
+from prowess.values import Isolation, ToolCall, to_json
+from prowess.workspace.process.processes import Processes
+
+_NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name"))
+_OF_A_PROGRAM = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
+_RUNS = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))  # what isolation matters for
+
+
+async def check_call(
+    runtime: Runtime, tool: str, args: Mapping[str, Any], skills: Sequence[str], *, isolation: bool = False
+) -> dict[str, Any]:
+    """The document of `prowess policy check`. `skills`: the one that the call names, then others that are loaded."""
+    kit, notes = preview_kit(runtime), []
+    call = _named_as_ours(kit, ToolCall(id="check", tool=tool, args=dict(args)), notes)
+    if skills and _takes_skill(kit, call.tool) and not call.args.keys() & _NAMES_OF_SKILL:
+        call = replace(call, args={**call.args, "skill": skills[0]})
+    call = _normalised(kit, call, given=bool(args), notes=notes)
+    named, entries = _find_skills(runtime, kit, call, skills, notes)
+    about = {} if named is None else {"skill": named.id, "source": named.source, "trusted": named.trusted}
+    kind = "capability" if call.tool in CAPABILITIES else "call"
+    request = Request(tool=call.tool, args=call.args, kind=kind, **about)
+    held, error = await _isolation(runtime) if isolation or call.tool in _RUNS else (None, None)
+    if error is not None and call.tool in _RUNS:
+        notes.append(f"Nothing can run here, whatever policy says: {error['message']}")
+    granted, standing = _approvals(runtime, named, call.tool)
+    around = replace(find_surroundings(runtime.config), isolation=held, grants=granted)
+    rules = load_rules(runtime)
+    known = [spec.name for spec in kit.scene.tools.specs()]
+    lists = {
+        entry.id: parse_allowed(declared, known=known)
+        for entry in entries
+        if (declared := entry.controls.allowed_tools) is not None
+    }
+    notes += _unknown_tools(rules, known)
+    found = explain(request, around, lists=lists, rules=rules)
+    if found.decision.verdict == "ask" and standing is not None:
+        notes.append(f"Nobody would be asked, because it was approved for this content: {standing}.")
+    rule = found.decided.rule
+    return {
+        "schema": "prowess.policy-check/1",
+        "tool": call.tool,
+        "called": tool,
+        "kind": kind,
+        "args": to_json(request.args),
+        "skill": None if named is None else _skill_row(runtime, named),
+        "risk": find_risk(call.tool),
+        "verdict": found.decision.verdict,
+        "rule": found.decision.rule,
+        "why": found.decision.why,
+        "place": None if rule is None else {"path": rule.path, "line": rule.line, "number": rule.number},
+        "steps": [_step(runtime, each, found, request, lists, rules) for each in found.said],
+        "limits": to_json(found.decision.limits),
+        "isolation": None if held is None else to_json(held),
+        "isolation_error": error,
+        "change": _how_to_change(runtime, found, request, named),
+        "notes": notes,
+    }
+
+
+def _named_as_ours(kit: Kit, call: ToolCall, notes: list[str]) -> ToolCall:
+    if call.tool in CAPABILITIES:
+        return call
+    routed, word = kit.scene.route(call)
+    if word:
+        notes.append(word)
+    ours = canonical_tools(routed.tool)
+    if ours[0] != routed.tool:
+        others = f"; the name also stands for {', '.join(ours[1:])}" if ours[1:] else ""
+        notes.append(f"{routed.tool} is another name for {ours[0]}{others}.")
+    return ToolCall(id=call.id, tool=ours[0], args=routed.args)
+
+
+def _takes_skill(kit: Kit, tool: str) -> bool:
+    spec = next((spec for spec in kit.scene.tools.specs() if spec.name == tool), None)
+    return spec is not None and "skill" in spec.parameters.get("properties", {})
+
+
+def _find_skills(
+    runtime: Runtime, kit: Kit, call: ToolCall, skills: Sequence[str], notes: list[str]
+) -> tuple[Entry | None, list[Entry]]:
+    """The skill that the call names, and all that are to count as loaded."""
+    said = call.args.get("skill")
+    wanted = [said, *skills] if isinstance(said, str) and said else list(skills)
+    entries = list({entry.id: entry for entry in map(runtime.catalog.get, wanted)}.values())
+    for entry in entries:
+        seen = runtime.catalog.visibility(entry)
+        if not seen.model_visible:
+            notes.append(f"No model can load {entry.id} now: {'; '.join(seen.reasons) or seen.status}.")
+    names_one = _takes_skill(kit, call.tool) or call.tool in (*_OF_A_PROGRAM, *CAPABILITIES)
+    if not names_one:
+        return None, entries
+    if not entries and call.tool not in NEVER_NARROWED:
+        notes.append("Such a call names a skill, and none was given (--skill): its source counts as not trusted.")
+    return (entries[0] if entries else None), entries
+
+
+def _normalised(kit: Kit, call: ToolCall, *, given: bool, notes: list[str]) -> ToolCall:
+    """Its arguments by our own names, as the door hands them to policy."""
+    if call.tool in CAPABILITIES:
+        return call
+    if not given and call.tool not in NEVER_NARROWED:
+        notes.append("No arguments were given: what depends on them is decided as the worse case.")
+        return call
+    if not any(spec.name == call.tool for spec in kit.scene.tools.specs()):
+        return call  # switched off, or a tool of somebody's: nobody here knows its arguments
+    try:
+        return kit.scene.tools.normalise(call)
+    except ToolRetry as error:
+        notes.append(f"With these arguments it would fail before policy is asked: {error}")
+        return call
+
+
+async def _isolation(runtime: Runtime) -> tuple[Isolation | None, dict[str, Any] | None]:
+    """What really holds: the executor is asked, as before every command."""
+    try:
+        async with Processes() as processes:
+            executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
+            try:
+                return await executor.isolation(), None
+            finally:
+                await executor.aclose()
+    except ProwessError as error:
+        return None, error.to_json()
+
+
+def _approvals(runtime: Runtime, named: Entry | None, tool: str) -> tuple[frozenset[str], str | None]:
+    """Whether a person lets the skill's list grant; and who has approved such a call for good, of this content."""
+    if named is None:
+        return frozenset(), None
+    approvals = UserApprovals(runtime.places.state_dir, by="")
+    try:
+        skill = runtime.catalog.memory_skill(named) or load_entry(named)
+    except SkillError:  # it cannot be loaded, so no content of it was approved
+        return frozenset(), None
+    given = approvals.find(skill, tool)
+    return frozenset([named.id] if approvals.grants(skill) else []), None if given is None else given.by
+
+
+def _unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
+    """A rule about a tool that does not exist fits nothing, and a typing mistake would go unseen."""
+    names = {*TOOLS, *CAPABILITIES, *known}
+    return [
+        f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
+        for each in rules
+        for rule in each.rules
+        for tool in rule.tools
+        if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
+    ]
+
+
+def _skill_row(runtime: Runtime, entry: Entry) -> dict[str, Any]:
+    status = runtime.catalog.visibility(entry).status
+    return {"id": entry.id, "source": entry.source, "trusted": entry.trusted, "status": status}
+
+
+# --- who was asked, and what they said ------------------------------------------------------------------------------
+
+
+def _step(
+    runtime: Runtime,
+    said: Said,
+    found: Explained,
+    request: Request,
+    lists: Mapping[str, AllowedTools],
+    rules: Sequence[Rules],
+) -> dict[str, Any]:
+    decision = said.decision
+    return {
+        "by": said.by,
+        "path": said.path or None,
+        "tightens": said.tightens,
+        "verdict": None if decision is None else decision.verdict,
+        "rule": None if decision is None else decision.rule,
+        "why": None if decision is None else decision.why,
+        "looked_at": _looked_at(runtime, said, request, lists, rules),
+        "decided": said is found.decided,
+    }
+
+
+def _looked_at(
+    runtime: Runtime, said: Said, request: Request, lists: Mapping[str, AllowedTools], rules: Sequence[Rules]
+) -> list[str]:
+    if said.by == "configuration":
+        return [_setting(runtime, name) for name in _settings_for(request)]
+    if said.by == "require_approval_for":
+        return [_setting(runtime, "execution.require_approval_for")]
+    if said.by == "allowed-tools":
+        return _lists_said(request, lists)
+    if said.by == "policy":
+        number = next(len(each.rules) for each in rules if each.path == said.path)
+        return [f"{number} {'rule' if number == 1 else 'rules'}, of which {'one' if said.rule else 'none'} fits"]
+    return []
+
+
+def _settings_for(request: Request) -> list[str]:
+    names = ["tools.enable"] if find_risk(request.tool) == "high" else []
+    if request.tool in COMMAND_TOOLS or request.kind == "capability":
+        names.append("workspace.require_isolation")
+    if request.tool in COMMAND_TOOLS:
+        names += ["workspace.commands_allow", "workspace.commands_deny"]
+    return names
+
+
+def _setting(runtime: Runtime, name: str) -> str:
+    section, _, field = name.partition(".")
+    value = getattr(getattr(runtime.config, section), field)
+    origin = runtime.loaded.origins.get(name, "default")
+    return f"{name} = {json.dumps(to_json(value), ensure_ascii=False)} ({origin})"
+
+
+def _lists_said(request: Request, lists: Mapping[str, AllowedTools]) -> list[str]:
+    if request.kind == "capability" or request.tool in NEVER_NARROWED:
+        return [f"{request.tool} is narrowed by no list"]
+    if request.skill is not None:
+        lists = {request.skill: lists[request.skill]} if request.skill in lists else {}
+        if not lists:
+            return [f"{request.skill} declares no list"]
+    if not lists:
+        return ["no list is declared"]
+    return [
+        f"{id} {'allows it' if allows(own, request.tool, request.args) else 'does not allow it'}: "
+        f"{', '.join(rule.entry for rule in own.rules) or 'nothing'}"
+        for id, own in lists.items()
+    ]
+
+
+# --- what would change it -------------------------------------------------------------------------------------------
+
+
+def _how_to_change(runtime: Runtime, found: Explained, request: Request, named: Entry | None) -> list[str]:
+    """For a person; a setting of a file that is not trusted can only make things stricter."""
+    tool, rule = request.tool, found.decision.rule
+    if found.decision.verdict == "allow":
+        return [f'execution.require_approval_for = ["{tool}"] would ask each time; a rule can ask or deny.']
+    yes = [f"--yes {tool} approves it for one run."] if tool in RISKS or tool in CAPABILITIES else []
+    policy = f"A rule of {os.path.join(runtime.places.project, '.agent', 'policy.toml')} can allow it."
+    isolated = "With --executor sandbox or container it would run isolated, without a question."
+    if found.decided.rule is not None:
+        each = found.decided.rule
+        only = " It can only tighten, so no other file lifts it." if found.decided.tightens else ""
+        change = f"Change rule {each.number}: {each.path}:{each.line}.{only}"
+        return [*yes, change] if found.decision.verdict == "ask" else [change]
+    return {
+        "config:tools.enable": [f'tools.enable = ["{tool}"] switches it on; then a person is asked.'],
+        "config:workspace.require_isolation": [
+            "An executor that isolates: --executor sandbox or container; prowess doctor --workspace says what works.",
+            f"{_origin(runtime, 'workspace.require_isolation')} sets workspace.require_isolation.",
+        ],
+        "config:workspace.commands": [
+            f"workspace.commands_allow (from {_origin(runtime, 'workspace.commands_allow')}) and "
+            f"workspace.commands_deny (from {_origin(runtime, 'workspace.commands_deny')}) hold the lists.",
+        ],
+        "config:require_approval_for": [
+            *yes,
+            f"{_origin(runtime, 'execution.require_approval_for')} sets execution.require_approval_for.",
+        ],
+        "environment": ["Leave that variable out: nothing allows it."],
+        "table:high-risk": [*yes, policy],
+        "table:local-trusted": [*yes, isolated, policy],
+        "table:local-untrusted": [
+            isolated,
+            f"Trust its source, then a person is asked: prowess trust {_trust_target(runtime, named)}".rstrip(),
+        ],
+        "table:capability": [*yes, policy],
+        "table:unknown-tool": [policy],
+    }.get(rule) or _of_a_list(rule, named)
+
+
+def _of_a_list(rule: str, named: Entry | None) -> list[str]:
+    if not rule.startswith("allowed-tools:"):
+        return []
+    place = f" of {named.location}" if named is not None else ""
+    return [f"Only the author's list{place} can name it: allowed-tools. No setting and no --yes lifts it."]
+
+
+def _origin(runtime: Runtime, name: str) -> str:
+    return runtime.loaded.origins.get(name, "default")
+
+
+def _trust_target(runtime: Runtime, named: Entry | None) -> str:
+    return shlex.quote(runtime.places.project if named is None or named.source == "project" else named.root)

@@ -1,0 +1,174 @@
+"""prowess runs"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from prowess._wiring import runs_folder
+from prowess.cli.app import Call, verb
+from prowess.cli.run_records import copies, load_summary, note_findings, opened
+from prowess.cli.runs_diff import diff
+from prowess.cli.runs_export import export
+from prowess.cli.runs_prune import prune
+from prowess.cli.runs_replay import replay
+from prowess.cli.runs_show import show
+from prowess.cli.runs_verify import verify
+from prowess.cli.session_story import one_line, short_time
+from prowess.errors import AuditBroken, StoreError
+from prowess.events import parse_event
+from prowess.ports import EventLog
+from prowess.runtime import Runtime
+from prowess.skills.findings import visible
+from prowess.stores.run_summary import RunSummary, summarise
+from prowess.values import SessionInfo
+
+_MOST = 1_000_000
+_REQUEST = 60  # characters of a request in the list
+
+
+@verb("list", example="prowess runs list\nprowess runs list --session s-1f2e --json")
+@click.option("--session", metavar="ID", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
+def list_runs(call: Call, session: str | None, limit: int) -> int:
+    """Show the runs there are, the last one first.
+
+    One that is only a copy any more, because its session was removed or has expired, is marked.
+    """
+    with call.runtime() as runtime:
+        note_findings(call, runtime)
+        store, rows, more, damaged = asyncio.run(_list(runtime, session, limit))
+    if call.screen.is_json:
+        document = {"store": store, "runs": rows, "more": more, "damaged": damaged}
+        call.screen.document({"schema": "prowess.runs/1", **document})
+        return 0
+    if rows:
+        columns = ["run", "began", "session", "model", "ended", "request"]
+        call.screen.table(columns, [_cells(row) for row in rows])
+    others = f" · there are more: --limit {limit * 5}" if more else ""
+    call.screen.note(f"\n{len(rows)} {'run' if len(rows) == 1 else 'runs'}{others} · {visible(store)}")
+    for name in damaged:
+        call.screen.note(f"warning: session {visible(name)} is damaged: prowess runs verify --all")
+    return 0
+
+
+async def _list(runtime: Runtime, session: str | None, limit: int) -> tuple[str, list[dict[str, Any]], bool, list[str]]:
+    async with opened(runtime) as (log, store):
+        infos = await log.sessions() if log is not None else []
+        wanted = [info for info in infos if session in (None, info.key.session)]
+        if session is not None and not wanted:
+            raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
+        found: list[dict[str, Any]] = []
+        damaged: list[str] = []
+        for info in sorted(wanted, key=lambda each: each.updated_at, reverse=True):
+            # No run of a session can have begun after its last event.
+            if len(found) > limit and _nth(found, limit)["started_at"] > info.updated_at:
+                break
+            if log is not None:
+                rows, broken = await _rows(log, info)
+                found += rows
+                damaged += [info.key.session] if broken else []
+    known = {info.key.session for info in infos}
+    found += _only_copies(runs_folder(runtime.places), known, session, limit + 1)
+    found.sort(key=lambda row: row["started_at"], reverse=True)
+    return store, found[:limit], len(found) > limit, damaged
+
+
+def _nth(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
+    return sorted(rows, key=lambda row: row["started_at"], reverse=True)[number - 1]
+
+
+async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[dict[str, Any]], bool]:
+    """Only the lines that say where a run begins and ends are read as events: a session can have very many others."""
+    envelopes = []
+    broken = False
+    try:
+        async for line in log.lines(info.key):
+            if '"type":"run_' in line:
+                envelopes.append(parse_event(json.loads(line)))
+    except (AuditBroken, ValueError, RecursionError, TypeError):
+        broken = True
+    return [_row(summary) for summary in summarise(envelopes)], broken
+
+
+def _row(summary: RunSummary) -> dict[str, Any]:
+    usage = summary.usage
+    return {
+        "run": summary.run,
+        "session": summary.key.session,
+        "started_at": summary.started_at,
+        "finished_at": summary.finished_at,
+        "model": summary.model,
+        "request": one_line(summary.request, 1000),
+        "stop_reason": summary.stop_reason,
+        "tokens": usage.input + usage.output,
+        "children": len(summary.children),
+        "in_log": True,
+    }
+
+
+def _only_copies(folder: str, known: set[str], session: str | None, limit: int) -> Iterator[dict[str, Any]]:
+    found = 0
+    for name, path in copies(folder):
+        told = load_summary(path)
+        key = told.get("key") if told else None
+        where = key.get("session") if isinstance(key, dict) else None
+        if told is None or where is None or where in known or session not in (None, where):
+            continue
+        usage = told.get("usage")
+        tokens = [usage.get(side) for side in ("input", "output")] if isinstance(usage, dict) else []
+        yield {
+            "run": str(told.get("run") or name.partition("Z-")[2]),
+            "session": str(where),
+            "started_at": str(told.get("started_at") or ""),
+            "finished_at": _text(told.get("finished_at")),
+            "model": str(told.get("model") or ""),
+            "request": one_line(str(told.get("request") or ""), 1000),
+            "stop_reason": _text(told.get("stop_reason")),
+            "tokens": sum(number for number in tokens if type(number) is int),
+            "children": 0,
+            "in_log": False,
+        }
+        found += 1
+        if found >= limit:
+            return
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    ended = row["stop_reason"] or "has not ended"
+    session = row["session"] if row["in_log"] else f"{row['session']} (copy)"
+    request = one_line(row["request"] or "-", _REQUEST)
+    return [row["run"], short_time(row["started_at"]), session, row["model"], ended, request]
+
+
+class _Actions(click.Group):
+    """Without one, the list."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if has_none else args)
+
+
+command = _Actions(
+    "runs",
+    commands={
+        "list": list_runs,
+        "show": show,
+        "verify": verify,
+        "replay": replay,
+        "diff": diff,
+        "export": export,
+        "prune": prune,
+    },
+    help="Show, check, repeat, compare, export and remove the records of runs.\n\nWithout an action, the list.",
+    epilog="\b\nExample:\n  prowess runs\n  prowess runs show r-1f2e\n  prowess runs verify --all --json",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)

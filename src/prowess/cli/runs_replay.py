@@ -1,0 +1,197 @@
+"""prowess runs replay"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from prowess._agent import Limits
+from prowess._differ import Difference, first_difference
+from prowess._triggers import Wish, find_wishes
+from prowess._wiring import new_session, workspace_dir
+from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.render import count
+from prowess.cli.replay_parts import Recorded, copy_files, put_back, settled
+from prowess.cli.run_records import find_run, note_findings, opened
+from prowess.cli.runs_diff import render_difference, show_difference
+from prowess.cli.runs_show import run_of
+from prowess.errors import ConfigError, ModelError, ProwessError
+from prowess.events import Envelope
+from prowess.models.replay import ReplayModel
+from prowess.runtime import Runtime
+from prowess.skills.findings import visible
+from prowess.stores.memory import MemoryEventLog
+from prowess.values import SessionKey
+from prowess.workspace.place import place_id, remove_place
+
+_OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
+
+
+@verb("replay", example="prowess runs replay r-1f2e\nprowess runs replay r-1f2e --root ./skills --json")
+@click.argument("run")
+@roots_option
+@click.option(
+    "--executor",
+    type=click.Choice(["auto", "local", "sandbox", "container", "none"]),
+    help="What runs scripts.  [default: as configured]",
+)
+@click.option("--instructions", metavar="TEXT", help="The instructions that the run was given.")
+def replay(call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None) -> int:
+    """Do again what was decided in a run, with today's code and skills and without a model; say where it goes apart.
+
+    It works in a session and a workspace of its own; scripts are really run. Answers of people are the recorded ones;
+    whatever nobody was asked then is denied now. Exit code 0: the same; 1: it went another way.
+    """
+    with call.runtime() as runtime:
+        note_findings(call, runtime)
+        recorded = asyncio.run(_recorded(runtime, run))
+        workspace = os.path.join(workspace_dir(runtime.config, runtime.places), "workspaces", place_id(recorded.key))
+    with call.runtime(roots=roots, flags={**_OWN, "workspace.executor": executor}) as runtime:
+        replaying = Replaying(runtime, recorded, instructions or "")
+        asyncio.run(replaying.go(os.path.join(workspace, "root")))
+    difference = replaying.difference()
+    if call.screen.is_json:
+        document = {
+            "run": recorded.run,
+            "same": difference is None,
+            "first": render_difference(difference),
+            "events": len(recorded.events),
+            "replayed": len(replaying.events),
+            "error": None if replaying.error is None else replaying.error.to_json(),
+            "notes": replaying.notes,
+        }
+        call.screen.document({"schema": "prowess.run-replayed/1", **document})
+    else:
+        for note in replaying.notes:
+            call.screen.note(f"note: {visible(note)}")
+        _show(call, replaying, difference)
+    return 0 if difference is None else 1
+
+
+def _show(call: Call, replaying: Replaying, difference: Difference | None) -> None:
+    if difference is None:
+        call.screen.text(f"same  {visible(replaying.recorded.run)}  {count(len(replaying.events), 'event')}")
+        return
+    show_difference(call.screen, difference, "recorded", "today")
+    if replaying.error is not None:
+        call.screen.note(f"It ended with: {visible(replaying.error.message)} [{replaying.error.code}]")
+
+
+async def _recorded(runtime: Runtime, ref: str) -> Recorded:
+    async with opened(runtime) as (log, _):
+        found = await find_run(runtime, log, ref)
+    _, events, summary = run_of(found)
+    in_log = found.record.envelopes if found.record and found.summary else ()
+    before = [each for each in in_log if (each.seq or 0) <= summary.after.seq]
+    recorded = Recorded(summary.run, summary.key, events, before)
+    if recorded.started is None:
+        raise ConfigError(
+            f"The record of run '{summary.run}' does not say how it began, so it cannot be repeated.",
+            code="recording-invalid",
+            hint=f"See what is wrong with it: prowess runs verify {summary.run}",
+        )
+    return recorded
+
+
+class Replaying:
+    """One recorded run, done again. `events` is what happened, `notes` what could not be as it was."""
+
+    def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str) -> None:
+        self._runtime, self.recorded, self._instructions = runtime, recorded, instructions
+        self._log = MemoryEventLog()
+        self._key = SessionKey(session=new_session())
+        self.events: list[Envelope] = []
+        self.error: ProwessError | None = None
+        self.notes: list[str] = list(recorded.notes())
+
+    def difference(self) -> Difference | None:
+        recorded = self.recorded
+        return first_difference(
+            settled(recorded.events), settled(self.events), ignore=("model",), reordered=bool(recorded.before)
+        )
+
+    async def go(self, workspace: str) -> None:
+        await put_back(self._log, self._key, self.recorded.before)
+        before = (await self._log.head(self._key)).seq
+        try:
+            if self.recorded.by_caller:
+                await self._calls(workspace)
+            else:
+                await self._session(workspace)
+        except ProwessError as error:
+            self.error = error
+        finally:
+            remove_place(workspace_dir(self._runtime.config, self._runtime.places), self._key)
+        self.events = [envelope async for envelope in self._log.read(self._key, after_seq=before)]
+        if self.error is not None and not self.events:
+            raise self.error  # it did not even begin
+
+    async def _session(self, workspace: str) -> None:
+        recorded, started = self.recorded, self.recorded.started
+        if started is None:
+            return
+        model = ReplayModel(recorded.events, name=f"replay:{recorded.run}")
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="prowess-replay-"))
+            files = self._files(recorded.attached(), workspace, folder)
+            session = await stack.enter_async_context(
+                self._runtime.open_session(
+                    **self._options(),
+                    model=model,
+                    limits=_limits(started.limits),
+                    load_mode=started.load_mode,
+                    placement=started.placement,
+                    instructions=self._instructions,
+                    summarise=recorded.summarises,
+                )
+            )
+            await session.run(started.request, skills=self._wishes(), files=files, resume=started.resumes is not None)
+        if model.unused:
+            raise ModelError(
+                f"The model had {count(model.unused, 'more reply', 'more replies')} in the recorded run.",
+                code="replay-unused",
+                hint="The run ended earlier than the recorded one.",
+            )
+
+    async def _calls(self, workspace: str) -> None:
+        """A run without a model: somebody else decided which calls to make."""
+        with tempfile.TemporaryDirectory(prefix="prowess-replay-") as folder:
+            granted = self._files(self.recorded.granted(), workspace, folder)
+            async with self._runtime.open_kit(**self._options(), granted=granted) as kit:
+                for call in self.recorded.calls():
+                    await kit.act(call)
+
+    def _files(self, names: Sequence[str], workspace: str, folder: str) -> list[tuple[str, str | None]]:
+        files, missing = copy_files(names, workspace, folder)
+        self.notes += [f"{name} is not there any more, so the run is repeated without it." for name in missing]
+        return files
+
+    def _options(self) -> dict[str, Any]:
+        recorded = self.recorded
+        return {
+            "session": self._key.session,
+            "log": self._log,
+            "approver": recorded.approve,
+            "asker": recorded.ask,
+            "on_ask": recorded.on_ask,
+        }
+
+    def _wishes(self) -> list[Wish]:
+        """Skills that were put to use before the model was asked; those that the text names are found there again."""
+        started = self.recorded.started
+        named = {wish.ref for wish in find_wishes(started.request, self._runtime.catalog)[0]} if started else set()
+        return [wish for wish in self.recorded.wishes() if wish.trigger != "user" or wish.ref not in named]
+
+
+def _limits(recorded: dict[str, float]) -> Limits:
+    """What was not written down had no bound."""
+    given: dict[str, Any] = {name: recorded.get(name) for name in Limits.__slots__}
+    whole = {name: int(value) for name, value in given.items() if value is not None and name not in ("seconds", "cost")}
+    return replace(Limits(**{**given, **whole}), cost=None)  # the replies have their cost already, and no prices do

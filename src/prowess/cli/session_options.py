@@ -1,0 +1,152 @@
+"""What `prowess run` and `prowess chat` can be told: the same options, the same session behind them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from prowess._triggers import Wish
+from prowess.cli.app import Call, roots_option, source_option
+from prowess.errors import ConfigError
+
+# option -> the setting that it replaces for this call
+SETTINGS = {
+    "executor": "workspace.executor",
+    "load_mode": "skills.load_mode",
+    "placement": "skills.placement",
+    "max_turns": "limits.turns",
+    "max_calls": "limits.calls",
+    "max_scripts": "limits.scripts",
+    "max_tokens": "limits.tokens",
+    "max_seconds": "limits.seconds",
+    "max_cost": "limits.cost",
+}
+ask_timeout_option = click.option(
+    "--ask-timeout",
+    type=click.FloatRange(0.001, 86400),
+    metavar="S",
+    help="Seconds to wait for an answer; none is a no.",
+)
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--model", metavar="M", help="offline, openai:NAME, anthropic:NAME, scripted:FILE, replay:RUN, …"),
+    click.option("--skill", "skills", multiple=True, metavar="NAME", help="Put this skill to use. Repeatable."),
+    source_option,
+    roots_option,
+    click.option("--input", "inputs", multiple=True, metavar="FILE[=TO]", help="Give it a file or folder. Repeatable."),
+    click.option("--session", metavar="ID", help="Go on in this session.  [default: a new one]"),
+    click.option("--resume", is_flag=True, help="Go on with the run that was cut off, waits or met a limit."),
+    click.option(
+        "--yes",
+        multiple=True,
+        metavar="TOOL|low|medium",
+        help="Approve a tool, or all of that risk at most. Repeatable.",
+    ),
+    click.option(
+        "--on-ask",
+        type=click.Choice(["wait", "deny"]),
+        default="wait",
+        show_default=True,
+        help="When a person has to be asked and nobody is there.",
+    ),
+    ask_timeout_option,
+    click.option(
+        "--executor",
+        type=click.Choice(["auto", "local", "sandbox", "container", "none"]),
+        help="What runs scripts.",
+    ),
+    click.option("--protocol", type=click.Choice(["tools", "actions"]), help="How the model says what it wants."),
+    click.option(
+        "--load-mode", type=click.Choice(["turn", "once", "session"]), help="How long a loaded skill stays in view."
+    ),
+    click.option(
+        "--placement", type=click.Choice(["tool_result", "system"]), help="Where a loaded skill stands in the request."
+    ),
+    click.option("--instructions", metavar="TEXT", help="What the model is told before anything else."),
+    click.option("--summarise", is_flag=True, help="Near the context limit, let the model write a summary."),
+    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Model turns.  [default: 12]"),
+    click.option("--max-calls", type=click.IntRange(1), metavar="N", help="Tool calls.  [default: 30]"),
+    click.option("--max-scripts", type=click.IntRange(0), metavar="N", help="Script runs.  [default: 6]"),
+    click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens, both ways.  [default: no limit]"),
+    click.option(
+        "--max-seconds", type=click.FloatRange(0.001), metavar="S", help="Seconds it may take.  [default: no limit]"
+    ),
+    click.option(
+        "--max-cost", type=click.FloatRange(0, min_open=True), metavar="X", help="Money, in the currency of `prices`."
+    ),
+    click.option("--output-dir", metavar="DIR", help="Copy the files that it made to DIR; 1 when not all could be."),
+    click.option("--force", is_flag=True, help="Let copies replace what is in DIR."),
+)
+
+
+def session_options(function: Any) -> Any:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    """What was said, as settings; what was not said is as configured."""
+    return {setting: given[option] for option, setting in SETTINGS.items()}
+
+
+def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """For `Runtime.open_session`, without the people and observers."""
+    return {
+        "model": given["model"],
+        "session": given["session"],
+        "protocol": given["protocol"],
+        "on_ask": given["on_ask"],
+        "instructions": given["instructions"] or "",
+        "summarise": given["summarise"],
+        "must_exist": given["resume"],
+    }
+
+
+def check_options(given: dict[str, Any]) -> None:
+    """What belongs together is given together."""
+    if given["resume"] and given["session"] is None:
+        raise ConfigError(
+            "--resume needs the session to go on with.",
+            code="usage",
+            hint="prowess run --session ID --resume; see: prowess sessions list",
+        )
+    if given["source"] is not None and not given["skills"]:
+        raise ConfigError(
+            "--source says which skill is meant, and no --skill is named.", code="usage", hint="Add --skill NAME."
+        )
+    if given["force"] and given["output_dir"] is None:
+        raise ConfigError("--force is about copies, and there is no --output-dir.", code="usage", hint="Name a folder.")
+
+
+def wishes_of(given: dict[str, Any]) -> list[Wish]:
+    return [Wish(ref=name, source=given["source"]) for name in given["skills"]]
+
+
+def where(call: Call) -> list[str]:
+    """The options that say which project this is about."""
+    given = (("-C", call.options.get("directory")), ("--config", call.options.get("config_file")))
+    return [word for flag, value in given if value for word in (flag, str(value))]
+
+
+def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:
+    return shlex.join(["prowess", "approvals", "answer", *where(call), call_id, answer, "--session", session])
+
+
+def command_to_go_on(
+    call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), verb: str = "run"
+) -> str:
+    """The same call again, in the session that there is now: whatever was said about it still holds."""
+    words = ["prowess", verb, *where(call)]
+    for root in given["roots"]:
+        words += ["--root", root]
+    names = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")
+    for name in (*names, *(name for name in SETTINGS if name.startswith("max_")), "output_dir"):
+        value = given[name]
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    words += [f"--{flag}" for flag in ("summarise", "force") if given[flag]]
+    words += ["--session", session, *more]
+    return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])

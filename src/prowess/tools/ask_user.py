@@ -1,0 +1,45 @@
+"""ask_user: a question of the model, put to the person it works for. That nobody is there is an answer as well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prowess.ports import Asker, Need, Within
+from prowess.tools.knowledge_arguments import AskArguments, advertise
+from prowess.tools.schema import parse_arguments
+from prowess.values import Outcome, ToolSpec
+
+_HINT = "Go on with the most sensible assumption and say which one."
+
+
+class AskUser:
+    spec = ToolSpec(
+        name="ask_user",
+        description="Ask the user one question that only they can answer.",
+        parameters=advertise(AskArguments, "question", "choices"),
+    )
+
+    def __init__(self, asker: Asker | None) -> None:
+        self._asker = asker
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(AskArguments, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(AskArguments, args, self.spec.name)
+        # Whatever an asker raises is a result here, because it is anybody's code; being cancelled is still raised.
+        (answer,) = await asyncio.gather(self._ask(wanted), return_exceptions=True)
+        if isinstance(answer, str):
+            return Outcome(status="ok", content=answer.strip() or "The answer is empty.", data={"answer": answer})
+        why = ""
+        if isinstance(answer, BaseException):
+            why = f" ({type(answer).__name__}: {answer})"[:500]
+        return Outcome(status="failed", code="nobody-to-ask", content=f"Nobody answered.{why}", hint=_HINT)
+
+    async def _ask(self, wanted: AskArguments) -> str | None:
+        return None if self._asker is None else await self._asker(wanted.question, wanted.choices)

@@ -1,0 +1,309 @@
+"""@tool: a typed Python function is a tool. Its annotations are the schema, its docstring is what a model reads.
+
+    @tool(read_only=True)
+    def weather(city: str, days: Annotated[int, "how far ahead"] = 1) -> dict[str, float]:
+        "The forecast for a city."
+
+It can still be called as the function that it is. Arguments are checked before it runs and arrive as what the
+annotations say; a function that is not async runs in a thread. What it raises goes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import re
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import to_json
+
+from prowess.errors import ConfigError, ToolFailed
+from prowess.ports import Need, Within
+from prowess.tools.docstrings import parameters_of, summary_of
+from prowess.tools.schema import Arguments, parse_arguments, render_schema
+from prowess.values import Outcome, Spawn, ToolSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MAX_TEXT = 32 << 20  # characters of a result; what a model is given of it is cut where it is recorded
+Kind = Literal["list", "object"]  # of a parameter that no text can be meant for
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, read_only: bool = False
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+) -> Any:
+    """Make a tool of a function. ConfigError `tool-signature` when its parameters cannot be described to a model."""
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        return FunctionTool(function, name=name, description=description, read_only=read_only)
+
+    return decorate if function is None else decorate(function)
+
+
+class FunctionTool(Generic[P, R]):
+    """See tools.base.Tool."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        read_only: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        called = name or getattr(function, "__name__", type(function).__name__)
+        if not _NAME.fullmatch(called):
+            hint = "Give it one of letters, digits, _ and -: @tool(name=…)."
+            raise ConfigError(f"'{called[:100]}' cannot be the name of a tool.", code="tool-name", hint=hint)
+        self._signature = _signature(function, called)
+        self._within, parameters = _parameters(function, self._signature, called)
+        self._fields = {f"arg_{number}": parameter for number, parameter in enumerate(parameters)}
+        # Many models send every field, and null where they mean nothing.
+        self._never_null = {each for each, hint in parameters.items() if not _takes_nothing(hint)}
+        self._kind = _arguments(called, parameters, self._signature, parameters_of(function))
+        self.spec = ToolSpec(
+            name=called,
+            description=summary_of(function) if description is None else description,
+            parameters=_schema(self._kind, called),
+            read_only=read_only,
+        )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return self._parse(args).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+        parsed = self._parse(args)
+        given = {name: getattr(parsed, own) for own, name in self._fields.items() if own in parsed.model_fields_set}
+        if self._within is not None:
+            given[self._within] = within
+        bound = self._signature.bind_partial()
+        bound.arguments.update(given)
+        bound.apply_defaults()
+        return _outcome(await self._run(*bound.args, **bound.kwargs), self.spec.name)
+
+    def _parse(self, args: Mapping[str, Any]) -> FunctionArguments:
+        said = {
+            name: value
+            for name, value in args.items()
+            if value is not None or name not in self._never_null or self._is_required(name)
+        }
+        return parse_arguments(self._kind, said, self.spec.name)
+
+    def _is_required(self, parameter: str) -> bool:
+        return self._signature.parameters[parameter].default is inspect.Parameter.empty
+
+    async def _run(self, *args: Any, **kwargs: Any) -> Any:
+        function: Callable[..., Any] = self._function
+        try:
+            if inspect.iscoroutinefunction(function):
+                return await function(*args, **kwargs)
+            result = await asyncio.to_thread(_guarded, function, args, kwargs)
+            return await result if inspect.isawaitable(result) else result
+        except SystemExit as error:
+            raise ToolFailed(f"{self.spec.name} wanted to end the whole process (exit {error.code}).") from error
+
+
+class FunctionArguments(Arguments):
+    """The arguments of a function, by its own names."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    def normal(self) -> dict[str, Any]:
+        """What was said, and only that: a function has its own defaults."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise _unfit(name, f"its parameters cannot be found out ({error})", "Write a function around it.") from error
+
+
+def _parameters(
+    function: Callable[..., Any], signature: inspect.Signature, name: str
+) -> tuple[str | None, dict[str, Any]]:
+    """(the parameter that is given what the call may do, annotations of all the others)."""
+    hints = _hints(function, name)
+    within: str | None = None
+    found: dict[str, Any] = {}
+    for position, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind in _VARIABLE:
+            why = f"*{parameter.name} could be anything"
+            raise _unfit(name, why, "Name and annotate each parameter, or take a list or a dict.")
+        if parameter.name not in hints:
+            hint = (
+                f"Annotate it: def {name}({parameter.name}: str). Of a method, decorate the bound one: tool(it.{name})."
+            )
+            raise _unfit(name, f"the parameter '{parameter.name}' has no annotation", hint)
+        if hints[parameter.name] is Within:
+            if position:
+                raise _unfit(name, f"'{parameter.name}' is what the call is given, and not the first", "Put it first.")
+            within = parameter.name
+            continue
+        found[parameter.name] = hints[parameter.name]
+    return within, found
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """Of its parameters. What it returns may be annotated with anything."""
+    plain: Any = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+    if not (inspect.isfunction(plain) or inspect.ismethod(plain)):
+        plain = type(plain).__call__
+    annotations = {each: hint for each, hint in getattr(plain, "__annotations__", {}).items() if each != "return"}
+    names = getattr(plain, "__globals__", {})
+    try:
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__=annotations), names, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        hint = "Define and import what the annotations name at the top of the module, not only for type checking."
+        raise _unfit(name, f"an annotation cannot be read ({error})", hint) from error
+
+
+def _arguments(
+    name: str, parameters: Mapping[str, Any], signature: inspect.Signature, said: Mapping[str, str]
+) -> type[FunctionArguments]:
+    """Fields by numbers, and the names as aliases: a parameter may be called `json`, `copy` or `_x`."""
+    fields: dict[str, Any] = {}
+    for number, (parameter, hint) in enumerate(parameters.items()):
+        about: dict[str, Any] = {"alias": parameter}
+        if description := _described(hint) or said.get(parameter):
+            about["description"] = description
+        if signature.parameters[parameter].default is not inspect.Parameter.empty:
+            about["default"] = None  # never used: the function has its own
+        read = BeforeValidator(functools.partial(_read, kind=_structure(hint)))
+        fields[f"arg_{number}"] = (Annotated[hint, read], Field(**about))
+    try:
+        return create_model(f"{name}_arguments", __base__=FunctionArguments, **fields)
+    except (PydanticUserError, TypeError) as error:
+        raise _unfit(name, f"an annotation means nothing to a model ({_first_line(error)})", _PLAIN) from error
+
+
+def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
+    try:
+        return render_schema(kind)
+    except (PydanticUserError, ValueError) as error:
+        raise _unfit(name, f"an annotation means nothing to a model ({_first_line(error)})", _PLAIN) from error
+    except RecursionError as error:
+        raise _unfit(name, "a type of its parameters contains itself", "Take a list or a dict instead.") from error
+
+
+def _described(hint: Any) -> str | None:
+    """What `Annotated[…, "text"]` says, or a Field in it."""
+    for each in getattr(hint, "__metadata__", ()):
+        if isinstance(each, str):
+            return each
+        if isinstance(each, FieldInfo) and each.description:
+            return each.description
+    return None
+
+
+def _structure(hint: Any) -> Kind | None:
+    """What a text in its place can only be meant as."""
+    if typing.get_origin(hint) is Annotated:
+        return _structure(typing.get_args(hint)[0])
+    if _is_union(hint):
+        kinds: set[Kind | None] = {_structure(each) for each in typing.get_args(hint) if each is not type(None)}
+        return kinds.pop() if len(kinds) == 1 else None
+    plain = typing.get_origin(hint) or hint
+    if not isinstance(plain, type) or issubclass(plain, str | bytes | bytearray):
+        return None
+    if issubclass(plain, abc.Mapping | BaseModel) or is_dataclass(plain) or typing.is_typeddict(plain):
+        return "object"
+    return "list" if issubclass(plain, abc.Sequence | abc.Set) else None
+
+
+def _takes_nothing(hint: Any) -> bool:
+    if typing.get_origin(hint) is Annotated:
+        return _takes_nothing(typing.get_args(hint)[0])
+    return hint in (Any, None, type(None), object) or (_is_union(hint) and type(None) in typing.get_args(hint))
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _read(value: Any, *, kind: Kind | None) -> Any:
+    """JSON within a text, and one thing where a list of one belongs."""
+    if kind is None or value is None:
+        return value
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return [value] if kind == "list" else value
+    return [value] if kind == "list" and not isinstance(value, list | tuple | set | frozenset) else value
+
+
+def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs in a thread, from where a StopIteration would never arrive, and its caller would wait for ever."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration") from error
+
+
+def _outcome(result: Any, name: str) -> Outcome | Spawn:
+    if isinstance(result, Outcome | Spawn):
+        return result
+    if result is None:
+        return Outcome(status="ok", content="done")
+    if isinstance(result, bytes | bytearray | memoryview):
+        return _no_text(name, "bytes")
+    if isinstance(result, str):
+        text = str(result)
+    else:
+        try:
+            text = to_json(result, inf_nan_mode="strings").decode()
+        except (ValueError, RecursionError) as error:
+            return _no_text(name, f"a {type(result).__name__} that is no JSON ({_first_line(error)})")
+    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be told to anybody
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}\n[cut here: the result has {len(text)} characters]"
+    return Outcome(status="ok", content=text)
+
+
+def _no_text(name: str, what: str) -> Outcome:
+    hint = "This is a mistake in the tool, not in the call: it should return text, or what can be written as JSON."
+    return Outcome(status="failed", code="tool-result", content=f"{name} returned {what}.", hint=hint)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
+
+
+def _unfit(name: str, why: str, hint: str) -> ConfigError:
+    return ConfigError(f"The function '{name}' cannot be a tool: {why}.", code="tool-signature", hint=hint)
+
+
+_PLAIN = "Use str, int, float, bool, Literal, list, dict, dataclasses or pydantic models."

@@ -1,0 +1,65 @@
+"""Matches a pattern against texts, in a process of its own: one that takes for ever can be ended from outside.
+
+It is run as a script and knows nothing of the rest of Prowess. It is given lines of JSON on stdin, the pattern first
+and then one head for each text, followed by its bytes; it answers with lines of JSON on stdout.
+"""
+
+import contextlib
+import json
+import re
+import resource
+import sys
+
+MEMORY = 1 << 30
+
+
+def main() -> None:
+    wanted = json.loads(sys.stdin.buffer.readline())
+    _bound(resource.RLIMIT_AS, MEMORY)
+    _bound(resource.RLIMIT_CPU, wanted["seconds"])  # also when nobody is left to end it
+    try:
+        pattern = re.compile(wanted["pattern"], re.IGNORECASE if wanted["ignore_case"] else 0)
+    except re.error as error:
+        _say({"error": error.msg, "at": error.pos})
+        return
+    except (OverflowError, RecursionError, MemoryError) as error:
+        _say({"error": f"it cannot be compiled ({type(error).__name__})", "at": None})
+        return
+    left = wanted["most"]
+    while head := sys.stdin.buffer.readline():
+        number, size = json.loads(head)
+        _say({"file": number})
+        text = sys.stdin.buffer.read(size).decode("utf-8", "replace")
+        for at, line in enumerate(text.splitlines(), 1):
+            if (found := pattern.search(line)) is None:
+                continue
+            if left == 0:
+                _say({"more": True})
+                return
+            left -= 1
+            _say({"line": at, "text": _cut(line, found.start(), wanted["width"])})
+    _say({"done": True})
+
+
+def _cut(line: str, start: int, width: int) -> str:
+    """The part of a long line where the match begins."""
+    if len(line) <= width:
+        return line
+    begin = max(0, min(start - width // 3, len(line) - width + 1))
+    piece = line[begin + 1 if begin else 0 : begin + width - 1]
+    return f"{'…' if begin else ''}{piece}{'…' if begin + width - 1 < len(line) else ''}"
+
+
+def _bound(what: int, limit: int) -> None:
+    _, most = resource.getrlimit(what)
+    with contextlib.suppress(ValueError, OSError):  # not every system has every limit
+        resource.setrlimit(what, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+
+
+def _say(answer: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

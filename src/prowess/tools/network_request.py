@@ -1,0 +1,287 @@
+"""network_request: one HTTP request to a host that the decision names, and to no other, within its time and size.
+
+Redirects are followed here, each judged like the first; the environment's proxies are not used. What comes back is
+text, or a word about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prowess._mime import is_text
+from prowess._urls import shown_url
+from prowess.errors import FetchError, ToolRetry
+from prowess.ports import Need, Within
+from prowess.tools.file_arguments import RequestArguments
+from prowess.tools.reach import Reached, look_up, reach
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.values import Outcome, ToolSpec
+from prowess.workspace.network.exchange import Resolve
+from prowess.workspace.network.hosts import Rule, parse_rules
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_BYTES = 1_000_000
+TIMEOUT_S = 30.0
+MAX_REDIRECTS = 5
+_CONNECT_S = 10.0
+_CHUNK = 1 << 16
+_REDIRECTS = (301, 302, 303, 307, 308)
+_OURS = re.compile(
+    r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect|accept-encoding|proxy-.*"
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+# Those of people's writing systems: Python knows others, some of which take very long, or are no text at all.
+_CHARSET = re.compile(
+    r"charset\s*=\s*[\"']?((?:utf|iso|windows|cp|latin|us-ascii|shift|sjis|euc|gb|big5|koi8|mac)[\w-]{0,20})",
+    re.IGNORECASE,
+)
+_SECRET_HEADERS = ("authorization", "cookie")
+_SHOWN_HEADERS = (
+    "content-type content-language content-disposition date etag expires last-modified link location retry-after "
+    "server www-authenticate x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-request-id"
+).split()
+
+
+class Sent(NamedTuple):
+    method: str
+    headers: dict[str, str]
+    body: bytes | None
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    url: str
+    data: bytes
+    truncated: bool
+    note: str | None = None
+
+
+class NetworkRequest:
+    """`resolve` is how a name becomes addresses."""
+
+    def __init__(self, *, resolve: Resolve = look_up) -> None:
+        self._resolve = resolve
+        self.spec = ToolSpec(
+            name="network_request",
+            description="Make one HTTP request to an allowed host.",
+            parameters=render_schema(RequestArguments),
+        )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = parse_arguments(RequestArguments, args, self.spec.name)
+        _refuse_headers(wanted.headers)
+        return wanted.normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(RequestArguments, args, self.spec.name)
+        _refuse_headers(wanted.headers)
+        limits = within.decision.limits
+        rules = parse_rules(map(str, limits.get("hosts") or ()))
+        if not rules:
+            raise FetchError(
+                "No host may be reached from here.",
+                code="host-not-allowed",
+                hint="Go on without it; a person can list hosts in the configuration.",
+            )
+        timeout_s = float(limits.get("timeout_s") or TIMEOUT_S)
+        most = int(limits.get("max_bytes") or MAX_BYTES)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._follow(wanted, rules, most)
+        except TimeoutError:
+            raise FetchError(
+                f"{shown_url(wanted.url)} took longer than {timeout_s:g} s.",
+                code="request-timeout",
+                retryable=True,
+                hint="Try again later, or ask for less.",
+            ) from None
+        return _render(answer, within)
+
+    async def _follow(self, wanted: RequestArguments, rules: Sequence[Rule], most: int) -> Answer:
+        body = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
+        sent = Sent(wanted.method, _headers(wanted), body)
+        to = await reach(wanted.url, None, rules, self._resolve)
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = await _ask(sent, to, most)
+            if answer.status not in _REDIRECTS or not (location := answer.headers.get("location")):
+                return answer
+            previous, to = to, await reach(location, to.url, rules, self._resolve)
+            sent = _again(sent, answer.status, same_origin=_origin(previous) == _origin(to))
+        raise FetchError(
+            f"{shown_url(wanted.url)} redirects more than {MAX_REDIRECTS} times.",
+            code="too-many-redirects",
+            hint="Use the address that it finally leads to.",
+        )
+
+
+async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
+    """At the first of its addresses that answers. What was sent once is not sent again."""
+    import httpx
+
+    shown = shown_url(str(to.url))
+    for address in to.addresses:
+        last = address == to.addresses[-1]
+        client = httpx.AsyncClient(
+            verify=_trust(to.url), trust_env=False, timeout=httpx.Timeout(None, connect=_CONNECT_S)
+        )
+        # The address instead of the name: nobody looks it up a second time. TLS and the server still hear the name.
+        asked = client.build_request(
+            sent.method,
+            to.url.copy_with(host=str(address)),
+            headers={**sent.headers, "Host": to.authority},
+            content=sent.body,
+            extensions={} if to.target.address is not None else {"sni_hostname": to.target.host},
+        )
+        try:
+            async with client:
+                response = await client.send(asked, stream=True)
+                try:
+                    return await _receive(response, to, most)
+                finally:
+                    await response.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if last or "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise _failed(shown, str(error) or "no answer") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _failed(shown, str(error) or type(error).__name__) from error
+    raise _failed(shown, "no answer")
+
+
+async def _receive(response: httpx.Response, to: Reached, most: int) -> Answer:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        note = f"It came in an encoding ({encoding[:40]}) that is not read here."
+        return Answer(response.status_code, headers, str(to.url), b"", True, note)
+    data = bytearray()
+    try:
+        async for piece in _decoded(response.aiter_raw(_CHUNK), encoding):
+            data += piece
+            if len(data) > most:
+                return Answer(response.status_code, headers, str(to.url), bytes(data[:most]), True)
+    except zlib.error as error:
+        note = f"It came in an encoding ({encoding}) that could not be read: {error}."
+        return Answer(response.status_code, headers, str(to.url), bytes(data), True, note)
+    return Answer(response.status_code, headers, str(to.url), bytes(data), False)
+
+
+async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Servers may encode although asked not to. A little that unpacks to a lot arrives in pieces, too."""
+    if encoding in ("", "identity"):
+        async for chunk in chunks:
+            yield chunk
+        return
+    unpack: Any = None
+    async for chunk in chunks:
+        if unpack is None:  # some servers mean the bare format when they say deflate
+            bare = encoding == "deflate" and chunk[:1] and chunk[0] & 0x0F != 8
+            unpack = zlib.decompressobj(wbits=-15 if bare else 47)
+        left = chunk
+        while left and not unpack.eof:
+            yield unpack.decompress(left, _CHUNK)
+            left = unpack.unconsumed_tail
+
+
+def _trust(url: httpx.URL) -> ssl.SSLContext:
+    """Plain http needs no certificates, and loading them takes longer than all the rest."""
+    import httpx
+
+    return httpx.create_ssl_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _headers(wanted: RequestArguments) -> dict[str, str]:
+    given = {name.lower() for name in wanted.headers}
+    headers = {**wanted.headers, "Accept-Encoding": "identity"}
+    if "user-agent" not in given:
+        headers["User-Agent"] = "prowess"
+    if "accept" not in given:
+        headers["Accept"] = "*/*"
+    if wanted.body is not None and "content-type" not in given:
+        headers["Content-Type"] = "application/json" if _is_json(wanted.body) else "text/plain; charset=utf-8"
+    return headers
+
+
+def _again(sent: Sent, status: int, *, same_origin: bool) -> Sent:
+    """What goes to the next place: as browsers do it, and nothing that was meant for the first host alone."""
+    headers = {k: v for k, v in sent.headers.items() if same_origin or k.lower() not in _SECRET_HEADERS}
+    if status in (307, 308) or sent.method in ("GET", "HEAD"):
+        return sent._replace(headers=headers)
+    if status in (301, 302) and sent.method != "POST":
+        return sent._replace(headers=headers)
+    return Sent("GET", {k: v for k, v in headers.items() if k.lower() != "content-type"}, None)
+
+
+def _origin(to: Reached) -> tuple[str, str, int]:
+    return to.url.scheme, to.target.host, to.target.port
+
+
+def _refuse_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            raise ToolRetry(f"network_request: {ascii(name)[:80]} is not the name of a header.")
+        if _OURS.fullmatch(name.lower()):
+            raise ToolRetry(f"network_request: the header {name} is set by the runtime. Leave it out.")
+        if not value.isascii() or not value.replace("\t", " ").isprintable():
+            raise ToolRetry(f"network_request: the header {name} holds characters that cannot be sent.")
+
+
+def _render(answer: Answer, within: Within) -> Outcome:
+    kind = answer.headers.get("content-type", "")
+    mime = kind.partition(";")[0].strip().lower() or (
+        "text/plain" if is_text(answer.data) else "application/octet-stream"
+    )
+    body = _text(answer, kind, mime)
+    data: dict[str, Any] = {
+        "status": answer.status,
+        "url": answer.url,
+        "headers": {name: answer.headers[name] for name in _SHOWN_HEADERS if name in answer.headers},
+        "mime_type": mime,
+        "size_bytes": len(answer.data),
+        "truncated": answer.truncated,
+        "body": None if body is None else within.redaction.redact_text(body),
+    }
+    if answer.note is not None:
+        data["note"] = answer.note
+    elif body is None:
+        data["note"] = "It is not text."
+    elif answer.truncated:
+        data["note"] = f"Only the first {len(answer.data)} bytes are here."
+    return Outcome(status="ok", content=json.dumps(data, ensure_ascii=False), data=data)
+
+
+def _text(answer: Answer, kind: str, mime: str) -> str | None:
+    """UTF-8 whatever it says it is, else what it says."""
+    if is_text(answer.data, whole=not answer.truncated):
+        return answer.data.decode("utf-8", "replace")
+    named = _CHARSET.search(kind)
+    if not (named or mime.startswith("text/")):
+        return None
+    try:
+        text = answer.data.decode(named[1] if named else "utf-8", "replace")
+    except (LookupError, ValueError):
+        text = answer.data.decode("utf-8", "replace")
+    return None if "\0" in text else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _failed(shown: str, why: str) -> FetchError:
+    hint = "Check the address, or try later."
+    return FetchError(f"{shown} could not be asked: {why}.", code="request-failed", retryable=True, hint=hint)

@@ -1,0 +1,153 @@
+"""The skills in use, the docs that are selected of each, and what of them the model can see now.
+
+What is selected is in the session's state, under the keys of the source: `temp:skill:loaded:<name>` is "1",
+`temp:skill:docs:<name>` is "*" or a JSON array. A tool reads the state and returns what should change in it. What is in
+view is never concluded from it: that is always asked of the request as it is now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from prowess._load import select_docs
+from prowess.errors import ResourceNotFound
+from prowess.skills.entry import Entry
+from prowess.skills.findings import visible
+from prowess.skills.prompt import neutralise
+from prowess.tools.work import Loaded, Work
+from prowess.values import Trigger
+
+LOADED_KEY = "temp:skill:loaded:"
+DOCS_KEY = "temp:skill:docs:"
+ALL = "*"
+_MAX_NAMES = 20
+_MAX_NAME = 200
+_MAX_HINT = 2000
+
+Activate = Callable[[str, str | None, Trigger, str | None], Awaitable[Loaded]]
+
+
+def body_ref(loaded: Loaded) -> str:
+    return f"skill://{loaded.skill.entry.id}@{loaded.skill.digest}"
+
+
+def doc_ref(loaded: Loaded, doc: str) -> str:
+    return f"{body_ref(loaded)}/{doc}"
+
+
+class Shelf:
+    """`activate` loads a skill with everything that belongs to it, `find` only says which one is meant, `unloaded`
+    writes down that one is gone, `search` ranks what the model may see, `names` are those it may load."""
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        activate: Activate,
+        find: Callable[[str, str | None], Entry],
+        unloaded: Callable[[Loaded, str], Awaitable[None]],
+        search: Callable[[str, int], Sequence[tuple[Entry, float]]],
+        names: Callable[[], Sequence[str]],
+        max_loaded: int | None = None,
+        max_bodies_per_turn: int = 2,
+    ) -> None:
+        self.work = work
+        self.activate, self.find, self.search, self.names = activate, find, search, names
+        self.max_loaded = max_loaded
+        self.max_bodies_per_turn = max_bodies_per_turn
+        self.state: dict[str, Any] = {}
+        self.in_view: Callable[[str], bool] = lambda ref: False
+        self.bodies: list[str] = []  # what the model loaded in this turn
+        self._unloaded = unloaded
+
+    def new_turn(self) -> None:
+        self.bodies.clear()
+
+    def key(self, loaded: Loaded) -> str:
+        """Its name; of several skills of one name, only the first that was loaded has it, and the others their ids."""
+        name, id = loaded.skill.name, loaded.skill.entry.id
+        first = next((other for other, each in self.work.known.items() if each.skill.name == name), id)
+        return name if first == id else id
+
+    # --- docs ---------------------------------------------------------------------------------------------------------
+
+    def choose(self, loaded: Loaded, docs: Iterable[str]) -> list[str]:
+        """The docs that names and patterns mean. What means none is an error that lists the real ones."""
+        chosen: list[str] = []
+        for given in docs:
+            doc = given.removeprefix("./")
+            try:
+                found = [doc] if doc in loaded.skill.docs else select_docs(loaded.skill, [doc])
+            except ResourceNotFound as error:
+                hint = error.hint or ""
+                short = hint if len(hint) <= _MAX_HINT else f"{hint[:_MAX_HINT]} …"
+                raise ResourceNotFound(error.message, code=str(error.code), hint=visible(short)) from None
+            chosen += [each for each in found if each not in chosen]
+        return chosen
+
+    def has_selection(self, loaded: Loaded) -> bool:
+        return DOCS_KEY + self.key(loaded) in self.state
+
+    def is_all(self, loaded: Loaded) -> bool:
+        return self.state.get(DOCS_KEY + self.key(loaded)) == ALL
+
+    def selected(self, loaded: Loaded) -> list[str]:
+        """As the state says; a doc that the skill does not have any more is not among them."""
+        text = self.state.get(DOCS_KEY + self.key(loaded))
+        if text == ALL:
+            return list(loaded.skill.docs)
+        try:
+            named = json.loads(text) if isinstance(text, str) else []
+        except (ValueError, RecursionError):  # anybody can write to the state
+            named = []
+        real = set(loaded.skill.docs)
+        wanted = [doc for doc in named if isinstance(doc, str) and doc in real] if isinstance(named, list) else []
+        return list(dict.fromkeys(wanted))
+
+    def unseen(self, loaded: Loaded, docs: Iterable[str]) -> list[str]:
+        return [doc for doc in docs if not self.in_view(doc_ref(loaded, doc))]
+
+    # --- what should change in the state ------------------------------------------------------------------------------
+
+    def delta_loaded(self, loaded: Loaded) -> dict[str, Any]:
+        return {LOADED_KEY + self.key(loaded): "1"}
+
+    def delta_docs(self, loaded: Loaded, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
+        """Nothing selected removes the key."""
+        key = DOCS_KEY + self.key(loaded)
+        if all:
+            return {key: ALL}
+        if docs:
+            return {key: json.dumps(list(docs), ensure_ascii=False, separators=(",", ":"))}
+        return {key: None}
+
+    async def drop(self, loaded: Loaded, reason: str) -> dict[str, Any]:
+        """It is no longer in use, and that is written down."""
+        self.work.unload(loaded.skill.entry.id)
+        await self._unloaded(loaded, reason)
+        return {LOADED_KEY + self.key(loaded): None, **self.delta_docs(loaded, ())}
+
+    async def take_back(self, loaded: Loaded, *, known_before: bool) -> None:
+        """It was loaded for a call that then failed."""
+        await self.drop(loaded, "the call that loaded it failed")
+        if not known_before:
+            self.work.forget(loaded.skill.entry.id)
+
+
+def describe(loaded: Loaded) -> dict[str, Any]:
+    """What every outcome about a skill has among its data."""
+    return {"skill": loaded.skill.entry.id, "name": loaded.skill.name, "digest": loaded.skill.digest}
+
+
+def shown_name(name: str) -> str:
+    """A name that somebody else gave, on one short line and without our tags."""
+    return neutralise(visible(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"))
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MAX_NAMES
+    listed = ", ".join(map(shown_name, names[:_MAX_NAMES]))
+    return f"{listed} and {more} more" if more > 0 else listed

@@ -1,0 +1,88 @@
+"""skill_list_docs and skill_select_docs: which docs a skill in use has, and which of them the model wants to see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prowess.errors import ToolRetry
+from prowess.ports import Need, Within
+from prowess.skills.prompt import neutralise
+from prowess.tools.knowledge_arguments import SelectArguments, SkillArguments, advertise
+from prowess.tools.schema import parse_arguments
+from prowess.tools.shelf import ALL, Shelf, describe, shown_name, shown_names
+from prowess.values import Outcome, ToolSpec
+
+MAX_LISTED = 500
+
+
+class SkillListDocs:
+    spec = ToolSpec(
+        name="skill_list_docs",
+        description="Names of a loaded skill's docs.",
+        parameters=advertise(SkillArguments, "skill"),
+        read_only=True,
+    )
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(SkillArguments, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        loaded = self._shelf.work.get(parse_arguments(SkillArguments, args, self.spec.name).skill)
+        docs = loaded.skill.docs
+        content = neutralise(json.dumps(docs[:MAX_LISTED], ensure_ascii=False))
+        if len(docs) > MAX_LISTED:
+            content += f"\nand {len(docs) - MAX_LISTED} more: select them by a pattern, such as references/*.md"
+        data = {**describe(loaded), "docs": list(docs), "selected": self._shelf.selected(loaded)}
+        return Outcome(status="ok", content=content, data=data)
+
+
+class SkillSelectDocs:
+    spec = ToolSpec(
+        name="skill_select_docs",
+        description="Choose the docs of a loaded skill to see.",
+        parameters=advertise(SelectArguments, "skill", "docs", "include_all_docs", "mode"),
+    )
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(SelectArguments, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(SelectArguments, args, self.spec.name)
+        shelf = self._shelf
+        loaded = shelf.work.get(wanted.skill)
+        name, before = shown_name(loaded.skill.name), shelf.selected(loaded)
+        all_docs = wanted.include_all_docs or ALL in wanted.docs
+        if wanted.mode != "clear" and not all_docs and not wanted.docs:
+            real = f"Its docs: {shown_names(loaded.skill.docs)}." if loaded.skill.docs else "It has no docs."
+            raise ToolRetry(f"Say which docs of {name} as `docs`, or include_all_docs, or mode clear. {real}")
+        added = shelf.choose(loaded, (doc for doc in wanted.docs if doc != ALL))
+        if wanted.mode == "add":
+            all_docs = all_docs or shelf.is_all(loaded)
+            added = list(dict.fromkeys([*before, *added]))
+        docs = list(loaded.skill.docs) if all_docs else added
+        show = shelf.unseen(loaded, docs)
+        content = f"selected docs of {name}: {shown_names(docs) or 'none'}"
+        if above := [doc for doc in docs if doc not in show]:
+            content += f"; already above: {shown_names(above)}"
+        if gone := [doc for doc in before if doc not in docs]:
+            content += f"; no longer selected: {shown_names(gone)}"
+        return Outcome(
+            status="ok",
+            content=content,
+            data={**describe(loaded), "show": show, "docs": docs, "no_longer_selected": gone},
+            state_delta=shelf.delta_docs(loaded, docs, all=all_docs),
+        )

@@ -1,0 +1,166 @@
+"""skill_load: a skill comes into use, and its instructions into view, unless they are there already.
+
+What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
+else a doc. A call that fails leaves nothing loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prowess.errors import ResourceNotFound, SkillNotFound
+from prowess.ports import Need, Within
+from prowess.skills.entry import Entry
+from prowess.tools.knowledge_arguments import LoadArguments, advertise
+from prowess.tools.schema import parse_arguments
+from prowess.tools.shelf import ALL, Shelf, body_ref, describe, shown_name, shown_names
+from prowess.tools.work import Loaded
+from prowess.values import Outcome, Spawn, ToolSpec
+
+
+def _itself(loaded: Loaded) -> tuple[str, ...]:
+    """Names that mean no doc: all of them, or the skill that is being loaded; small models name it twice."""
+    entry = loaded.skill.entry
+    return (ALL, "", entry.name, entry.qualified, entry.id, entry.file)
+
+
+INLINE = "It asks to be run by a child agent, which is not possible here: it is loaded into this conversation."
+
+
+class SkillLoad:
+    spec = ToolSpec(
+        name="skill_load",
+        description="Load a skill's instructions, and docs of it by name.",
+        parameters=advertise(LoadArguments, "skill", "docs", "include_all_docs"),
+    )
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._turn = asyncio.Lock()  # one that takes itself back must not take another one's along
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(LoadArguments, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+        wanted = parse_arguments(LoadArguments, args, self.spec.name)
+        async with self._turn:
+            return await self._load(wanted, within)
+
+    async def _load(self, wanted: LoadArguments, within: Within) -> Outcome | Spawn:
+        shelf = self._shelf
+        try:
+            entry = shelf.find(wanted.skill, wanted.source)
+            if entry.controls.run_mode == "subagent" and within.can_spawn and self._may_have(entry, within):
+                return Spawn(skill=entry.id, request=wanted.arguments or "")
+            if within.trigger == "model" and (refused := self._too_many(entry)):
+                return refused
+            known, used = dict(shelf.work.known), set(shelf.work.loaded)
+            loaded = await shelf.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
+        except SkillNotFound as error:
+            if error.code != "skill-not-found":  # removed, or several of that name: it says so itself
+                raise
+            return self._not_found(wanted.skill, error)
+        before = known.get(loaded.skill.entry.id)
+        changed = before is not None and before.skill.digest != loaded.skill.digest
+        try:
+            added = shelf.choose(loaded, (doc for doc in wanted.docs if doc not in _itself(loaded)))
+        except ResourceNotFound as error:
+            if loaded.skill.entry.id not in used:
+                await shelf.take_back(loaded, known_before=before is not None)
+            elif changed:
+                again = "The skill's content changed since it was loaded: load it again to read it"
+                raise ResourceNotFound(error.message, code=str(error.code), hint=f"{error.hint}. {again}.") from None
+            raise
+        in_use = loaded.skill.entry.id in used
+        return await self._outcome(loaded, wanted, within, added=added, changed=changed, in_use=in_use)
+
+    def _may_have(self, entry: Entry, within: Within) -> bool:
+        """A child is not a way around what is kept from the model: then activating it here says why not."""
+        return within.trigger != "model" or entry.name in self._shelf.names()
+
+    async def _outcome(
+        self,
+        loaded: Loaded,
+        wanted: LoadArguments,
+        within: Within,
+        *,
+        added: Sequence[str],
+        changed: bool,
+        in_use: bool,
+    ) -> Outcome:
+        shelf, name = self._shelf, shown_name(loaded.skill.name)
+        all_docs = wanted.include_all_docs or ALL in wanted.docs or shelf.is_all(loaded)
+        docs = list(loaded.skill.docs) if all_docs else list(dict.fromkeys([*shelf.selected(loaded), *added]))
+        seen = shelf.in_view(body_ref(loaded))
+        show = [*([] if seen else [""]), *shelf.unseen(loaded, docs)]
+        if not seen and within.trigger == "model":
+            shelf.bodies.append(loaded.skill.name)
+        if seen and changed:
+            content = f"loaded: {name} (its content is as it was before: follow the older instructions above)"
+        elif seen and in_use:
+            content = f"{name} is already loaded: its instructions are above."
+        elif seen:
+            content = f"loaded: {name} (its instructions are above: follow them again)"
+        else:
+            content = f"loaded: {name}" + (" (its content changed since it was loaded before)" if changed else "")
+        delta = shelf.delta_loaded(loaded)
+        if docs or shelf.has_selection(loaded):
+            delta |= shelf.delta_docs(loaded, docs, all=all_docs)
+        data: dict[str, Any] = {**describe(loaded), "show": show, "docs": docs}
+        if docs:
+            content += f"; docs: {shown_names(docs)}"
+        if evicted := await self._evict(loaded, delta):
+            content += f"; unloaded to make room: {shown_names([each.skill.name for each in evicted])}"
+            data["unloaded"] = [each.skill.entry.id for each in evicted]
+        if wanted.arguments:
+            data["arguments"] = wanted.arguments
+        if loaded.skill.entry.controls.run_mode == "subagent" and within.trigger != "nested":
+            content += f"\n{INLINE}"
+            data["warnings"] = [INLINE]
+        return Outcome(status="ok", content=content, data=data, state_delta=delta)
+
+    async def _evict(self, loaded: Loaded, delta: dict[str, Any]) -> list[Loaded]:
+        """Those that were not touched for the longest time, until there are no more in use than may be."""
+        shelf, most = self._shelf, self._shelf.max_loaded
+        if most is None:
+            return []
+        others = [each for id, each in shelf.work.loaded.items() if id != loaded.skill.entry.id]
+        evicted = others[: max(0, len(others) + 1 - max(1, most))]
+        for each in evicted:
+            delta |= await shelf.drop(each, f"evicted: at most {most} skills in use")
+        return evicted
+
+    def _too_many(self, entry: Entry) -> Outcome | None:
+        """A turn brings so many bodies at most; one that is in view is none."""
+        shelf = self._shelf
+        known = shelf.work.known.get(entry.id)
+        if len(shelf.bodies) < shelf.max_bodies_per_turn or (known is not None and shelf.in_view(body_ref(known))):
+            return None
+        return Outcome(
+            status="failed",
+            code="too-many-bodies",
+            content=f"At most {shelf.max_bodies_per_turn} skills can be loaded in one turn.",
+            hint=f"Loaded in this turn: {shown_names(shelf.bodies)}. Follow them first, and load "
+            f"{shown_name(entry.name)} in the next turn if it is still needed.",
+        )
+
+    def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
+        """With the nearest names first, then what is for such a purpose: only names that the model may load."""
+        shelf = self._shelf
+        names = list(shelf.names())
+        message = f"No skill '{shown_name(ref[:100])}'."
+        if not names:
+            return Outcome(status="failed", code="skill-not-found", content=f"{message} No skills are installed.")
+        near = [name for name in error.near if name in names]
+        found = [entry.name for entry, _ in shelf.search(ref[:200], 3) if entry.name in names]
+        near = list(dict.fromkeys([*near, *found]))[:5]
+        meant = f"Did you mean: {shown_names(near)}?" if near else f"There are: {shown_names(names)}."
+        hint = "Load one of these by its name, or go on without a skill."
+        return Outcome(
+            status="failed", code="skill-not-found", content=f"{message} {meant}", hint=hint, data={"near": near}
+        )

@@ -1,0 +1,153 @@
+"""Toolsets around toolsets: some of the tools, under other names, several sets as one.
+
+    Only(Prefixed(tools, "pdf_"), names=["pdf_read"])
+
+Whoever is outside sees and uses the outer names alone; a call goes on under the name that the tool itself has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from prowess.errors import ConfigError, ToolFailed, ToolRetry
+from prowess.ports import Need, Toolset, Within
+from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class _Way(NamedTuple):
+    """To one tool: what it is called out here, who has it, and what they call it."""
+
+    spec: ToolSpec
+    tools: Toolset
+    inner: str
+
+
+class _Routed:
+    """A toolset that knows, for each name, whom to ask under which."""
+
+    def __init__(self, ways: Iterable[_Way]) -> None:
+        self._ways: dict[str, _Way] = {}
+        for way in ways:
+            name = way.spec.name
+            if name in self._ways:
+                raise _duplicate(name, self._ways[name], way)
+            self._ways[name] = way
+
+    def specs(self) -> Sequence[ToolSpec]:
+        return [way.spec for way in self._ways.values()]
+
+    def normalise(self, call: ToolCall) -> ToolCall:
+        way = self._get(call.tool)
+        try:
+            normal = way.tools.normalise(replace(call, tool=way.inner))
+        except ToolRetry as error:
+            raise ToolRetry(_by_outer_name(str(error), way)) from error
+        return replace(normal, id=call.id, tool=call.tool, trigger=call.trigger)
+
+    async def needs(self, call: ToolCall) -> Sequence[Need]:
+        way = self._get(call.tool)
+        try:
+            return await way.tools.needs(replace(call, tool=way.inner))
+        except ToolRetry as error:
+            raise ToolRetry(_by_outer_name(str(error), way)) from error
+
+    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
+        way = self._get(call.tool)
+        try:
+            return await way.tools.call(replace(call, tool=way.inner), within)
+        except (ToolRetry, ToolFailed) as error:
+            raise type(error)(_by_outer_name(str(error), way)) from error
+
+    def _get(self, name: str) -> _Way:
+        way = self._ways.get(name)
+        if way is None:
+            near = difflib.get_close_matches(name, self._ways, n=1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise ToolRetry(f"There is no tool '{name[:80]}'.{meant} There are: {', '.join(self._ways) or 'none'}.")
+        return way
+
+
+class Only(_Routed):
+    """These tools and no others, in the order that they had."""
+
+    def __init__(self, tools: Toolset, *, names: Collection[str]) -> None:
+        names = [names] if isinstance(names, str) else list(names)
+        specs = tools.specs()
+        _refuse_unknown(names, specs, "Only")
+        super().__init__(_Way(spec, tools, spec.name) for spec in specs if spec.name in names)
+
+
+class Prefixed(_Routed):
+    """Every name begins with this."""
+
+    def __init__(self, tools: Toolset, prefix: str) -> None:
+        super().__init__(_way(spec, tools, f"{prefix}{spec.name}") for spec in tools.specs())
+
+
+class Renamed(_Routed):
+    """Some tools under other names: {"old": "new"}."""
+
+    def __init__(self, tools: Toolset, names: Mapping[str, str]) -> None:
+        specs = tools.specs()
+        _refuse_unknown(names, specs, "Renamed")
+        super().__init__(_way(spec, tools, names.get(spec.name, spec.name)) for spec in specs)
+
+
+class Joined(_Routed):
+    """Several as one, in this order."""
+
+    def __init__(self, *toolsets: Toolset) -> None:
+        super().__init__(_Way(spec, tools, spec.name) for tools in toolsets for spec in tools.specs())
+
+
+def _way(spec: ToolSpec, tools: Toolset, name: str) -> _Way:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"'{name[:100]}' cannot be the name of a tool.",
+            code="tool-name",
+            hint="Use at most 64 letters, digits, _ and -.",
+        )
+    return _Way(replace(spec, name=name), tools, spec.name)
+
+
+def _refuse_unknown(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
+    real = [spec.name for spec in specs]
+    for name in names:
+        if name not in real:
+            near = difflib.get_close_matches(name, real, n=1)
+            meant = f"Did you mean '{near[0]}'? " if near else ""
+            raise ConfigError(
+                f"{where} names the tool '{name[:80]}', and there is none.",
+                code="tool-unknown",
+                hint=f"{meant}There are: {', '.join(real) or 'none'}",
+            )
+
+
+def _duplicate(name: str, one: _Way, other: _Way) -> ConfigError:
+    if one.tools is other.tools:
+        which = f"'{one.inner}' and '{other.inner}' would both be called so"
+    else:
+        which = f"{_described(one)} and {_described(other)} both have one"
+    return ConfigError(
+        f"There would be two tools '{name}': {which}.",
+        code="tool-duplicate",
+        hint="Give one of them another name with Renamed or Prefixed, or leave it out with Only.",
+    )
+
+
+def _described(way: _Way) -> str:
+    names = [spec.name for spec in way.tools.specs()]
+    others = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    return f"{type(way.tools).__name__}({others})"
+
+
+def _by_outer_name(text: str, way: _Way) -> str:
+    """A tool says its own name first when it says what is wrong."""
+    own = f"{way.inner}: "
+    return f"{way.spec.name}: {text[len(own) :]}" if text.startswith(own) else text

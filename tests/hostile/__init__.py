@@ -1,0 +1,5 @@
+"""Hostile skills, files, outputs and repositories, and a model that does all that they ask for.
+
+Each case looks at effects: what ran, was read, written, sent, shown to the model and recorded. Each has a control: the
+same attempt with the permission, or without the protection, succeeds; so a test that looks at nothing would be red.
+"""

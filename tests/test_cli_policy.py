@@ -1,0 +1,313 @@
+"""prowess policy check: the decision that an agent's call would get, the rule, file and line behind it, and the way
+to change it; explained, never made.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kits import with_kit
+from prowess._discover import discover
+from prowess._load import load
+from prowess.cli.main import main
+from prowess.cli.schema import FOLDER
+from prowess.policy.approvals import UserApprovals
+from prowess.values import Decision
+
+POLICY = """\
+# Of this project.
+[[rule]]
+tool = "Bash"
+command = "git push"
+verdict = "ask"
+why = "A push cannot be taken back."
+
+[[rule]]
+tool = "WebFetch"
+verdict = "allow"
+"""
+
+
+class Cli:
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capture, self.err = capfd, ""
+
+    def __call__(self, *args: str, code: int = 0) -> str:
+        ended = main(["policy", "check", *args])
+        out, self.err = self._capture.readouterr()
+        assert ended == code, f"exit code {ended}: {out!r} {self.err}"
+        return out
+
+    def json(self, *args: str, code: int = 0) -> dict[str, Any]:
+        document = json.loads(self(*args, "--json", code=code))
+        name = "error" if "error" in document else document["schema"].removeprefix("prowess.").removesuffix("/1")
+        jsonschema.validate(document, json.loads(Path(FOLDER, f"{name}.json").read_text(encoding="utf-8")))
+        return document
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capfd)
+
+
+@pytest.fixture
+def project(tmp_path: Path, make_skill: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a policy and two skills; trusted, unless a test says otherwise."""
+    front = "description: Releases things. Use when shipping.\nallowed-tools: Bash(git:*) Read(docs/**)\n"
+    make_skill(tmp_path / ".agent/skills/release", front=f"name: release\n{front}")
+    make_skill(tmp_path / ".agent/skills/plain")
+    (tmp_path / ".agent/policy.toml").write_text(POLICY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROWESS_TRUST", "1")
+    return tmp_path
+
+
+def decided(document: dict[str, Any]) -> dict[str, Any]:
+    (step,) = [step for step in document["steps"] if step["decided"]]
+    return step
+
+
+def verdict(document: dict[str, Any]) -> tuple[str, str]:
+    return document["verdict"], document["rule"]
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_is_named_with_its_file_and_line(project: Path, cli: Cli) -> None:
+    path = str(project / ".agent/policy.toml")
+    found = cli.json("Bash", "git push origin main", "--skill", "release", "--executor", "local")
+    assert verdict(found) == ("ask", f"rule:1 {path}:2")
+    assert found["place"] == {"path": path, "line": 2, "number": 1}
+    assert found["why"] == "A push cannot be taken back."
+    assert (found["tool"], found["called"]) == ("skill_run", "Bash")
+    assert found["args"] == {"skill": "release", "command": "git push origin main"}
+    assert found["skill"] == {"id": "project:release", "source": "project", "trusted": True, "status": "active"}
+    assert found["isolation"]["executor"] == "local"
+    assert any("--yes skill_run" in each for each in found["change"]) and any(f"{path}:2" in t for t in found["change"])
+    said = cli("Bash", "git push origin main", "--skill", "release", "--executor", "local")
+    assert said.startswith("ask  skill_run {")
+    assert f"rule 1 of {path}, line 2" in said and "Bash is another name for skill_run" in said
+    assert f"=> {path}" in said
+
+
+def test_everybody_is_asked_in_the_order_in_which_they_count(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managed = project / "managed.toml"
+    managed.write_text('[[rule]]\ntool = "grep"\nverdict = "deny"\n', encoding="utf-8")
+    monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(managed))
+    found = cli.json("grep", "x")
+    kinds = ["configuration", "allowed-tools", "policy", "grant", "table", "policy", "require_approval_for"]
+    assert [step["by"] for step in found["steps"]] == kinds
+    assert [step["path"] for step in found["steps"] if step["by"] == "policy"] == [
+        str(project / ".agent/policy.toml"),
+        str(managed),
+    ]
+    assert decided(found)["path"] == str(managed) and decided(found)["tightens"]
+    assert found["verdict"] == "deny"
+    assert "no other file lifts it" in found["change"][0]
+
+
+def test_a_policy_of_a_folder_that_nobody_trusts_only_tightens(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / ".agent/config.toml").write_text("", encoding="utf-8")
+    monkeypatch.delenv("PROWESS_TRUST")
+    found = cli.json("Bash", "git push", "--skill", "release")
+    assert found["verdict"] != "allow"
+    assert any(step["tightens"] for step in found["steps"] if step["by"] == "policy")
+    assert any("No model can load project:release" in note for note in found["notes"])
+    local = cli.json("Bash", "git status", "--skill", "release", "--executor", "local")
+    assert verdict(local) == ("deny", "table:local-untrusted")
+    assert any(f"prowess trust {project}" in each for each in local["change"])
+
+
+def test_lists_say_what_they_allow(project: Path, cli: Cli) -> None:
+    named = cli.json("skill_run", "ls", "--skill", "release")
+    assert verdict(named) == ("deny", "allowed-tools:project:release")
+    (list_said,) = [step["looked_at"] for step in named["steps"] if step["by"] == "allowed-tools"]
+    assert list_said == ["project:release does not allow it: Bash(git:*), Read(docs/**)"]
+    assert "SKILL.md" in named["change"][0]
+    ambient = cli.json("Read", "secret.txt", "--skill", "release")
+    assert verdict(ambient) == ("deny", "allowed-tools:project:release") and ambient["skill"] is None
+    assert cli.json("Read", "docs/a.md", "--skill", "release")["verdict"] == "allow"
+    both = cli.json("Read", "secret.txt", "--skill", "release", "--skill", "plain")
+    assert both["verdict"] == "deny", "a skill without a list does not lift another's"
+    never = cli.json("skill_read", '{"skill": "release", "path": "x"}')
+    assert never["verdict"] == "allow"
+    assert ["skill_read is narrowed by no list"] in [step["looked_at"] for step in never["steps"]]
+
+
+def test_settings_are_named_with_their_origin(project: Path, cli: Cli) -> None:
+    off = cli.json("WebFetch", "https://example.com")
+    assert verdict(off) == ("deny", "config:tools.enable"), "a rule that allows does not switch it on"
+    assert decided(off)["looked_at"] == ["tools.enable = [] (default)"]
+    assert 'tools.enable = ["network_request"]' in off["change"][0]
+    config = project / ".agent/config.toml"
+    config.write_text(
+        '[tools]\nenable = ["network_request", "write_file"]\n[execution]\nrequire_approval_for = ["network"]\n'
+        '[workspace]\nnetwork_allow = ["example.com"]\ncommands_allow = ["git"]\n',
+        encoding="utf-8",
+    )
+    asked = cli.json("WebFetch", "https://example.com")
+    assert verdict(asked) == ("ask", "config:require_approval_for")
+    assert asked["limits"]["hosts"] == ["example.com"]
+    assert decided(asked)["looked_at"] == [f'execution.require_approval_for = ["network"] ({config})']
+    assert cli.json("Write", "path=out/x", "content=x")["rule"] == "table:high-risk"
+    script = cli.json("Bash", "ls", "--skill", "plain", "--executor", "local")
+    assert verdict(script) == ("deny", "config:workspace.commands")
+    listed = cli.json("Bash", "git status", "--skill", "plain", "--executor", "local")
+    assert listed["limits"] == {"argv": ["git", "status"]}
+
+
+def test_a_tool_that_nobody_knows_is_asked_about(project: Path, cli: Cli) -> None:
+    found = cli.json("mcp__github__issue", "title=x")
+    assert verdict(found) == ("ask", "table:unknown-tool") and found["risk"] == "unknown"
+    assert not any("--yes" in each for each in found["change"]), "--yes does not take names that it does not know"
+
+
+def test_a_capability_is_decided_as_one(project: Path, cli: Cli) -> None:
+    found = cli.json("install_dependencies", "--skill", "plain", "--executor", "local")
+    assert verdict(found) == ("ask", "table:capability") and found["kind"] == "capability"
+
+
+def test_isolation_is_asked_of_the_executor(project: Path, cli: Cli) -> None:
+    assert cli.json("grep", "x")["isolation"] is None, "nothing is started for a tool that runs nothing"
+    shown = cli.json("grep", "x", "--isolation", "--executor", "local")
+    assert shown["isolation"]["executor"] == "local"
+    asked = cli.json("skill_run", "ls", "--skill", "plain", "--executor", "local")
+    assert verdict(asked) == ("ask", "table:local-trusted")
+    (project / ".agent/config.toml").write_text('[workspace]\nexecutor = "none"\n', encoding="utf-8")
+    nothing = cli.json("skill_run", "ls", "--skill", "plain")
+    assert nothing["isolation"] is None and nothing["isolation_error"]["code"]
+    assert any("Nothing can run here" in note for note in nothing["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["skill_run", "ls"], "none was given (--skill)"),
+        (["skill_run", "--skill", "plain"], "No arguments were given"),
+        (["skill_run", '{"command": 5}', "--skill", "plain"], "would fail before policy is asked"),
+        (["plain"], "is a skill, not a tool"),
+        (["Skill", "plain"], "skill_load"),
+    ],
+)
+def test_what_is_unclear_is_said(project: Path, cli: Cli, words: list[str], note: str) -> None:
+    found = cli.json(*words, *(["--executor", "local"] if words[0] == "skill_run" else []))
+    assert any(note in each for each in found["notes"]), found["notes"]
+
+
+def test_arguments_may_have_other_systems_names(project: Path, cli: Cli) -> None:
+    found = cli.json("Bash", "skill_name=release", "command=git push", "--executor", "local")
+    assert found["skill"]["id"] == "project:release" and found["verdict"] == "ask"
+    assert cli.json("Read", "path=docs/x")["args"]["file_name"] == "docs/x"
+
+
+def test_what_was_approved_for_good_is_said(project: Path, cli: Cli, machine: Path) -> None:
+    skill = load(discover(project / ".agent/skills"), "release")
+    skill = skill._replace(entry=skill.entry._replace(source="project"))
+    state = str(machine / ".prowess")
+    call = ("Bash", "git status", "--skill", "release", "--executor", "local")
+    assert verdict(cli.json(*call)) == ("ask", "table:local-trusted")
+    UserApprovals(state, by="me").remember(skill, "skill_run")
+    asked = cli.json(*call)
+    assert asked["verdict"] == "ask" and any("approved for this content" in note for note in asked["notes"])
+    UserApprovals(state, by="me").remember(skill, "allowed-tools")
+    granted = cli.json(*call)
+    assert verdict(granted) == ("allow", "grant:allowed-tools") and decided(granted)["by"] == "grant"
+    assert cli.json("Bash", "git push", "--skill", "release", "--executor", "local")["verdict"] == "ask", "a rule wins"
+    (project / ".agent/skills/release/more.md").write_text("changed", encoding="utf-8")
+    assert verdict(cli.json(*call)) == ("ask", "table:local-trusted"), "another content needs another approval"
+
+
+# --- it is the real answer --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("Bash", {"skill": "release", "command": "git push"}),
+        ("Bash", {"skill": "release", "command": "git status"}),
+        ("skill_run", {"skill": "release", "command": "ls"}),
+        ("skill_run", {"skill": "plain", "command": "ls", "env": {"LD_PRELOAD": "x"}}),
+        ("Read", {"file_name": "secret.txt"}),
+        ("Read", {"file_name": "docs/x"}),
+        ("Write", {"path": "out/x", "content": "x"}),
+        ("skill_list_docs", {"skill": "release"}),
+    ],
+)
+def test_the_kit_decides_the_same(project: Path, cli: Cli, tool: str, args: dict[str, Any]) -> None:
+    (project / ".agent/config.toml").write_text('[tools]\nenable = ["write_file"]\n', encoding="utf-8")
+    skills = str(project / ".agent/skills")
+    options = ["--skill", "release", "--skill", "plain", "--root", skills, "--executor", "local"]
+    told = cli.json(tool, json.dumps(args), *options)
+    events: list[Any] = []
+
+    async def work(kit: Any) -> None:
+        await kit.activate("release")
+        await kit.activate("plain")
+        await kit.call(tool, args, id="asked")
+
+    given = {"executor": "local", "approver": None, "load": None, "environ": {"PROWESS_TRUST": "1"}}
+    with_kit(project / ".agent/skills", work, on_event=[events.append], **given)
+    decisions: list[Decision] = [
+        each.event.decision for each in events if each.event.type == "call_decided" and each.event.call_id == "asked"
+    ]
+    assert [(each.verdict, each.rule, each.why, each.limits) for each in decisions] == [
+        (told["verdict"], told["rule"], told["why"], told["limits"])
+    ]
+
+
+# --- exit codes and mistakes ------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_can_be_required(project: Path, cli: Cli) -> None:
+    cli("grep", "x", "--require", "allow")
+    cli("grep", "x", "--require", "deny", code=1)
+    assert "deny was required" in cli.err
+    assert cli.json("write_file", "path=x", "--require", "ask", code=1)["verdict"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["skill_run", "{nonsense"], "is not a JSON object"),
+        (["skill_run", '{"a": NaN}'], "NaN is no number"),
+        (["skill_run", "args=[1"], "is not JSON"),
+        (["grep", "x", "y"], "'y' is no argument of grep"),
+        (["update_plan", "x"], "is no argument of update_plan"),
+        ([""], "TOOL is empty"),
+        (["grep", "x", "--require", "perhaps"], "perhaps"),
+    ],
+)
+def test_mistakes_are_named(project: Path, cli: Cli, words: list[str], says: str) -> None:
+    assert says in cli.json(*words, code=2)["error"]["message"]
+
+
+def test_a_policy_with_a_mistake_explains_that(project: Path, cli: Cli) -> None:
+    (project / ".agent/policy.toml").write_text('[[rule]]\ntol = "x"\nverdict = "deny"\n', encoding="utf-8")
+    error = cli.json("grep", "x", code=2)["error"]
+    assert error["code"] == "policy-invalid" and "policy.toml:1" in error["message"] and "'tool'" in error["hint"]
+
+
+def test_a_rule_about_no_tool_is_pointed_out(project: Path, cli: Cli) -> None:
+    rules = '[[rule]]\ntool = ["skil_run", "mcp__x", "my_*", "Bash", "install_dependencies"]\nverdict = "deny"\n'
+    (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
+    notes = [note for note in cli.json("grep", "x")["notes"] if "is not known here" in note]
+    assert len(notes) == 1 and "skil_run (nearest: skill_run)" in notes[0]
+
+
+def test_an_unknown_skill_has_a_neighbour(project: Path, cli: Cli) -> None:
+    assert "release" in json.dumps(cli.json("skill_run", "ls", "--skill", "relase", code=1)["error"])
+
+
+def test_nothing_of_an_argument_reaches_the_terminal(project: Path, cli: Cli) -> None:
+    out = cli("tool\x1b[31m", "a=\x1b[2J\u202e")
+    assert "\x1b" not in out and "\u202e" not in out

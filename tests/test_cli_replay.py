@@ -1,0 +1,228 @@
+"""prowess runs replay: what was decided is done again, without a model, and where it goes apart is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prowess.cli.replay_parts import settled
+from prowess.events import Envelope, ErrorRaised, ModelReplied, ModelRequested
+from prowess.stores.sqlite import SqliteEventLog
+from prowess.values import SessionKey
+from test_cli_runs import Cli
+
+SCRIPT = "import sys\nprint('rows:', len(open(sys.argv[1]).read().split()))\n"
+LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
+
+
+def run_script(command: str, **more: Any) -> dict[str, Any]:
+    return {"calls": [{"tool": "skill_run", "args": {"skill": "demo", "command": command, **more}}]}
+
+
+@pytest.fixture
+def project(tmp_path: Path, make_skill: Callable[..., Path]) -> Path:
+    skills = tmp_path / ".agent" / "skills"
+    make_skill(skills / "demo", files={"scripts/count.py": SCRIPT, "references/a.md": "# A\n"})
+    (tmp_path / "notes.txt").write_text("one two three", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project: Path) -> Cli:
+    monkeypatch.chdir(project)
+    cli = Cli(capfd)
+    cli.prowess("trust", "--yes")
+    return cli
+
+
+def play(cli: Cli, project: Path, replies: list[Any], request: str = "go", *more: str, code: int = 0) -> str:
+    """A run, and its id."""
+    (project / "script.json").write_text(json.dumps(replies), encoding="utf-8")
+    cli.prowess("run", request, "--model", "scripted:script.json", "--yes", "skill_run", *more, code=code)
+    return cli.json("list", "--limit", "1")["runs"][0]["run"]
+
+
+WHOLE = [
+    LOAD,
+    {
+        "calls": [
+            {"tool": "skill_read", "args": {"skill": "demo", "path": "references/a.md"}},
+            {"tool": "skill_list_docs", "args": {"skill": "demo"}},
+        ]
+    },
+    run_script("python3 scripts/count.py work/inputs/notes.txt"),
+    {"text": "3 rows"},
+]
+
+
+def lines_of(project: Path) -> dict[str, list[str]]:
+    async def go() -> dict[str, list[str]]:
+        async with SqliteEventLog(project / ".agent" / "prowess.db") as log:
+            return {info.key.session: [line async for line in log.lines(info.key)] for info in await log.sessions()}
+
+    return asyncio.run(go())
+
+
+def test_the_same_code_and_skills_do_the_same(cli: Cli, project: Path, workspace_dir: str) -> None:
+    run = play(cli, project, WHOLE, "count @notes.txt")
+    before, folders = lines_of(project), sorted(os.listdir(os.path.join(workspace_dir, "workspaces")))
+    document = cli.json("replay", run)
+    assert document["same"] and document["first"] is None and document["notes"] == []
+    assert document["events"] == document["replayed"] > 20
+    assert cli("replay", run).startswith(f"same  {run}  ")
+    assert lines_of(project) == before, "the recorded session is not touched, and there is no other"
+    assert sorted(os.listdir(os.path.join(workspace_dir, "workspaces"))) == folders
+    assert len(list((project / ".agent" / "runs").iterdir())) == 1
+
+
+def test_a_changed_skill_is_told(cli: Cli, project: Path) -> None:
+    run = play(cli, project, WHOLE, "count @notes.txt")
+    script = project / ".agent" / "skills" / "demo" / "scripts" / "count.py"
+    script.write_text(SCRIPT + "# changed\n", encoding="utf-8")
+    first = cli.json("replay", run, code=1)["first"]
+    assert (first["what"], first["type"]) == ("digest", "skill_loaded") and first["seq"] == first["other_seq"]
+    assert first["recorded"].startswith("sha256:") and first["recorded"] != first["actual"]
+    assert "today:" in cli("replay", run, code=1)
+    shutil.rmtree(project / ".agent" / "skills" / "demo")
+    assert cli.json("replay", run, code=1)["first"]["what"] == "request", "the catalog comes first"
+
+
+def test_another_outcome_is_told(cli: Cli, project: Path) -> None:
+    run = play(cli, project, [LOAD, run_script("test ! -e /proc/self/nothing && cat work/state"), {"text": "x"}])
+    assert cli.json("replay", run)["same"]
+    run = play(cli, project, WHOLE, "count @notes.txt")
+    for root, _, names in os.walk(os.environ["PROWESS_WORKSPACE_DIR"]):
+        if "notes.txt" in names and root.endswith("work/inputs"):
+            os.unlink(os.path.join(root, "notes.txt"))
+    document = cli.json("replay", run, code=1)
+    assert "notes.txt is not there any more" in document["notes"][0]
+    assert document["first"]["what"] == "start"
+
+
+def test_a_link_in_place_of_an_attachment_is_not_followed(cli: Cli, project: Path) -> None:
+    secret = project / "secret.txt"
+    secret.write_text("hush hush", encoding="utf-8")
+    run = play(cli, project, WHOLE, "count @notes.txt")
+    for root, _, names in os.walk(os.environ["PROWESS_WORKSPACE_DIR"]):
+        if "notes.txt" in names and root.endswith("work/inputs"):
+            os.unlink(os.path.join(root, "notes.txt"))
+            os.symlink(secret, os.path.join(root, "notes.txt"))
+    assert "is not there any more" in cli.json("replay", run, code=1)["notes"][0]
+
+
+def test_another_decision_is_told(cli: Cli, project: Path) -> None:
+    run = play(cli, project, WHOLE, "count @notes.txt")
+    rule = '[[rule]]\ntool = "skill_run"\nverdict = "deny"\nwhy = "not today"\n'
+    (project / ".agent" / "policy.toml").write_text(rule, encoding="utf-8")
+    document = cli.json("replay", run, code=1)
+    assert document["first"]["what"] == "decision" and '"deny"' in document["first"]["actual"]
+
+
+def test_answers_of_people_are_the_recorded_ones(cli: Cli, project: Path) -> None:
+    settings = '[execution]\nrequire_approval_for = ["skill_run"]\n'
+    (project / ".agent" / "config.toml").write_text(settings, encoding="utf-8")
+    cli.prowess("trust", "--yes")
+    run = play(cli, project, [LOAD, run_script("echo hi"), {"text": "x"}])
+    assert cli.json("show", run)["prompts"]["answered"] == 1
+    assert cli.json("replay", run)["same"]
+    replies = [LOAD, run_script("echo hi"), {"text": "x"}]
+    (project / "script.json").write_text(json.dumps(replies), encoding="utf-8")
+    cli.prowess("run", "go", "--model", "scripted:script.json", "--on-ask", "deny")
+    denied = cli.json("list", "--limit", "1")["runs"][0]["run"]
+    assert denied != run and cli.json("replay", denied)["same"], "nobody was there, and that was a no"
+    (project / ".agent" / "config.toml").unlink()
+    assert cli.json("replay", run, code=1)["first"]["what"] in ("decision", "event")
+
+
+def test_what_nobody_was_asked_then_is_denied_now(cli: Cli, project: Path) -> None:
+    run = play(cli, project, [LOAD, run_script("echo hi"), {"text": "x"}])
+    settings = '[execution]\nrequire_approval_for = ["skill_run"]\n'
+    (project / ".agent" / "config.toml").write_text(settings, encoding="utf-8")
+    cli.prowess("trust", "--yes")
+    first = cli.json("replay", run, code=1)["first"]
+    assert first["what"] == "decision" and '"ask"' in first["actual"]
+
+
+def test_a_later_run_of_a_session_has_what_came_before(cli: Cli, project: Path) -> None:
+    first = play(cli, project, [LOAD, {"text": "loaded"}], "one", "--session", "mine")
+    second = play(cli, project, [run_script("echo hi"), {"text": "done"}], "two", "--session", "mine")
+    assert first != second and cli.json("replay", first)["same"]
+    document = cli.json("replay", second)
+    assert document["same"] and "earlier runs" in document["notes"][0]
+
+
+def test_skills_that_were_named_are_put_to_use_again(cli: Cli, project: Path) -> None:
+    for request, more in (("/demo now", ()), ("with $demo", ()), ("go", ("--skill", "demo"))):
+        run = play(cli, project, [{"text": "x"}], request, *more)
+        assert cli.json("replay", run)["same"], request
+
+
+def test_a_run_without_a_model_is_repeated_call_by_call(cli: Cli, project: Path) -> None:
+    command = ["python3", "scripts/count.py", "work/inputs/notes.txt"]
+    cli.prowess("exec", "demo", "--input", "notes.txt", "--yes", "skill_run", "--", *command)
+    run = cli.json("list", "--limit", "1")["runs"][0]["run"]
+    assert cli.json("replay", run)["same"]
+    (project / ".agent" / "skills" / "demo" / "scripts" / "count.py").write_text(
+        "raise SystemExit(3)", encoding="utf-8"
+    )
+    assert cli.json("replay", run, code=1)["first"]["what"] == "digest"
+
+
+def test_child_runs_are_repeated_with_their_parent(cli: Cli, project: Path, make_skill: Callable[..., Path]) -> None:
+    front = "name: helper\ndescription: Helps. Use when asked.\nrun-mode: subagent\n"
+    make_skill(project / ".agent" / "skills" / "helper", front=front)
+    replies = [
+        {"calls": [{"tool": "skill_load", "args": {"skill": "helper"}}]},
+        {"text": "the child's answer"},
+        {"text": "done"},
+    ]
+    run = play(cli, project, replies)
+    shown = cli.json("show", run)
+    assert len(shown["children"]) == 1 and cli.json("verify", run)["valid"]
+    assert cli.json("replay", run)["same"] and cli.json("replay", shown["children"][0])["run"] == run
+
+
+def test_runs_that_met_a_limit_or_an_error_are_repeated_too(cli: Cli, project: Path) -> None:
+    limited = play(cli, project, [LOAD, LOAD, LOAD], "go", "--max-turns", "2", code=1)
+    assert cli.json("show", limited)["stop_reason"] == "limit:turns"
+    assert cli.json("replay", limited)["same"]
+    missing = play(cli, project, [{"calls": [{"tool": "nothing", "args": {"x": 1}}]}, {"text": "x"}])
+    assert cli.json("replay", missing)["same"]
+    failed = play(cli, project, [LOAD], "go", code=1)
+    document = cli.json("replay", failed, code=1)
+    assert document["error"]["code"] == "replay-exhausted", "a model that failed cannot fail in the same way again"
+
+
+def test_a_record_that_cannot_be_repeated_says_so(cli: Cli, project: Path) -> None:
+    run = play(cli, project, [{"text": "x"}])
+    (folder,) = (project / ".agent" / "runs").iterdir()
+    lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines()
+    (project / ".agent" / "prowess.db").unlink()
+    assert cli.json("replay", run)["same"], "a copy is enough"
+    (folder / "events.jsonl").write_text("\n".join(lines[1:]), encoding="ascii")
+    assert cli.refused("replay", run)["code"] == "recording-invalid"
+    (folder / "events.jsonl").write_text("x\n", encoding="ascii")
+    assert cli.refused("replay", run)["code"] == "audit-broken"
+
+
+def test_a_provider_that_was_asked_again_counts_once() -> None:
+    def envelopes(*events: Any) -> list[Envelope]:
+        return [Envelope(at="", session="s", run=run, event=event) for run, event in events]
+
+    asked, busy, said = (
+        ModelRequested(bytes=1, sha256="a"),
+        ErrorRaised(code="busy", message="x"),
+        ModelReplied(text="x"),
+    )
+    tried = envelopes(("r", asked), ("c", asked), ("r", busy), ("c", said), ("r", busy), ("r", asked), ("r", said))
+    assert settled(tried) == envelopes(("c", asked), ("c", said), ("r", asked), ("r", said))
+    other = envelopes(("r", said), ("r", busy), ("r", asked), ("r", said))
+    assert settled(other) == other
+    assert SessionKey(session="s") == tried[0].key

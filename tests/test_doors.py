@@ -1,0 +1,169 @@
+"""The front door: five lines are enough, and every event can be seen on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prowess
+from agents import call
+from prowess.errors import ConfigError, ModelAuth, ModelError
+from prowess.models.scripted import ScriptedModel
+from prowess.stores.memory import MemoryEventLog
+from prowess.testing import events_of, skill_dir
+from prowess.values import SessionKey
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills"
+    skill_dir(
+        folder, "demo", "DEMO-BODY\n", description="Does demos.", files={"scripts/a.sh": "echo ran > out/a.txt\n"}
+    )
+    return folder
+
+
+RUN = [
+    call("skill_load", skill="demo"),
+    call("skill_run", skill="demo", command="bash scripts/a.sh", output_files=["out/*.txt"]),
+    {"text": "done"},
+]
+
+
+def test_five_lines(root: Path) -> None:
+    result = prowess.run_sync("do it", skills=root, model=ScriptedModel(RUN), store="memory:", approve=["skill_run"])
+    assert (result.text, result.ok) == ("done", True)
+    assert [file["ref"] for file in result.files] == ["workspace://out/a.txt"]
+
+
+def test_names_among_skills_are_put_to_use(root: Path) -> None:
+    model = ScriptedModel([{"text": "a"}])
+    prowess.run_sync("do it", skills=[root, "demo"], model=model, store="memory:")
+    assert "DEMO-BODY" in str(model.requests[0])
+
+
+def test_functions_are_tools(root: Path) -> None:
+    def add(a: int, b: int = 2) -> int:
+        """Add two numbers.
+
+        Args:
+            a: The first one.
+        """
+        return a + b
+
+    model = ScriptedModel([call("add", a=40), {"text": "42"}])
+    result = prowess.run_sync("add", skills=root, model=model, tools=[add], store="memory:")
+    assert result.ok
+    messages, tools = model.requests[1]
+    assert [m.parts[0].text for m in messages if m.role == "tool"] == ["42"]
+    [spec] = [spec for spec in tools if spec.name == "add"]
+    assert spec.description == "Add two numbers." and spec.parameters["required"] == ["a"]
+
+
+def test_a_stream_has_every_event_and_ends_with_the_run(root: Path) -> None:
+    async def work() -> list[str]:
+        events = prowess.stream("do it", skills=root, model=ScriptedModel(RUN), store="memory:", approve=["skill_run"])
+        return [envelope.event.type async for envelope in events]
+
+    types = asyncio.run(work())
+    assert types[0] == "run_started" and types[-1] == "run_finished" and "text_delta" in types
+
+
+def test_leaving_a_stream_ends_the_run(root: Path) -> None:
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        script = [call("skill_load", skill="demo"), call("skill_run", skill="demo", command="sleep 100")]
+        events = prowess.stream(
+            "go", skills=root, model=ScriptedModel(script), log=log, session="s", approve=["skill_run"]
+        )
+        async for envelope in events:
+            if envelope.event.type == "call_decided" and envelope.event.decision.rule == "table:isolated":
+                break
+            if envelope.event.type == "approval_answered":
+                break
+        await events.aclose()
+        stored = await events_of(log, SessionKey(session="s"))
+        assert stored[-1]["type"] == "run_finished" and stored[-1]["stop_reason"] == "cancelled"
+
+    asyncio.run(work())
+
+
+def test_an_error_of_the_model_is_raised_from_every_door(root: Path) -> None:
+    error = ModelError("no", code="model-refused")
+    with pytest.raises(ModelError, match="no"):
+        prowess.run_sync("x", skills=root, model=ScriptedModel([error]), store="memory:")
+
+    async def work() -> list[str]:
+        seen = []
+        with pytest.raises(ModelError):
+            async for envelope in prowess.stream("x", skills=root, model=ScriptedModel([error]), store="memory:"):
+                seen.append(envelope.event.type)
+        return seen
+
+    assert asyncio.run(work())[-2:] == ["error", "run_finished"]
+
+
+def test_a_model_without_its_key(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ModelAuth, match="OPENAI_API_KEY"):
+        prowess.run_sync("x", skills=root, model="openai:gpt-5", store="memory:")
+
+
+def test_a_session_goes_on(root: Path, tmp_path: Path) -> None:
+    given: Any = {"skills": root, "session": "talk", "store": str(tmp_path / "log.db")}
+    prowess.run_sync("My name is Ada.", model=ScriptedModel([{"text": "Hello Ada."}]), **given)
+    model = ScriptedModel([{"text": "Ada."}])
+    prowess.run_sync("What is my name?", model=model, **given)
+    texts = [part.text for message in model.requests[0][0] for part in message.parts]
+    assert "My name is Ada." in texts and "Hello Ada." in texts
+
+
+def test_a_recorded_run_is_a_model(root: Path, tmp_path: Path) -> None:
+    given: Any = {"skills": root, "store": str(tmp_path / "log.db"), "approve": ["skill_run"]}
+    first = prowess.run_sync("do it", model=ScriptedModel(RUN), **given)
+    again = prowess.run_sync("do it", model=f"replay:{first.run}", **given)
+    assert again.text == first.text and again.run != first.run
+
+
+def test_a_loop_that_ends_takes_a_stream_with_it_in_silence(root: Path, tmp_path: Path) -> None:
+    """Nobody closed the stream: the record can be resumed, and nothing is printed."""
+    script = (
+        "import asyncio, prowess\n"
+        "from prowess.testing import ScriptedModel\n"
+        "async def main():\n"
+        f"    async for event in prowess.stream('hi', skills={str(root)!r}, model=ScriptedModel([{{'text': 'a'}}])):\n"
+        "        break\n"
+        "asyncio.run(main())\n"
+    )
+    environ = {**os.environ, "PROWESS_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"load_mode": "forever"}, "option-invalid"),
+        ({"limits": {"turns": "five"}}, "limit-invalid"),
+        ({"limits": {"turn": 5}}, "limit-invalid"),
+        ({"limits": {"turns": 0}}, "limit-invalid"),
+        ({"model": 42}, "model-unknown"),
+        ({"files": "nothing.csv"}, "no-file"),
+        ({"approve": ["skil_run"]}, "tool-unknown"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(root: Path, options: dict[str, Any], code: str) -> None:
+    log = MemoryEventLog()
+    given = {"model": ScriptedModel([{"text": "a"}]), "skills": root, "log": log, **options}
+    with pytest.raises(ConfigError) as raised:
+        prowess.run_sync("hi", **given)
+    assert raised.value.code == code
+    assert asyncio.run(log.sessions()) == []

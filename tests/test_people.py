@@ -1,0 +1,184 @@
+"""What a person has allowed, for this once, this run or this content, is not asked again; and what one takes back holds
+from the next call on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import Played, call, play
+from prowess.events import ApprovalAnswered, Envelope
+from prowess.models.scripted import ScriptedModel
+from prowess.runtime import open_runtime
+from prowess.stores.sqlite import SqliteEventLog
+from prowess.values import Decision, SessionKey, ToolCall
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_skill: Any) -> Path:
+    folder = tmp_path / "skills"
+    make_skill(folder / "demo", body="DEMO-BODY\n", files={"scripts/a.sh": "echo ran\n"})
+    make_skill(folder / "other", body="OTHER-BODY\n", files={"scripts/a.sh": "echo other\n"})
+    return folder
+
+
+LOCAL = {"workspace.executor": "local"}
+LOAD, RUN = call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")
+
+
+class Person:
+    """Says the same to every question, and remembers what was asked."""
+
+    def __init__(self, answer: Any, why: str | None = None) -> None:
+        self.answer, self.why = answer, why
+        self.asked: list[tuple[ToolCall, Decision]] = []
+
+    async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        self.asked.append((call, decision))
+        return ApprovalAnswered(call_id=call.id, answer=self.answer, why=self.why, by="test")
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("once", 2), ("run", 1), ("always", 1), ("no", 2)])
+def test_how_long_an_answer_holds(root: Path, answer: str, asked: int) -> None:
+    person = Person(answer, "not now" if answer == "no" else None)
+    played = play(root, [LOAD, RUN, RUN, {"text": "done"}], settings=LOCAL, approver=person)
+    assert len(person.asked) == asked
+    statuses = [outcome["status"] for outcome in played.outcomes[1:]]
+    assert statuses == (["denied"] * 2 if answer == "no" else ["ok"] * 2)
+    assert played.of("run_finished")[0]["prompts"] == asked
+    if answer == "no":
+        assert "not now" in played.outcomes[1]["content"]
+
+
+def test_what_holds_for_a_run_holds_for_one_skill_and_ends_with_it(root: Path) -> None:
+    person = Person("run")
+    script = [
+        LOAD,
+        RUN,
+        call("skill_load", skill="other"),
+        call("skill_run", skill="other", command="bash scripts/a.sh"),
+        {"text": "one"},
+        LOAD,
+        RUN,
+        {"text": "two"},
+    ]
+    played = play(root, script, "first", "second", settings=LOCAL, approver=person)
+    assert played.result.ok
+    assert [question.args["skill"] for question, _ in person.asked] == ["demo", "other", "demo"]
+
+
+def test_whoever_is_asked_is_told_what_it_is_about(root: Path) -> None:
+    person = Person("once")
+    play(root, [LOAD, RUN, {"text": "done"}], settings=LOCAL, approver=person)
+    about = person.asked[0][1].about
+    assert (about["risk"], about["skill"], about["source"], about["trusted"]) == (
+        "medium",
+        "explicit:demo",
+        "explicit",
+        True,
+    )
+    assert about["digest"].startswith("sha256:") and about["isolation"]["executor"] == "local"
+
+
+def test_a_write_is_shown_as_a_difference(root: Path) -> None:
+    person = Person("once")
+    script = [
+        call("write_file", path="out/a.txt", content="one\ntwo\n"),
+        call("write_file", path="out/a.txt", content="one\n2\n"),
+        {"text": "done"},
+    ]
+    played = play(root, script, settings={"tools.enable": ["write_file"]}, approver=person)
+    assert [outcome["status"] for outcome in played.outcomes] == ["ok", "ok"], played.outcomes
+    first, second = (decision.about["diff"] for _, decision in person.asked)
+    assert "+one" in first and "-two" in second and "+2" in second
+
+
+def test_inside_the_sandbox_nobody_is_asked(root: Path) -> None:
+    person = Person("no")
+    played = play(root, [LOAD, RUN, {"text": "done"}], settings={"workspace.executor": "sandbox"}, approver=person)
+    assert played.outcomes[1]["status"] == "ok" and person.asked == []
+    assert played.of("run_finished")[0]["prompts"] == 0
+
+
+def answer_in_the_log(path: Path, session: str, event: ApprovalAnswered) -> None:
+    async def work() -> None:
+        log = SqliteEventLog(str(path))
+        key = SessionKey(session=session)
+        lease = await log.lease(key, owner="somebody at another screen")
+        head = await log.head(key)
+        run = [envelope.run async for envelope in log.read(key)][-1]
+        envelope = Envelope(at="2026-01-01T00:00:00.000000Z", session=session, run=run, event=event)
+        await log.append(key, head.seq, lease, [envelope])
+        await log.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(("answer", "status"), [("once", "ok"), ("no", "denied")])
+def test_a_question_can_be_answered_while_nobody_runs(root: Path, tmp_path: Path, answer: Any, status: str) -> None:
+    store = {**LOCAL, "store": str(tmp_path / "log.db")}
+    waiting = play(root, [LOAD, RUN], settings=store, approver=None, session="s")
+    assert waiting.result.stop_reason == "waiting"
+    [question] = waiting.of("approval_asked")
+    assert question["capability"] == "skill_run"
+    given = ApprovalAnswered(call_id=question["call_id"], answer=answer, why="from elsewhere", by="ada")
+    answer_in_the_log(tmp_path / "log.db", "s", given)
+    resumed = play(root, [{"text": "done"}], {"resume": True}, settings=store, approver=None, session="s")
+    assert resumed.result.text == "done"
+    assert [outcome["status"] for outcome in resumed.outcomes] == [status]
+    assert [event["by"] for event in resumed.of("approval_answered")] == ["ada"]
+
+
+def open_project(tmp_path: Path) -> Any:
+    environ = {**os.environ, "PROWESS_TRUST": "1"}
+    flags = {"store": "memory:", "artifacts": "memory:"}
+    return open_runtime(cwd=str(tmp_path), environ=environ, roots=[str(tmp_path / "skills")], flags=flags)
+
+
+def test_what_the_rules_deny_is_not_offered_and_a_change_holds_from_the_next_call(root: Path, tmp_path: Path) -> None:
+    policy = tmp_path / ".agent" / "policy.toml"
+    policy.parent.mkdir()
+
+    def deny(messages: Any, tools: Any) -> Any:
+        policy.write_text(
+            '[[rule]]\ntool = ["skill_load", "skill_run"]\nskill = "demo"\nverdict = "deny"\nwhy = "No."\n'
+        )
+        return RUN
+
+    played = Played(ScriptedModel([LOAD, deny, {"text": "one"}, {"text": "two"}]))
+
+    async def work() -> None:
+        with open_project(tmp_path) as runtime:
+            async with runtime.open_session(model=played.model, on_event=(played.envelopes.append,)) as session:
+                await session.run("first")
+                await session.run("second")
+
+    asyncio.run(work())
+    assert [outcome["status"] for outcome in played.outcomes] == ["ok", "denied"]
+    assert "demo" in played.texts(0)[0][1] and "demo" in played.texts(2)[0][1], "within an epoch the catalog stays"
+    assert "<name>\ndemo\n" not in played.texts(3)[0][1] and "<name>\nother\n" in played.texts(3)[0][1]
+    assert played.of("catalog_planned")[-1]["plan"]["hidden"] == ["explicit:demo"]
+
+
+def test_a_policy_that_breaks_while_a_run_goes_on_stops_every_call(root: Path, tmp_path: Path) -> None:
+    policy = tmp_path / ".agent" / "policy.toml"
+    policy.parent.mkdir()
+    policy.write_text("")
+
+    def break_it(messages: Any, tools: Any) -> Any:
+        policy.write_text("[[rule]]\nverdict = 'allow'\nnonsense = 1\n")
+        return RUN
+
+    played = Played(ScriptedModel([LOAD, break_it, {"text": "one"}]))
+
+    async def work() -> None:
+        with open_project(tmp_path) as runtime:
+            async with runtime.open_session(model=played.model, on_event=(played.envelopes.append,)) as session:
+                await session.run("first")
+
+    asyncio.run(work())
+    assert played.outcomes[1]["status"] == "failed" and "nonsense" in played.outcomes[1]["content"]

@@ -1,0 +1,525 @@
+"""Every tool against everything that has a say in it, compared with an oracle that knows the sentences of the
+documentation and nothing of the code; then the same through the kit, where a verdict has effects and leaves events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kits import open_kit, yes
+from loopback import Exchange, Server
+from prowess._policies import find_surroundings
+from prowess.config import Config
+from prowess.events import ApprovalAnswered
+from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
+from prowess.policy.decision import Request, Surroundings, decide, explain
+from prowess.policy.rules import Rules, parse_rules
+from prowess.values import Decision, Isolation, Outcome, ToolCall
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# --- the oracle: what the documentation says --------------------------------------------------------------------------
+
+NEVER_NARROWED = (
+    "skill_load skill_read skill_list_docs skill_select_docs skill_unload skill_search update_plan ask_user"
+)
+READS = {*NEVER_NARROWED.split(), "read_file", "list_dir", "grep"}
+STARTS = {"skill_run", "skill_exec"}
+TALKS, WATCHES = {"skill_write_stdin"}, {"skill_poll_session", "skill_kill_session"}
+HIGH = {"write_file", "delete_file", "network_request"}
+EVERY_TOOL = sorted(READS | STARTS | TALKS | WATCHES | HIGH)
+ORDER = ("allow", "ask", "deny")
+
+ISOLATION = {
+    "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none"),
+    "container": Isolation(executor="container", mechanism="docker", network="none"),
+    "local": Isolation(executor="local", mechanism="none", network="host"),
+    "unknown": None,
+}
+
+
+class Case(NamedTuple):
+    tool: str
+    enabled: bool  # tools.enable names it
+    required: bool  # execution.require_approval_for names it
+    who: str  # which lists there are: see LISTS
+    rule: str | None  # what a rule of a trusted policy says
+    tightening: str | None  # what a rule of a managed file, or of a folder that nobody trusted, says
+    isolation: str
+    trusted: bool
+    granted: bool
+
+
+def oracle(case: Case) -> tuple[str, str]:
+    """(verdict, whose it is)"""
+    verdict, by = _first(case)
+    for says, whose in ((case.tightening, "tightening"), ("ask" if case.required else None, "required")):
+        if says is not None and ORDER.index(says) > ORDER.index(verdict):
+            verdict, by = says, whose
+    return verdict, by
+
+
+def _first(case: Case) -> tuple[str, str]:
+    if case.tool in HIGH and not case.enabled:
+        return "deny", "off"
+    if case.who in ("named-forbids", "ambient-none") and case.tool not in NEVER_NARROWED.split():
+        return "deny", "list"
+    if case.rule is not None:
+        return case.rule, "rule"
+    if case.tool in READS | WATCHES:
+        return "allow", "table"
+    if case.tool in HIGH or case.tool not in EVERY_TOOL:
+        return "ask", "table"
+    if case.isolation in ("sandbox", "container"):
+        return "allow", "table"
+    if not case.trusted or case.who.startswith("ambient"):
+        return "deny", "table"
+    return ("allow", "grant") if case.granted and case.who == "named-allows" else ("ask", "table")
+
+
+WHOSE = {
+    "off": r"config:tools\.enable",
+    "list": r"allowed-tools:.*",
+    "rule": r"rule:1 trusted:1",
+    "tightening": r"rule:1 tightening:1",
+    "required": r"config:require_approval_for",
+    "grant": r"grant:allowed-tools",
+    "table": r"table:.*",
+}
+
+
+def lists(who: str, tool: str) -> dict[str, AllowedTools]:
+    yes, no = parse_allowed(["nothing_else", tool]), parse_allowed(["nothing_else"])
+    return {
+        "named-without": {},
+        "named-allows": {"project:mine": yes, "user:other": no},
+        "named-forbids": {"project:mine": no, "user:other": yes},
+        "ambient-without": {},
+        "ambient-one": {"project:mine": no, "user:other": yes},
+        "ambient-none": {"project:mine": no, "user:other": no},
+    }[who]
+
+
+def policy(verdict: str | None, path: str, tool: str) -> list[Rules]:
+    if verdict is None:
+        return []
+    rules = parse_rules(f'[[rule]]\ntool = "{tool}"\nverdict = "{verdict}"\n', path)
+    return [rules._replace(only_tightens=path == "tightening")]
+
+
+WHO = ("named-without", "named-allows", "named-forbids", "ambient-without", "ambient-one", "ambient-none")
+SAYS = (None, "allow", "ask", "deny")
+ARGS = {"command": "ls", "file_name": "x", "path": "x", "url": "https://a.b", "pattern": "x", "session_id": "1"}
+
+
+def cases(tool: str) -> Iterator[Case]:
+    flags = (True, False)
+    for parts in itertools.product(flags, flags, WHO, SAYS, SAYS, ISOLATION, flags, flags):
+        yield Case(tool, *parts)
+
+
+@pytest.mark.parametrize("tool", [*EVERY_TOOL, "mcp__x"])
+def test_every_tool_against_everything_that_has_a_say(tool: str) -> None:
+    seen: set[tuple[str, str]] = set()
+    files = {(says, path): policy(says, path, tool) for says in SAYS for path in ("trusted", "tightening")}
+    declared = {who: lists(who, tool) for who in WHO}
+    for case in cases(tool):
+        named = case.who.startswith("named")
+        request = Request(tool=tool, args=ARGS, skill="project:mine" if named else None, trusted=case.trusted and named)
+        around = Surroundings(
+            isolation=ISOLATION[case.isolation],
+            enabled=frozenset([tool] if case.enabled else []),
+            require_approval_for=(tool,) if case.required else (),
+            grants=frozenset(["project:mine"] if case.granted else []),
+        )
+        rules = [*files[case.tightening, "tightening"], *files[case.rule, "trusted"]]
+        decision = decide(request, around, lists=declared[case.who], rules=rules)
+        wanted = oracle(case)
+        assert decision.verdict == wanted[0], (case, decision)
+        assert re.fullmatch(WHOSE[wanted[1]], decision.rule), (case, decision)
+        seen.add(wanted)
+    low = tool in NEVER_NARROWED.split()
+    assert {verdict for verdict, _ in seen} == set(ORDER), "each verdict was reached"
+    assert ("deny", "list") in seen or low, "a list narrows it, unless nothing may"
+
+
+def test_the_table_of_scripts_alone() -> None:
+    """The one table that people remember: isolated runs, local and trusted asks, local and untrusted does not."""
+    wanted = {
+        (where, trusted): "allow" if where in ("sandbox", "container") else "ask" if trusted else "deny"
+        for where in ISOLATION
+        for trusted in (True, False)
+    }
+    found = {
+        (where, trusted): decide(
+            Request(tool="skill_run", args={"command": "ls"}, skill="project:mine", trusted=trusted),
+            Surroundings(isolation=ISOLATION[where]),
+        ).verdict
+        for where, trusted in wanted
+    }
+    assert found == wanted
+
+
+@pytest.mark.parametrize("tool", sorted(STARTS))
+@pytest.mark.parametrize("rule", SAYS)
+def test_what_the_configuration_forbids_of_commands_no_rule_and_no_list_allows(tool: str, rule: str | None) -> None:
+    for where, require, allow, deny, command in itertools.product(
+        ISOLATION, (True, False), ((), ("git",), ("ls",)), ((), ("ls",)), ("ls", "git status", "ls; git status")
+    ):
+        around = Surroundings(
+            isolation=ISOLATION[where], require_isolation=require, commands_allow=allow, commands_deny=deny
+        )
+        request = Request(tool=tool, args={"command": command}, skill="project:mine", trusted=True)
+        decision = decide(request, around, lists=lists("named-allows", tool), rules=policy(rule, "trusted", tool))
+        program = command.split()[0]
+        off = (require and where in ("local", "unknown")) or (
+            bool(allow or deny) and (";" in command or program in deny or (bool(allow) and program not in allow))
+        )
+        usual = "allow" if where in ("sandbox", "container") else "ask"
+        assert decision.verdict == ("deny" if off else rule or usual), (around, command, decision)
+        if off:
+            assert decision.rule.startswith("config:workspace."), decision
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+_TOOLS = st.sampled_from([*EVERY_TOOL, "mcp__x", "install_dependencies"])
+_COMMANDS = st.sampled_from(["git status", "git push", "ls", "git status; ls", "env git push", "python3 x.py", ""])
+_ENTRIES = st.lists(st.sampled_from(["Bash", "Bash(git:*)", "Read", "Write", "*", "mcp__*", "Nonsense", "Bash("]))
+_RULE = st.builds(
+    lambda verdict, about: f'[[rule]]\nverdict = "{verdict}"\n{about}\n',
+    st.sampled_from(ORDER),
+    st.sampled_from(['tool = "*"', 'tool = "Bash"', 'command = "git push"', 'skill = "mine"', 'source = "user"']),
+)
+_FILE = st.builds(
+    lambda rules, tightens: parse_rules("".join(rules), "file")._replace(only_tightens=tightens),
+    st.lists(_RULE, max_size=3),
+    st.booleans(),
+)
+_REQUEST = st.builds(
+    Request,
+    tool=_TOOLS,
+    args=st.builds(lambda command, cwd: {"command": command, **cwd}, _COMMANDS, st.sampled_from([{}, {"cwd": "x"}])),
+    skill=st.sampled_from([None, "project:mine", "user:other"]),
+    source=st.sampled_from([None, "project", "user"]),
+    trusted=st.booleans(),
+    kind=st.sampled_from(["call", "capability"]),
+)
+_LISTS = st.dictionaries(st.sampled_from(["project:mine", "user:other"]), st.builds(parse_allowed, _ENTRIES))
+_AROUND = st.builds(
+    Surroundings,
+    isolation=st.sampled_from(list(ISOLATION.values())),
+    enabled=st.frozensets(st.sampled_from(sorted(HIGH))),
+    require_approval_for=st.lists(st.sampled_from(["Bash", "skill_run", "Read"]), max_size=1).map(tuple),
+    commands_allow=st.sampled_from([(), ("git",)]),
+    require_isolation=st.booleans(),
+    grants=st.frozensets(st.sampled_from(["project:mine", "user:other"]), min_size=1),
+)
+
+
+def _without_grants(around: Surroundings) -> Surroundings:
+    return replace(around, grants=frozenset())
+
+
+@given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
+def test_a_grant_changes_nothing_but_what_the_table_asks_of_a_trusted_skill(
+    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+) -> None:
+    with_it = decide(request, around, lists=declared, rules=rules)
+    without = decide(request, _without_grants(around), lists=declared, rules=rules)
+    if without.verdict == "deny" or not without.rule.startswith("table:"):
+        assert (with_it.verdict, with_it.rule) == (without.verdict, without.rule)
+    elif with_it.rule != without.rule:
+        assert with_it.rule == "grant:allowed-tools" and without.rule == "table:local-trusted"
+        assert request.skill in declared and request.skill in around.grants and request.trusted
+        assert request.tool in STARTS | TALKS
+    assert with_it.limits == without.limits
+
+
+@given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2), _FILE)
+def test_a_file_that_only_tightens_never_loosens(
+    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules], more: Rules
+) -> None:
+    before = decide(request, around, lists=declared, rules=rules)
+    tight = more._replace(only_tightens=True)
+    for order in ([tight, *rules], [*rules, tight]):
+        after = decide(request, around, lists=declared, rules=order)
+        assert ORDER.index(after.verdict) >= ORDER.index(before.verdict)
+
+
+@given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
+def test_a_list_never_grants_by_itself(
+    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+) -> None:
+    around = _without_grants(around)
+    narrowed = decide(request, around, lists=declared, rules=rules)
+    free = decide(request, around, rules=rules)
+    assert ORDER.index(narrowed.verdict) >= ORDER.index(free.verdict)
+
+
+@given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
+def test_an_explanation_is_the_decision(
+    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+) -> None:
+    found = explain(request, around, lists=declared, rules=rules)
+    assert found.decision == decide(request, around, lists=declared, rules=rules)
+    assert found.decided in found.said and found.decided.decision is not None
+    assert found.decided.decision.rule == found.decision.rule
+    assert sum(each.by == "policy" for each in found.said) == len(rules), "every file was asked"
+
+
+# --- grants, by example -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entries", "tool", "args", "verdict"),
+    [
+        ("Bash(git:*)", "skill_run", {"command": "git status"}, "allow"),
+        ("Bash(git:*)", "skill_exec", {"command": "git status"}, "allow"),
+        ("Bash", "skill_run", {"command": "ls | wc", "cwd": "work"}, "allow"),
+        ("Bash", "skill_write_stdin", {"session_id": "1"}, "allow"),
+        # The same words start another program in a folder that the model has chosen, and may have written to.
+        ("Bash(scripts/x.py:*)", "skill_run", {"command": "scripts/x.py", "cwd": "work"}, "ask"),
+        # What a program is told while it runs, nobody has read before.
+        ("Bash(git:*)", "skill_write_stdin", {"session_id": "1"}, "ask"),
+        ("Bash(git:*)", "skill_run", {"command": "git status; ls"}, "deny"),
+        ("*", "write_file", {"path": "x"}, "ask"),
+        ("*", "mcp__x", {}, "ask"),
+    ],
+)
+def test_what_a_grant_covers(entries: str, tool: str, args: dict[str, Any], verdict: str) -> None:
+    around = Surroundings(
+        isolation=ISOLATION["local"], grants=frozenset(["project:mine"]), enabled=frozenset(["write_file"])
+    )
+    declared = {"project:mine": parse_allowed(entries.split("|"))}
+    request = Request(tool=tool, args=args, skill="project:mine", trusted=True)
+    assert decide(request, around, lists=declared).verdict == verdict
+    other = Request(tool=tool, args=args, skill="user:other", trusted=True)
+    assert decide(other, around, lists=declared).verdict == "ask", "the grant is another skill's"
+    if verdict == "allow":
+        untrusted = Request(tool=tool, args=args, skill="project:mine")
+        assert decide(untrusted, around, lists=declared).verdict == "deny", "nobody trusts its source any more"
+
+
+# --- limits arrive ----------------------------------------------------------------------------------------------------
+
+
+def test_limits_of_the_configuration_travel_with_the_decision() -> None:
+    config = Config()
+    workspace = config.workspace._replace(network_allow=("a.b",), host_roots=("/data",))
+    around = find_surroundings(config._replace(workspace=workspace))
+    hosts = decide(Request(tool="network_request", args={"url": "https://a.b"}), around).limits
+    assert hosts["hosts"] == ["a.b"] and hosts["max_bytes"] > 0 and hosts["timeout_s"] > 0
+    for tool in ("write_file", "delete_file"):
+        assert decide(Request(tool=tool, args={"path": "x"}), around).limits == {"roots": ["/data"]}
+
+
+# --- through the kit --------------------------------------------------------------------------------------------------
+
+ALWAYS = """
+[[rule]]
+tool = "skill_load"
+skill = "demo"
+verdict = "allow"
+
+[[rule]]
+command = ["cat", "touch"]
+verdict = "allow"
+
+"""
+
+
+@dataclass
+class Stage:
+    """A kit with everything that some tool needs: a program that waits, a file, a plan, a server, somebody to ask."""
+
+    kit: Any
+    server: Server
+    questions: list[str] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+
+    async def prepare(self) -> None:
+        kit = self.kit
+        self.program = (await kit.call("skill_exec", {"skill": "demo", "command": "cat", "yield_ms": 0})).data
+        made = await kit.call("skill_run", {"skill": "demo", "command": "touch work/old.txt work/read.txt"})
+        assert made.status == "ok", made
+
+    def calls(self) -> dict[str, dict[str, Any]]:
+        """One call for each tool, in an order in which none spoils the next."""
+        skill, session = {"skill": "demo"}, {"session_id": self.program["session_id"]}
+        return {
+            "skill_load": {"skill": "other"},
+            "skill_read": {**skill, "path": "references/more.md"},
+            "skill_list_docs": skill,
+            "skill_select_docs": {**skill, "docs": ["references/more.md"]},
+            "skill_search": {"query": "demos"},
+            "update_plan": {"plan": {"goal": "g", "steps": [{"id": "1", "title": "t", "status": "pending"}]}},
+            "ask_user": {"question": "which?"},
+            "read_file": {"file_name": "work/read.txt"},
+            "list_dir": {"path": "work"},
+            "grep": {"pattern": "x", "path": "work"},
+            "write_file": {"path": "out/new.txt", "content": "new"},
+            "delete_file": {"path": "work/old.txt"},
+            "network_request": {"url": self.server.url("/x")},
+            "skill_run": {**skill, "command": "mkdir out/ran"},
+            "skill_exec": {**skill, "command": "mkdir out/execed", "yield_ms": 5000},
+            "skill_write_stdin": {**session, "chars": "echoed", "submit": True, "yield_ms": 2000},
+            "skill_poll_session": {**session, "yield_ms": 0},
+            "skill_kill_session": session,
+            "skill_unload": skill,
+        }
+
+    async def happened(self, tool: str) -> bool | None:
+        """Whether the call left what only it leaves; None for tools that leave nothing."""
+        _, place = await self.kit.work.workspace()
+        there = Path(place.root)
+        found = {
+            "skill_load": lambda: any("other" in id for id in self.kit.work.known),
+            "write_file": (there / "out/new.txt").exists,
+            "delete_file": lambda: not (there / "work/old.txt").exists(),
+            "network_request": lambda: bool(self.server.requests),
+            "skill_run": (there / "out/ran").exists,
+            "skill_exec": (there / "out/execed").exists,
+            "update_plan": lambda: self.kit.conversation.plan is not None,
+            "ask_user": lambda: bool(self.questions),
+            "skill_unload": lambda: "explicit:demo" not in self.kit.work.loaded,
+        }.get(tool)
+        return None if found is None else bool(found())
+
+
+async def no(call: ToolCall, decision: Decision) -> ApprovalAnswered:
+    return ApprovalAnswered(call_id=call.id, answer="no", by="test", why="Not today.")
+
+
+PEOPLE: dict[str, dict[str, Any]] = {
+    "says yes": {"approver": yes},
+    "says no": {"approver": no},
+    "is waited for": {"approver": None, "on_ask": "wait"},
+    "is not there": {"approver": None, "on_ask": "deny"},
+}
+AFTER_ASKING = {"says yes": "ok", "says no": "denied", "is waited for": "waiting", "is not there": "denied"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_skill: Any) -> Path:
+    folder = tmp_path / "skills"
+    make_skill(folder / "demo", description="Does demos.", files={"references/more.md": "MORE"})
+    make_skill(folder / "other", description="Does others.")
+    (folder / ".agent").mkdir()
+    return folder
+
+
+def _wanted(tool: str, rule: str | None, executor: str) -> str:
+    named = "named-without"  # neither skill declares a list
+    return oracle(Case(tool, True, False, named, rule, None, executor, True, False))[0]
+
+
+@pytest.mark.parametrize("executor", ["local", "sandbox"])
+@pytest.mark.parametrize("person", list(PEOPLE))
+@pytest.mark.parametrize("rule", SAYS)
+def test_every_tool_through_the_kit(root: Path, executor: str, person: str, rule: str | None) -> None:
+    """The effect is there when it was allowed, and only then; every step of it is in the record, in order."""
+    text = ALWAYS + (f'[[rule]]\ntool = "*"\nverdict = "{rule}"\nwhy = "As told."\n' if rule else "")
+    (root / ".agent" / "policy.toml").write_text(text, encoding="utf-8")
+
+    def answer(exchange: Exchange) -> None:
+        exchange.answer(200, b"hello")
+
+    async def work() -> None:
+        with Server(answer) as server:
+            host = server.url("").removeprefix("http://")
+            stage = Stage(None, server)
+
+            async def asker(question: str, choices: Any = ()) -> str:
+                stage.questions.append(question)
+                return "this"
+
+            async with open_kit(
+                root,
+                executor=executor,
+                settings={"tools.enable": sorted(HIGH), "workspace.network_allow": [host]},
+                environ={"PROWESS_TRUST": "1"},
+                asker=asker,
+                on_event=[stage.events.append],
+                **PEOPLE[person],
+            ) as kit:
+                stage.kit = kit
+                await stage.prepare()
+                calls = stage.calls()
+                assert sorted(calls) == EVERY_TOOL
+                outcomes = {}
+                for tool, args in calls.items():
+                    assert await stage.happened(tool) in (None, False)
+                    outcomes[tool] = await kit.call(tool, args, id=tool)
+                    assert await stage.happened(tool) in (None, outcomes[tool].status == "ok"), outcomes[tool]
+            for tool, outcome in outcomes.items():
+                _check(tool, _wanted(tool, rule, executor), person, outcome, stage.events)
+
+    asyncio.run(work())
+
+
+def _check(tool: str, verdict: str, person: str, outcome: Outcome, envelopes: list[Any]) -> None:
+    wanted = {"allow": "ok", "deny": "denied"}.get(verdict) or AFTER_ASKING[person]
+    assert outcome.status == wanted, (tool, outcome)
+    events = [each.event for each in envelopes if _call_id(each.event) == tool]
+    kinds = [event.type for event in events]
+    asked = [] if verdict != "ask" else ["approval_asked"]
+    answered = ["approval_answered"] if verdict == "ask" and person in ("says yes", "says no") else []
+    assert kinds == ["call_planned", "call_decided", *asked, *answered, "call_acted"], tool
+    decided = next(event for event in events if event.type == "call_decided")
+    assert decided.decision.verdict == verdict and decided.decision.rule and decided.decision.why
+    acted = next(event for event in events if event.type == "call_acted")
+    assert acted.outcome.status == wanted
+    if wanted == "denied" and verdict == "ask":
+        assert ("Not today." in outcome.content) == (person == "says no")
+
+
+def _call_id(event: Any) -> str | None:
+    return event.call.id if event.type == "call_planned" else getattr(event, "call_id", None)
+
+
+def test_what_is_switched_off_is_not_there(root: Path) -> None:
+    async def work() -> None:
+        (root / ".agent" / "policy.toml").write_text('[[rule]]\ntool = "*"\nverdict = "allow"\n', encoding="utf-8")
+        async with open_kit(root, executor="local", environ={"PROWESS_TRUST": "1"}) as kit:
+            for tool, args in (
+                ("write_file", {"path": "out/x", "content": "x"}),
+                ("delete_file", {"path": "out/x"}),
+                ("network_request", {"url": "http://127.0.0.1:9"}),
+            ):
+                outcome = await kit.call(tool, args)
+                assert outcome.status in ("failed", "denied"), outcome
+                assert tool not in [spec.name for spec in kit.tools]
+
+    asyncio.run(work())
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_alias_table_of_the_page_is_the_one_in_force() -> None:
+    page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
+    table = page.partition("| name | is |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`([^`]+)`", line) for line in table.splitlines() if line.startswith("| `")]
+    told: Mapping[str, tuple[str, ...]] = {
+        name: tuple(tools.split(", ")) for line in table.splitlines()[2:] for name, tools in _row(line)
+    }
+    assert rows and told == ALIASES
+    for name, tools in told.items():
+        assert canonical_tools(name.upper()) == tools, "in any case"
+
+
+def _row(line: str) -> Iterator[tuple[str, str]]:
+    names, tools = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | "))
+    for name in names:
+        yield name, ", ".join(tools)

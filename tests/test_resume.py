@@ -1,0 +1,178 @@
+"""Whatever event a process dies at: nothing recorded is lost, and what may have been done is not done again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import call, open_session, play
+from crash_run import CountingModel, marking
+from prowess.errors import SessionConflict, StoreError
+from prowess.events import Envelope, render_event
+from prowess.models.scripted import ScriptedModel
+from prowess.stores.memory import MemoryEventLog
+from prowess.stores.sqlite import SqliteEventLog
+from prowess.values import SessionKey
+
+HERE = Path(__file__).parent
+KEY = SessionKey(session="s")
+
+
+def read_all(path: Path) -> list[Envelope]:
+    async def read() -> list[Envelope]:
+        log = SqliteEventLog(str(path))
+        try:
+            return [envelope async for envelope in log.read(KEY)]
+        finally:
+            await log.close()
+
+    return asyncio.run(read())
+
+
+def crash(folder: Path, appends: int) -> int:
+    (folder / "skills").mkdir(parents=True)
+    environ = {**os.environ, "PYTHONPATH": str(HERE)}
+    words = [sys.executable, str(HERE / "crash_run.py"), str(folder), str(appends)]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode
+
+
+def resume(folder: Path) -> Any:
+    from prowess._wiring import SessionOptions
+    from prowess._wiring import open_session as wired
+    from prowess.runtime import open_runtime
+
+    async def work() -> Any:
+        flags = {"artifacts": "memory:", "store": str(folder / "log.db")}
+        with open_runtime(cwd=str(folder), environ=os.environ, roots=[str(folder / "skills")], flags=flags) as runtime:
+            options = SessionOptions(model=CountingModel(), session="s", toolsets=[marking(folder)])
+            async with wired(runtime, options) as session:
+                return await session.run(resume=True)
+
+    return asyncio.run(work())
+
+
+def test_for_every_append_that_a_process_dies_at(tmp_path: Path) -> None:
+    """One process is killed at each append of the run in turn, and another one finishes what it left."""
+    appends, interrupted = 0, 0
+    while True:
+        appends += 1
+        folder = tmp_path / str(appends)
+        if crash(folder, appends) == 0:
+            break
+        before = read_all(folder / "log.db")
+        finished = before[-1].event.type == "run_finished"
+        if finished:
+            with pytest.raises(StoreError, match="nothing to resume"):
+                resume(folder)
+        else:
+            result = resume(folder)
+            assert result.stop_reason == "answer" and result.text == "All 10 done."
+        after = read_all(folder / "log.db")
+        assert after[: len(before)] == before, "nothing that was recorded is lost or changed"
+        marks = (folder / "marks").read_text().split() if (folder / "marks").exists() else []
+        assert len(marks) == len(set(marks)), f"a call was made twice when it died at append {appends}"
+        acted = [render_event(each)["outcome"] for each in after if each.event.type == "call_acted"]
+        assert len(acted) == 10
+        cut = [outcome for outcome in acted if outcome["status"] == "interrupted"]
+        interrupted += len(cut)
+        assert len(cut) <= 1
+        assert len(marks) == 10 or (len(marks) == 9 and cut), "what was not done is reported as interrupted"
+    assert appends > 35, "a run of ten calls has more appends than that"
+    assert interrupted >= 10, "each call was in flight once"
+
+
+def test_an_unknown_session_is_said_before_anything_begins(tmp_path: Path) -> None:
+    async def work() -> None:
+        settings = {"store": str(tmp_path / "log.db")}
+        async with open_session(tmp_path, ScriptedModel([]), settings=settings, session="known") as session:
+            with pytest.raises(StoreError) as raised:
+                await session.run(resume=True)
+            assert raised.value.code == "nothing-to-resume"
+        async with open_session(
+            tmp_path, ScriptedModel([{"text": "a"}]), settings=settings, session="known"
+        ) as session:
+            await session.run("go")
+        with pytest.raises(StoreError) as raised:
+            async with open_session(tmp_path, ScriptedModel([]), settings=settings, session="knwon", must_exist=True):
+                pass
+        assert raised.value.code == "session-unknown" and raised.value.hint == "Did you mean 'known'?"
+
+    asyncio.run(work())
+
+
+def test_two_writers_never_mix(tmp_path: Path) -> None:
+    """The one that comes later takes over; the first one stops at once, and its events are not in between."""
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        async with open_session(
+            tmp_path, ScriptedModel([call("update_plan", plan={"goal": "a", "steps": []})] * 3), log=log
+        ) as one:
+            key = one.key
+            lease = await log.lease(key, owner="somebody else")
+            with pytest.raises(SessionConflict) as raised:
+                await one.run("go")
+            assert raised.value.code == "lease-lost"
+            assert (await log.head(key)).seq == 0
+            assert lease.token
+
+    asyncio.run(work())
+
+
+class FullLog(MemoryEventLog):
+    """A disk that is full after so many appends."""
+
+    def __init__(self, appends: int) -> None:
+        super().__init__()
+        self.left = appends
+
+    async def append(self, *args: Any, **more: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreError("No space left on device.", code="disk-full", hint="Make room.")
+        return await super().append(*args, **more)
+
+
+@pytest.mark.parametrize("appends", range(1, 8))
+def test_a_full_disk_stops_the_run_before_the_next_thing_happens(tmp_path: Path, appends: int) -> None:
+    log = FullLog(appends)
+    played = play(
+        tmp_path, [call("mark", number=1), {"text": "done"}], log=log, toolsets=[marking(tmp_path)], session="s"
+    )
+    assert isinstance(played.error, StoreError) and played.error.code == "disk-full"
+
+    async def types() -> list[str]:
+        return [each.event.type async for each in log.read(KEY)]
+
+    stored = asyncio.run(types())
+    assert (tmp_path / "marks").exists() == ("call_decided" in stored), "decided in the record, then done"
+    log.left = 100
+    resumed = play(
+        tmp_path, [{"text": "went on"}] * 2, {"resume": True}, log=log, toolsets=[marking(tmp_path)], session="s"
+    )
+    assert resumed.result.text in ("went on", "done")
+
+
+def test_a_loaded_skill_is_there_again_in_another_process(tmp_path: Path, make_skill: Any) -> None:
+    make_skill(tmp_path / "skills" / "demo", body="DEMO-BODY\n", files={"scripts/a.sh": "echo ran\n"})
+    settings = {"store": str(tmp_path / "log.db")}
+    root = tmp_path / "skills"
+    first = play(
+        root, [call("skill_load", skill="demo"), {"text": "a"}], settings=settings, session="s", load_mode="session"
+    )
+    assert first.result.ok
+    (root / "demo" / "SKILL.md").write_text("---\nname: demo\ndescription: d\n---\nCHANGED\n")
+    script = [call("skill_run", skill="demo", command="bash scripts/a.sh"), {"text": "b"}]
+    second = play(root, script, "again", settings=settings, session="s", load_mode="session")
+    assert "DEMO-BODY" in second.text(0) and "CHANGED" not in second.text(0)
+    assert second.outcomes[0]["status"] == "ok" and "ran" in second.outcomes[0]["content"]
+    third = play(root, [{"text": "c"}], "once more", settings=settings, session="s", load_mode="turn")
+    assert "DEMO-BODY" not in third.text(0) and "loaded: demo" in third.text(0)

@@ -1,0 +1,74 @@
+"""A session's work on a real workspace, without a kit around it: for tests of single tools."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from prowess._discover import discover
+from prowess._load import load
+from prowess.errors import ProwessError, ToolFailed, ToolRetry
+from prowess.policy.secrets import Redactor
+from prowess.ports import Redaction, Within
+from prowess.stores.memory import MemoryArtifacts
+from prowess.tools.base import Tool, Tools
+from prowess.tools.work import Work, WorkOptions
+from prowess.values import Decision, Outcome, SessionKey, ToolCall
+from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.local import LocalExecutor
+from prowess.workspace.process.processes import Processes
+
+UID = DEFAULT_UID if os.geteuid() == 0 else None  # whom scripts run as
+
+
+@asynccontextmanager
+async def open_work(dir: str, *roots: Path, use: tuple[str, ...] = ()) -> AsyncIterator[Work]:
+    """Skills below `roots`, of which some are in use."""
+    catalog = discover(*roots)
+    limits = RunLimits()
+    async with Processes() as processes:
+        executor = LocalExecutor(processes, uid=UID, limits=limits)
+        options = WorkOptions(dir=dir, uid=UID, limits=limits)
+        work = Work(SessionKey(session=f"s-{os.urandom(6).hex()}"), executor, options, artifacts=MemoryArtifacts())
+        try:
+            for name in use:
+                await work.load(load(catalog, name))
+            yield work
+        finally:
+            await work.aclose()
+            await executor.aclose()
+
+
+def with_work(dir: str, story: Callable[[Work], Awaitable[Any]], *roots: Path, use: tuple[str, ...] = ()) -> Any:
+    async def run() -> Any:
+        async with open_work(dir, *roots, use=use) as work:
+            return await story(work)
+
+    return asyncio.run(run())
+
+
+def within(limits: Mapping[str, Any] | None = None, *, redaction: Redaction | None = None, **more: Any) -> Within:
+    decision = Decision(verdict="allow", rule="test", why="", limits=dict(limits or {}))
+    return Within(decision=decision, redaction=redaction or Redactor({}), **more)
+
+
+async def call(tool: Tool, args: Mapping[str, Any], given: Within | None = None) -> Outcome:
+    """As it would be called once it was allowed: what a tool raises is an outcome, too."""
+    tools = Tools(tool)
+    try:
+        normal = tools.normalise(ToolCall(id="c", tool=tool.spec.name, args=dict(args)))
+        assert tools.normalise(normal) == normal, "the normal form is its own normal form"
+        outcome = await tools.call(normal, given or within())
+    except ToolRetry as error:
+        return Outcome(status="failed", code="invalid-call", content=str(error))
+    except ToolFailed as error:
+        return Outcome(status="failed", code="tool-failed", content=str(error))
+    except ProwessError as error:
+        return Outcome(status="failed", code=str(error.code), content=error.message, hint=error.hint)
+    assert isinstance(outcome, Outcome)
+    return outcome
