@@ -311,3 +311,17 @@ def test_an_unknown_skill_has_a_neighbour(project: Path, cli: Cli) -> None:
 def test_nothing_of_an_argument_reaches_the_terminal(project: Path, cli: Cli) -> None:
     out = cli("tool\x1b[31m", "a=\x1b[2J\u202e")
     assert "\x1b" not in out and "\u202e" not in out
+
+
+def test_a_rule_about_a_tool_that_does_not_exist_is_said_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prowess.cli.main import main
+
+    managed = tmp_path / "managed.toml"
+    managed.write_text('[[rule]]\ntool = "Bsh"\nverdict = "deny"\n', encoding="utf-8")
+    monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(managed))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.json").write_text('[{"text": "done"}]', encoding="utf-8")
+    assert main(["run", "x", "--model", "scripted:s.json", "--root", "."]) == 0
+    assert "names a tool that is not known here: Bsh (nearest: Bash)" in capsys.readouterr().err

@@ -226,3 +226,35 @@ def test_a_provider_that_was_asked_again_counts_once() -> None:
     other = envelopes(("r", said), ("r", busy), ("r", asked), ("r", said))
     assert settled(other) == other
     assert SessionKey(session="s") == tried[0].key
+
+
+def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again what was taken back; and in a folder that nobody trusts a log's yes is nobody's."""
+    from prowess.cli.main import main
+    from prowess.policy.approvals import load_approvals
+
+    state = str(tmp_path / "home" / ".prowess")
+    monkeypatch.setenv("PROWESS_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    make_skill(project / "skills" / "demo", files={"scripts/a.sh": "echo ran\n"})
+    (project / ".agent").mkdir()
+    script = project / "script.json"
+    script.write_text(
+        '[{"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]},'
+        ' {"calls": [{"tool": "skill_run", "args": {"skill": "demo", "command": "bash scripts/a.sh"}}]}]',
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(project)
+    words = ["--root", "skills", "--executor", "local", "--session", "s"]
+    assert main(["run", "go", "--model", f"scripted:{script}", *words]) == 4
+    assert main(["approvals", "answer", "c2", "always", "--session", "s"]) == 0
+    script.write_text('[{"text": "done"}]', encoding="utf-8")
+    assert main(["run", "--resume", "--model", f"scripted:{script}", *words]) == 0
+    assert len(load_approvals(state).rows) == 1
+    assert main(["approvals", "revoke", "1", "--yes"]) == 0
+    [copy] = [path for path in (project / ".agent" / "runs").iterdir() if "resumes" in (path / "run.json").read_text()][
+        :1
+    ]
+    run = copy.name.partition("Z-")[2]
+    main(["runs", "replay", run, "--root", "skills", "--executor", "local"])
+    assert load_approvals(state).rows == (), "what was taken back stays so"

@@ -202,7 +202,7 @@ def test_waiting_for_a_person_names_the_call_and_the_way_on(project: Project) ->
     project.script({"text": "After all."})
     done = project.follow([*way, "--output-dir", "made"])
     assert (done.code, done.out) == (0, "After all.\n"), done.err
-    assert "approved by --yes skill_run" in done.err
+    assert "approved (once): --yes skill_run" in done.err
     assert (project.folder / "made" / "x.txt").read_text(encoding="utf-8") == "hi\n"
 
 

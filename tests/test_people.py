@@ -182,3 +182,85 @@ def test_a_policy_that_breaks_while_a_run_goes_on_stops_every_call(root: Path, t
 
     asyncio.run(work())
     assert played.outcomes[1]["status"] == "failed" and "nonsense" in played.outcomes[1]["content"]
+
+
+ASKING = '[[rule]]\ntool = "Bash"\nverdict = "ask"\nwhy = "Always ask."\n'
+
+
+def ask_by(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy.write_text(ASKING, encoding="utf-8")
+    monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(policy))
+
+
+def test_what_was_approved_in_a_sandbox_is_not_approved_without_one(root: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".agent").mkdir(parents=True)
+    (project / ".agent" / "policy.toml").write_text(ASKING, encoding="utf-8")
+    asked: list[str] = []
+
+    def run_on(executor: str) -> str:
+        person = Person("always")
+        played = Played(ScriptedModel([LOAD, RUN, {"text": "done"}]))
+
+        async def work() -> None:
+            flags = {"store": "memory:", "artifacts": "memory:", "workspace.executor": executor}
+            environ = {**os.environ, "PROWESS_TRUST": "1"}
+            with open_runtime(cwd=str(project), environ=environ, roots=[str(root)], flags=flags) as runtime:
+                async with runtime.open_session(model=played.model, approver=person) as session:
+                    played.results.append(await session.run("go"))
+
+        asyncio.run(work())
+        asked.append(f"{executor}:{len(person.asked)}")
+        return played.result.stop_reason
+
+    assert {run_on(executor) for executor in ("sandbox", "sandbox", "local", "local", "sandbox")} == {"answer"}
+    assert asked == ["sandbox:1", "sandbox:0", "local:1", "local:0", "sandbox:0"]
+
+
+@pytest.mark.parametrize("answer", ["run", "always"])
+def test_what_is_to_be_asked_each_time_is(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    person = Person(answer)
+    settings = {"execution.require_approval_for": ["skill_run"]}
+    play(root, [LOAD, RUN, RUN, {"text": "done"}], settings=settings, approver=person)
+    assert len(person.asked) == 2, "the configuration says: every time"
+    ask_by(tmp_path / "managed.toml", monkeypatch)
+    person = Person(answer)
+    play(root, [LOAD, RUN, RUN, {"text": "done"}], approver=person)
+    assert len(person.asked) == 2, "a managed policy cannot be switched off by one keystroke"
+
+
+def test_an_answer_for_a_sandbox_is_none_for_the_bare_machine(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_by(tmp_path / "managed.toml", monkeypatch)
+    store = {"store": str(tmp_path / "log.db")}
+    waiting = play(root, [LOAD, RUN], settings=store, approver=None, session="s")
+    [question] = waiting.of("approval_asked")
+    given = ApprovalAnswered(call_id=question["call_id"], answer="once", by="ada")
+    answer_in_the_log(tmp_path / "log.db", "s", given)
+    resumed = play(root, [], {"resume": True}, settings={**store, **LOCAL}, approver=None, session="s")
+    assert resumed.result.stop_reason == "waiting", "it would run without isolation now"
+    answer_in_the_log(tmp_path / "log.db", "s", given)  # to the new question
+    again = play(root, [{"text": "done"}], {"resume": True}, settings={**store, **LOCAL}, approver=None, session="s")
+    assert again.result.text == "done"
+
+
+def test_a_configured_secret_is_never_written_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a skill declares it or not, and wherever it turns up."""
+    monkeypatch.setenv("MY_KEY", "PLAINSECRET12345")
+    secret = "PLAINSECRET12345 and CARD-4444"
+    settings = {"secrets": {"API_KEY": "env:MY_KEY"}, "redact": ["CARD-[0-9]+"], "tools.profile": "full"}
+    script = [
+        call("update_plan", plan={"goal": secret, "steps": [{"id": "s1", "title": secret}], "assumptions": [secret]}),
+        call("ask_user", question=secret),
+        call("skill_load", skill=secret),
+        LOAD,
+        call("skill_run", skill="demo", command=f"echo '{secret}'"),
+        {"text": f"It is {secret}"},
+    ]
+    played = play(root, script, f"my key is {secret}", settings=settings, instructions=f"The key: {secret}")
+    assert played.result.ok
+    seen = str(played.events) + str(played.results) + "".join(played.text(n) for n in range(len(played.model.requests)))
+    assert "PLAINSECRET12345" not in seen and "CARD-4444" not in seen

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.events import ApprovalAnswered, ApprovalAsked, CallActed, CallDecided, CallPlanned, ErrorRaised, Event
 from prowess.policy.allowed_tools import COMMAND_TOOLS, AllowedTools, canonical_tools
-from prowess.policy.decision import Surroundings, decide, find_risk, stricter
-from prowess.policy.rules import Request, Rules
+from prowess.policy.decision import Surroundings, decide, find_risk, is_isolated, stricter
+from prowess.policy.rules import Request, Rules, find_rule
 from prowess.policy.secrets import Redactor, build_environment
 from prowess.ports import Approver, Need, Toolset, Within
 from prowess.values import Decision, Outcome, Spawn, ToolCall, to_json
@@ -56,7 +56,7 @@ class Scene:
     ceiling: Callable[[], Mapping[str, AllowedTools]] = dict  # lists that must allow it as well: those of a parent run
     route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # what was meant, and a word about it
     refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # what is not even tried
-    given: Callable[[str, str], ApprovalAnswered | None] = lambda call_id, capability: None  # while nobody ran
+    given: Callable[[str, str, bool], ApprovalAnswered | None] = lambda call_id, capability, isolated: None
     standing: Callable[[Named, str], ApprovalAnswered | None] = lambda named, capability: None  # "always", of before
     changed: Callable[[Named, str], dict[str, Any]] = lambda named, capability: {}  # since another content was approved
     remember: Callable[[Named, str], None] = lambda named, capability: None
@@ -121,7 +121,7 @@ async def _decide(
     await scene.append(*events)
     if decision.verdict != "ask":
         return decision
-    answer = _answered_before(request, call, named, scene)
+    answer = _answered_before(request, call, named, around, decision, scene)
     if answer is None:
         why = scene.redactor.redact_text(decision.why)
         await scene.append(ApprovalAsked(call_id=call.id, why=why, capability=request.tool))
@@ -130,29 +130,51 @@ async def _decide(
     if answer is None:
         return Decision(verdict="ask", rule=decision.rule, why=decision.why, limits=decision.limits)
     await scene.append(replace(answer, call_id=call.id, capability=request.tool))
-    _keep_answer(answer, request, named, scene)
+    _keep_answer(answer, request, named, around, scene)
     if answer.answer == "no":
         why = answer.why or "A person said no."
         return Decision(verdict="deny", rule="approval", why=why)
     return Decision(verdict="allow", rule="approval", why=f"Approved: {answer.answer}.", limits=decision.limits)
 
 
-def _answered_before(request: Request, call: ToolCall, named: Named | None, scene: Scene) -> ApprovalAnswered | None:
-    """While nobody ran, for this run, or for good."""
-    given = scene.given(call.id, request.tool)
-    if given is not None:
+def _answered_before(
+    request: Request, call: ToolCall, named: Named | None, around: Surroundings, decision: Decision, scene: Scene
+) -> ApprovalAnswered | None:
+    """While nobody ran, for this run, or for good. What is to be asked each time is answered for this call alone."""
+    isolated = is_isolated(around.isolation)
+    given = scene.given(call.id, request.tool, isolated)
+    if given is not None or _is_asked_each_time(request, decision, scene):
         return given
-    if (request.tool, request.skill or "") in scene.for_run:
-        return ApprovalAnswered(call_id=call.id, answer="run", by="approved for this run")
-    return None if named is None or not named.digest else scene.standing(named, request.tool)
+    keys = approval_keys(request.tool, isolated=isolated)
+    if any((key, request.skill or "") in scene.for_run for key in keys):
+        return ApprovalAnswered(call_id=call.id, answer="run", by="a person, for this run")
+    if named is None or not named.digest:
+        return None
+    return next((found for key in keys if (found := scene.standing(named, key)) is not None), None)
 
 
-def _keep_answer(answer: ApprovalAnswered, request: Request, named: Named | None, scene: Scene) -> None:
+def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
+    """Under which names an approval of this is looked for; the first is the one that it is kept under. What was
+    approved in isolation is not approved without it; the other way round it is."""
+    return (f"{capability}@isolated", capability) if isolated else (capability,)
+
+
+def _is_asked_each_time(request: Request, decision: Decision, scene: Scene) -> bool:
+    if decision.rule == "config:require_approval_for":
+        return True
+    managed = [each for each in scene.rules if each.only_tightens and each.trusted]
+    return any((rule := find_rule(each, request)) is not None and rule.verdict == "ask" for each in managed)
+
+
+def _keep_answer(
+    answer: ApprovalAnswered, request: Request, named: Named | None, around: Surroundings, scene: Scene
+) -> None:
     """What is approved for a run, or for this content of a skill for good, is not asked again."""
+    key = approval_keys(request.tool, isolated=is_isolated(around.isolation))[0]
     if answer.answer == "always" and named is not None and named.digest:
-        scene.remember(named, request.tool)  # and looked up each time: a revocation holds from the next call on
+        scene.remember(named, key)  # and looked up each time: a revocation holds from the next call on
     elif answer.answer in ("run", "always"):
-        scene.for_run.add((request.tool, request.skill or ""))
+        scene.for_run.add((key, request.skill or ""))
 
 
 async def _describe(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import itertools
-import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -28,11 +27,11 @@ from prowess._given import KitPolicy, KitStyle, People, SkillAccess
 from prowess._meant import RepeatedFailures, route_to_skill
 from prowess._offer import offered_tools, plan_offer, render_offer
 from prowess._record import Recorder, RecorderPart
+from prowess._redact import redact_event
 from prowess.errors import ProwessError, SkillDenied, SkillError
 from prowess.events import (
     ApprovalAnswered,
     Event,
-    ModelReplied,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -60,7 +59,7 @@ from prowess.tools.shelf import Shelf
 from prowess.tools.toolset import Joined
 from prowess.tools.work import Loaded, Work
 from prowess.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
-from prowess.workspace.beneath import open_file
+from prowess.workspace.beneath import read_beneath
 
 _PATIENCE_S = 10.0
 _MOST_COMPARED, _MOST_LINES = 1 << 20, 400
@@ -86,6 +85,7 @@ class Kit:
         self.conversation = Conversation(Shown(self.find_content, self._redact_text))
         self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
         self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
+        self._hidden: dict[str, str] = {}
         self._planned: tuple[CatalogPlan, Sequence[Rules], CatalogPlan] | None = None
         self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
         self._secrets, self._toolsets, self._on_output = secrets, toolsets, on_output
@@ -128,7 +128,7 @@ class Kit:
             route=self._route,
             refuse=self._repeated.refuse,
             keep=self.keep,
-            given=self.conversation.find_answer,
+            given=self._find_given,
             standing=self._find_standing,
             changed=self._find_changes,
             remember=self._remember,
@@ -163,12 +163,6 @@ class Kit:
     def activation_error(self) -> ProwessError | None:
         """Why the last activation failed."""
         return self._error
-
-    def redacted_reply(self, reply: ModelReplied) -> ModelReplied:
-        """As it may be written down: a model can repeat a secret that it was told by mistake."""
-        redact = self.scene.redactor
-        calls = tuple(replace(call, args=redact.redact_json(call.args)) for call in reply.calls)
-        return replace(reply, text=redact.redact_text(reply.text), calls=calls)
 
     def names(self) -> list[str]:
         """Of the skills that a model may load."""
@@ -240,10 +234,14 @@ class Kit:
         self._error = None
         return await self.act(ToolCall(id=f"load-{next(self._numbers)}", tool="skill_load", args=args, trigger=trigger))
 
+    def redacted(self, event: Event) -> Any:
+        return redact_event(event, self.scene.redactor)
+
     async def append(self, *events: Event) -> None:
-        """Written first, and only then true."""
-        await self.recorder.append(*events)
-        for event in events:
+        """Without secrets; written first, and only then true."""
+        clean = [redact_event(event, self.scene.redactor) for event in events]
+        await self.recorder.append(*clean)
+        for event in clean:
             self.conversation.apply(event)
 
     def make_child(self, work: Work, run_id: str, skill: str) -> Kit:
@@ -261,7 +259,8 @@ class Kit:
         )
         child.ancestry = (*self.ancestry, skill)
         child.scene.ceiling = lambda: {**self.scene.ceiling(), **self.lists()}
-        child.scene.secrets, child.scene.redactor = self.scene.secrets, self.scene.redactor
+        child.scene.secrets = self.scene.secrets
+        child.hide(self._hidden)
         child.scene.for_run = self.scene.for_run
         return child
 
@@ -432,6 +431,11 @@ class Kit:
             return None
         return Named(id=entry.id, source=entry.source, trusted=entry.trusted)
 
+    def _find_given(self, call_id: str, capability: str, isolated: bool) -> ApprovalAnswered | None:
+        """What was said yes to inside a sandbox is not said yes to without one."""
+        asked_isolated = self.conversation.asked_isolated.get(call_id, False)
+        return None if asked_isolated and not isolated else self.conversation.find_answer(call_id, capability)
+
     def _find_standing(self, named: Named, capability: str) -> ApprovalAnswered | None:
         approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
         return None if approvals is None or loaded is None else approvals.find(loaded.skill, capability)
@@ -470,13 +474,13 @@ class Kit:
             if value is not None:
                 values[name] = value
         self.scene.secrets = values
-        self.scene.redactor = Redactor(values, self.policy.redact)
-        self.unhidden = self.scene.redactor.unusable
+        self.hide(values)
+        self.unhidden = tuple(name for name in self.scene.redactor.unusable if name in values)
 
-
-def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
-    with open_file(root, path) as fd:
-        return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)
+    def hide(self, values: Mapping[str, str]) -> None:
+        """Take these values out of everything from now on, whoever may use them."""
+        self._hidden |= values
+        self.scene.redactor = Redactor(self._hidden, self.policy.redact)
 
 
 def declared_env(skill: Skill) -> tuple[str, ...]:

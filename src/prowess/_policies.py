@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from prowess._files import read_regular
 from prowess.config import Config
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import canonical_tools
-from prowess.policy.decision import RISKS, Surroundings, find_risk
+from prowess.policy.allowed_tools import TOOLS, canonical_tools, describe_unknown
+from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
 from prowess.policy.rules import Rules, parse_rules
 
 if TYPE_CHECKING:
@@ -112,3 +112,15 @@ def _text(path: str) -> str:
         raise ConfigError(
             f"The policy {path} cannot be read: {error}.", code="policy-unreadable", hint="Nothing runs without it."
         ) from error
+
+
+def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
+    """A rule about a tool that does not exist fits nothing, and a typing mistake would go unseen."""
+    names = {*TOOLS, *CAPABILITIES, *known}
+    return [
+        f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
+        for each in rules
+        for rule in each.rules
+        for tool in rule.tools
+        if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
+    ]

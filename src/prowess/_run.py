@@ -163,7 +163,7 @@ class _Loop:
         if is_near(agent.model, talk):
             await shorten(agent, kit, "near the context limit")
         while True:
-            events = [*self._epoch(), *self._notes, self._note()]
+            events = [kit.redacted(event) for event in (*self._epoch(), *self._notes, self._note())]
             self._notes = []
             for event in events:
                 talk.apply(event)
@@ -180,8 +180,7 @@ class _Loop:
                 talk.spent.turns -= 1
                 await shorten(agent, kit, "the context overflowed", forced=True)
         reply = clean(self._budget.priced(reply), talk.call_ids)
-        recorded = kit.redacted_reply(reply)
-        await kit.append(recorded)
+        await kit.append(reply)
         kit.shelf.new_turn()
         for id in talk.turn_once:
             await kit.append(SkillUnloaded(id=id, reason="shown once"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prowess._agent import Agent
 from prowess._ask import Patience
-from prowess._compose.conversation import add_usage
+from prowess._compose.spent import add_usage
 from prowess._kit import Kit
 from prowess._mime import guess_mime
 from prowess._run import Result, Task, new_run, run

@@ -11,7 +11,7 @@ import pwd
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from prowess._run import new_run
 from prowess._session import Session, take_up_history
 from prowess._state import ensure_ignored, state_folder
 from prowess.config import Config, Places
-from prowess.errors import ConfigError, StoreError, WorkspaceUnavailable
+from prowess.errors import ConfigError, ProwessError, StoreError, WorkspaceUnavailable
 from prowess.events import Envelope
 from prowess.models.resolve import resolve_model
 from prowess.policy.approvals import UserApprovals
@@ -66,6 +66,7 @@ class KitOptions:
     instructions: str = ""
     on_ask: Any = "wait"
     log: EventLog | None = None  # somebody else's, who closes it
+    standing: bool = True  # look at, and add to, what the user has approved for good
     must_exist: bool = False  # the session has to be there already
 
 
@@ -223,7 +224,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
         policy=KitPolicy(
             surroundings=find_surroundings(config),
             rules=rules.current,
-            approvals=UserApprovals(places.state_dir, by=whoami()),
+            approvals=UserApprovals(places.state_dir, by=whoami()) if options.standing else None,
             redact=config.redact,
             on_ask=options.on_ask,
         ),
@@ -233,6 +234,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
         toolsets=options.toolsets,
         on_output=options.on_output,
     )
+    kit.hide(await configured_secrets(runtime))
     return kit, log
 
 
@@ -398,6 +400,19 @@ def find_uid(config: Config) -> int | None:
                 hint="Name a user of this machine, or a number.",
             ) from None
     return int(wanted)
+
+
+async def configured_secrets(runtime: Runtime) -> dict[str, str]:
+    """The values that are never written down, whether a skill asks for them or not. One that cannot be had is said when
+    it is asked for."""
+    provider = ConfiguredSecrets(runtime.config.secrets, runtime.environ, runtime.places.project)
+    found: dict[str, str] = {}
+    for name in runtime.config.secrets:
+        with suppress(ProwessError):
+            value = await provider.find(name)
+            if value:
+                found[name] = value
+    return found
 
 
 def whoami() -> str:

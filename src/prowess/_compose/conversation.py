@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from prowess._compose.in_use import State
 from prowess._compose.items import Answered, Asked, Item, Noted, Replied
 from prowess._compose.neutral import Lines, Request, first_change
 from prowess._compose.shown import Shown
+from prowess._compose.spent import Spent, add_usage, parse_usage
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallActed,
+    CallDecided,
     CallPlanned,
     Compacted,
     Envelope,
@@ -32,21 +34,10 @@ from prowess.events import (
 from prowess.skills.findings import visible
 from prowess.skills.prompt import neutralise
 from prowess.skills.text import strip_invisible
-from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, Usage
+from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec
 
 CONTEXT = "Loaded skill context:"
 _SCRIPTS = frozenset(("skill_run", "skill_exec"))
-
-
-@dataclass(slots=True)
-class Spent:
-    """What the request that is being worked on has used."""
-
-    turns: int = 0
-    calls: int = 0
-    scripts: int = 0
-    prompts: int = 0  # how often a person was asked
-    usage: Usage = field(default_factory=Usage)
 
 
 class Conversation:
@@ -66,6 +57,8 @@ class Conversation:
         self._runs: dict[str, str | None] = {}  # of this session, and of which run each is a part
         self._started: RunStarted | None = None
         self._shown_once: set[str] = set()
+        self._isolated: dict[str, bool] = {}  # by call, as it was decided about last
+        self.asked_isolated: dict[str, bool] = {}  # by call: whether what a person was asked about would be isolated
         self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
         self.loads: dict[str, str] = {}  # id -> digest of what the request that is being worked on has loaded
         self.state = State()
@@ -204,6 +197,11 @@ class Conversation:
         final = bool(event.text) and not event.calls and event.finish == "stop"
         self._add(Replied(self._request, event.text, event.calls, final))
 
+    def _decided(self, event: CallDecided) -> None:
+        isolation = event.decision.about.get("isolation")
+        if isinstance(isolation, dict):
+            self._isolated[event.call_id] = isolation.get("executor") in ("sandbox", "container")
+
     def _call_planned(self, event: CallPlanned) -> None:
         self._begun.add(event.call.id)
 
@@ -216,7 +214,7 @@ class Conversation:
         if "exit_code" in outcome.data or "session_id" in outcome.data:
             self.spent.scripts += bool(call is None or call.tool in _SCRIPTS or "exit_code" in outcome.data)
         if isinstance(usage := outcome.data.get("usage"), dict):  # of a child run
-            self.spent.usage = add_usage(self.spent.usage, _usage(usage))
+            self.spent.usage = add_usage(self.spent.usage, parse_usage(usage))
         if isinstance(spent := outcome.data.get("spent"), dict):
             self.spent.calls += int(spent.get("calls") or 0)
             self.spent.scripts += int(spent.get("scripts") or 0)
@@ -228,7 +226,11 @@ class Conversation:
             self._shown_once.discard(skill)
 
     def _asked(self, event: ApprovalAsked) -> None:
+        """A new question about a call; what was said to an older one is not the answer to it."""
         self.spent.prompts += 1
+        self.asked_isolated[event.call_id] = self._isolated.get(event.call_id, False)
+        for key in [key for key in self.answers if key[0] == event.call_id and key[1] in ("", event.capability)]:
+            del self.answers[key]
 
     def _person_answered(self, event: ApprovalAnswered) -> None:
         """An answer to a call that waits may come while nobody runs."""
@@ -413,28 +415,6 @@ def make_safe(text: str) -> str:
     return neutralise(strip_invisible(text))
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
-    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0)
-    return Usage(
-        input=one.input + other.input,
-        cached=one.cached + other.cached,
-        output=one.output + other.output,
-        reasoning=one.reasoning + other.reasoning,
-        cache_written=one.cache_written + other.cache_written,
-        requests=one.requests + other.requests,
-        cost=cost,
-    )
-
-
-def _usage(data: dict[str, Any]) -> Usage:
-    names = ("input", "cached", "output", "reasoning", "cache_written", "requests")
-    cost = data.get("cost")
-    return Usage(
-        **{name: int(data.get(name) or 0) for name in names},
-        cost=float(cost) if isinstance(cost, (int, float)) else None,
-    )
-
-
 def _asked(event: RunStarted) -> tuple[Part, ...]:
     files = [part for part in event.attachments if part.kind == "file"]
     others = [part for part in event.attachments if part.kind != "file"]
@@ -476,6 +456,7 @@ _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
     ModelRequested: Conversation._model_requested,
     ModelReplied: Conversation._model_replied,
     CallPlanned: Conversation._call_planned,
+    CallDecided: Conversation._decided,
     ApprovalAsked: Conversation._asked,
     ApprovalAnswered: Conversation._person_answered,
     CallActed: Conversation._call_acted,

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from prowess._act import approval_keys
 from prowess._wiring import skill_access, workspace_dir
 from prowess.cli.app import Call, verb
 from prowess.cli.approvals_grant import give
@@ -237,7 +238,7 @@ async def _answer(runtime: Runtime, question: Waiting, given: Answer, because: s
                 raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
             question = choose([await read_waiting(log, question.key)], question.call.id, question.key.session)
             if given == "always":
-                grant(runtime.places.state_dir, make_standing(get_content(runtime, question), question.capability, by))
+                grant(runtime.places.state_dir, make_standing(get_content(runtime, question), kept_under(question), by))
             event = ApprovalAnswered(
                 call_id=question.call.id, answer=given, why=because, by=by, capability=question.capability
             )
@@ -296,6 +297,13 @@ def get_content(runtime: Runtime, question: Waiting) -> Skill:
             hint="Answer 'yes' or 'no'; an 'always' is bound to a content.",
         )
     return found
+
+
+def kept_under(question: Waiting) -> str:
+    """What was asked about in isolation is not approved without it."""
+    isolation = question.decision.about.get("isolation") or {}
+    isolated = isolation.get("executor") in ("sandbox", "container")
+    return approval_keys(question.capability, isolated=isolated)[0]
 
 
 def who() -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from prowess._compose.conversation import add_usage
+from prowess._compose.spent import add_usage
 from prowess._session import Session
 from prowess._triggers import Wish
 from prowess.cli.doing import one_line

@@ -134,7 +134,8 @@ class Display:
                 call = self._calls.get(event.call_id)
                 self._doing = "going on" if call is None else render_doing(call)
                 if event.by and event.by != "terminal":
-                    self._say(f"{indent}approved by {one_line(event.by)}")
+                    said = "denied" if event.answer == "no" else f"approved ({event.answer})"
+                    self._say(f"{indent}{said}: {one_line(event.by)}")
             case Compacted():
                 self._say(
                     f"{indent}made room: {one_line(event.why)} ({event.before_tokens:,} -> {event.after_tokens:,})"

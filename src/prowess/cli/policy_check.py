@@ -13,17 +13,15 @@ from typing import Any
 
 from prowess._kit import Kit
 from prowess._load import load_entry
-from prowess._policies import find_surroundings, load_rules
+from prowess._policies import find_surroundings, load_rules, unknown_tools
 from prowess._wiring import make_executor, preview_kit
 from prowess.errors import ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
     COMMAND_TOOLS,
     NEVER_NARROWED,
-    TOOLS,
     AllowedTools,
     allows,
     canonical_tools,
-    describe_unknown,
     parse_allowed,
 )
 from prowess.policy.approvals import UserApprovals
@@ -72,7 +70,7 @@ async def check_call(
         for entry in entries
         if (declared := entry.controls.allowed_tools) is not None
     }
-    notes += _unknown_tools(rules, known)
+    notes += unknown_tools(rules, known)
     found = explain(request, around, lists=lists, rules=rules)
     if found.decision.verdict == "ask" and standing is not None:
         notes.append(f"Nobody would be asked, because it was approved for this content: {standing}.")
@@ -175,18 +173,6 @@ def _approvals(runtime: Runtime, named: Entry | None, tool: str) -> tuple[frozen
         return frozenset(), None
     given = approvals.find(skill, tool)
     return frozenset([named.id] if approvals.grants(skill) else []), None if given is None else given.by
-
-
-def _unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
-    """A rule about a tool that does not exist fits nothing, and a typing mistake would go unseen."""
-    names = {*TOOLS, *CAPABILITIES, *known}
-    return [
-        f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
-        for each in rules
-        for rule in each.rules
-        for tool in rule.tools
-        if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
-    ]
 
 
 def _skill_row(runtime: Runtime, entry: Entry) -> dict[str, Any]:

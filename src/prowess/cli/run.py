@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from prowess._agent import Limits
+from prowess._policies import load_rules, unknown_tools
 from prowess._run import Result
 from prowess.cli.app import Call, verb
 from prowess.cli.approve import TerminalApprover, parse_yes
@@ -98,7 +99,10 @@ def taken_names(files: Sequence[Given]) -> list[str]:
 
 
 def show_findings(call: Call, runtime: Runtime) -> None:
-    """About the configuration, and about places that were named and are not there."""
+    """About the configuration, about rules that can never fit, and about places that were named and are not there."""
+    if not call.screen.is_json:
+        for text in unknown_tools(load_rules(runtime), ()):
+            call.screen.note(f"warning: {printable(text)} [rule-tool-unknown]")
     roots = [finding for finding in runtime.catalog.findings if finding.code.startswith("root-")]
     for finding in (*runtime.setup_findings, *roots):
         if finding.severity != "info" and not call.screen.is_json:

@@ -178,7 +178,8 @@ class Replaying:
         return {
             "session": self._key.session,
             "log": self._log,
-            "approver": recorded.approve,
+            "standing": False,  # a repetition approves nothing, and takes nothing for approved
+            "approver": recorded.approve if self._runtime.loaded.project_trusted else None,
             "asker": recorded.ask,
             "on_ask": recorded.on_ask,
         }

@@ -43,6 +43,11 @@ class Redactor:
         self._patterns = tuple(map(compile_pattern, patterns))
         self._start()
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything that it would take out."""
+        return bool(self._needles or self._patterns)
+
     def fresh(self) -> Redactor:
         """The same secrets and patterns, for a stream of its own."""
         other = object.__new__(Redactor)

@@ -143,3 +143,9 @@ def _refused(rel: str) -> PathEscape:
         code="not-a-plain-file",
         hint="Links, devices and FIFOs are not followed here.",
     )
+
+
+def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
+    """A whole file; None when it is larger than that."""
+    with open_file(root, path) as fd:
+        return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)
