@@ -167,3 +167,26 @@ def test_what_is_wrong_is_said_before_anything_is_written(root: Path, options: d
         prowess.run_sync("hi", **given)
     assert raised.value.code == code
     assert asyncio.run(log.sessions()) == []
+
+
+def test_sessions_of_one_name_belong_to_their_owners(root: Path) -> None:
+    log = MemoryEventLog()
+    for user in ("ada", "bob"):
+        given: Any = {"skills": root, "log": log, "session": "talk", "user": user}
+        prowess.run_sync(f"I am {user}.", model=ScriptedModel([{"text": "Hello."}]), **given)
+    model = ScriptedModel([{"text": "Ada."}])
+    prowess.run_sync("Who am I?", model=model, skills=root, log=log, session="talk", user="ada")
+    assert "I am ada." in str(model.requests[0]) and "bob" not in str(model.requests[0])
+
+
+def test_a_picture_is_shown_to_the_model_and_kept_out_of_the_record(root: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
+    model, events = ScriptedModel([{"text": "A dot."}]), []
+    prowess.run_sync("What is it?", model=model, skills=root, files=picture, store="memory:", on_event=events.append)
+    parts = [part for message in model.requests[0][0] for part in message.parts]
+    [image] = [part for part in parts if part.kind == "image"]
+    assert image.ref is not None and image.ref.startswith("data:image/png;base64,iVBORw0KGgp4eHh4")
+    assert any("- inputs/dot.png" in (part.text or "") for part in parts)
+    started = next(each.event for each in events if each.event.type == "run_started")
+    assert [part.ref for part in started.attachments] == ["workspace://work/inputs/dot.png"] * 2

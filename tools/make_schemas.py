@@ -320,6 +320,7 @@ def _policy_check() -> dict[str, Any]:
         skill={"anyOf": [shape(id=TEXT, source=SOURCE, trusted=YES_NO, status=STATUS), nothing]},
         risk={"enum": ["low", "medium", "high", "unknown"]},
         verdict=verdict,
+        effective=verdict,
         rule=TEXT,
         why=TEXT,
         place={"anyOf": [shape(path=TEXT, line=WHOLE_OR_NULL, number=WHOLE), nothing]},

@@ -143,7 +143,7 @@ def _answered_before(
     """While nobody ran, for this run, or for good. What is to be asked each time is answered for this call alone."""
     isolated = is_isolated(around.isolation)
     given = scene.given(call.id, request.tool, isolated)
-    if given is not None or _is_asked_each_time(request, decision, scene):
+    if given is not None or is_asked_each_time(request, decision, scene.rules):
         return given
     keys = approval_keys(request.tool, isolated=isolated)
     if any((key, request.skill or "") in scene.for_run for key in keys):
@@ -159,10 +159,11 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
     return (f"{capability}@isolated", capability) if isolated else (capability,)
 
 
-def _is_asked_each_time(request: Request, decision: Decision, scene: Scene) -> bool:
+def is_asked_each_time(request: Request, decision: Decision, rules: Sequence[Rules]) -> bool:
+    """What the configuration always asks about, and what a managed policy does: no earlier yes counts."""
     if decision.rule == "config:require_approval_for":
         return True
-    managed = [each for each in scene.rules if each.only_tightens and each.trusted]
+    managed = [each for each in rules if each.only_tightens and each.trusted]
     return any((rule := find_rule(each, request)) is not None and rule.verdict == "ask" for each in managed)
 
 

@@ -33,7 +33,10 @@ from prowess.values import Decision, Outcome, ToolCall, ToolSpec
 
 Skills = str | os.PathLike[str] | Skill | SkillSource
 Approve = Approver | Collection[str] | None
-_SESSION = ("protocol", "limits", "load_mode", "placement", "instructions", "on_ask", "summarise", "must_exist", "log")
+_SESSION = (
+    *("protocol", "limits", "load_mode", "placement", "instructions", "on_ask", "summarise", "must_exist", "log"),
+    *("tenant", "app", "user"),
+)
 
 
 async def run(
@@ -55,8 +58,8 @@ async def run(
 
     `skills`: folders, addresses or skills made in code (the usual places when nothing is given); a plain name among
     them is put to use at once, as are those in `use`. `approve`: names of tools that need no question, or an Approver.
-    `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; and settings, with
-    `_` for a dot, such as `workspace_executor="local"`.
+    `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; `tenant`, `app`
+    and `user`, whose session it is; and settings, with `_` for a dot, such as `workspace_executor="local"`.
     """
     given, settings = _split_options(options)
     places, names = split_skills(skills)

@@ -57,6 +57,9 @@ class KitOptions:
     """What a surface wants of a kit."""
 
     session: str | None = None  # None: a new one
+    tenant: str = "default"
+    app: str = "default"
+    user: str = "default"
     approver: Approver | None = None
     on_event: Sequence[Observer] = ()
     on_output: Callable[[str, bytes], None] | None = None
@@ -186,7 +189,8 @@ async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
 
 async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack) -> tuple[Kit, EventLog]:
     config, places = runtime.config, runtime.places
-    key = SessionKey(session=options.session or new_session())
+    owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
+    key = SessionKey(**owner, session=options.session or new_session())
     if options.session is not None:
         stack.enter_context(hold_session(workspace_dir(config, places), key))
     log = options.log or open_log(config, places)

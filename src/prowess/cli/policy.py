@@ -43,7 +43,9 @@ _NOT_MET = 1
 )
 @click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What would run it.")
 @click.option("--isolation", is_flag=True, help="Say what isolation holds here even for a tool that runs nothing.")
-@click.option("--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when the verdict is another.")
+@click.option(
+    "--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when what would come of it is another."
+)
 @roots_option
 def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given: Any) -> int:
     """Explain what policy says about a call, which rule of which file decided, and what would change it.
@@ -61,9 +63,9 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
             call.screen.document(document)
         else:
             _show(call, document)
-    met = given["require"] in (None, document["verdict"])
+    met = given["require"] in (None, document["effective"])
     if not met and not call.screen.is_json:
-        call.screen.note(f"The verdict is {document['verdict']}, and {given['require']} was required.")
+        call.screen.note(f"What would come of it is {document['effective']}, and {given['require']} was required.")
     return 0 if met else _NOT_MET
 
 
@@ -80,7 +82,7 @@ def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
         elif main is not None and main not in args:
             args[main] = word
         else:
-            hint = "Write KEY=VALUE words, or one JSON object."
+            hint = "Write KEY=VALUE words, or one JSON object. Is that the name of the tool?"
             raise ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
     return args
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from prowess._act import approval_keys, is_asked_each_time
 from prowess._kit import Kit
 from prowess._load import load_entry
 from prowess._policies import find_surroundings, load_rules, unknown_tools
@@ -33,6 +34,7 @@ from prowess.policy.decision import (
     Said,
     explain,
     find_risk,
+    is_isolated,
 )
 from prowess.policy.rules import Rules
 from prowess.runtime import Runtime
@@ -61,7 +63,7 @@ async def check_call(
     held, error = await _isolation(runtime) if isolation or call.tool in _RUNS else (None, None)
     if error is not None and call.tool in _RUNS:
         notes.append(f"Nothing can run here, whatever policy says: {error['message']}")
-    granted, standing = _approvals(runtime, named, call.tool)
+    granted, standing = _approvals(runtime, named, approval_keys(call.tool, isolated=is_isolated(held)))
     around = replace(find_surroundings(runtime.config), isolation=held, grants=granted)
     rules = load_rules(runtime)
     known = [spec.name for spec in kit.scene.tools.specs()]
@@ -72,8 +74,12 @@ async def check_call(
     }
     notes += unknown_tools(rules, known)
     found = explain(request, around, lists=lists, rules=rules)
-    if found.decision.verdict == "ask" and standing is not None:
+    effective = found.decision.verdict
+    if effective == "ask" and standing is not None and not is_asked_each_time(request, found.decision, rules):
         notes.append(f"Nobody would be asked, because it was approved for this content: {standing}.")
+        effective = "allow"
+    if named is not None and not runtime.catalog.visibility(named).model_visible:
+        effective = "deny"  # what cannot be loaded cannot be called for
     rule = found.decided.rule
     return {
         "schema": "prowess.policy-check/1",
@@ -84,6 +90,7 @@ async def check_call(
         "skill": None if named is None else _skill_row(runtime, named),
         "risk": find_risk(call.tool),
         "verdict": found.decision.verdict,
+        "effective": effective,
         "rule": found.decision.rule,
         "why": found.decision.why,
         "place": None if rule is None else {"path": rule.path, "line": rule.line, "number": rule.number},
@@ -162,7 +169,7 @@ async def _isolation(runtime: Runtime) -> tuple[Isolation | None, dict[str, Any]
         return None, error.to_json()
 
 
-def _approvals(runtime: Runtime, named: Entry | None, tool: str) -> tuple[frozenset[str], str | None]:
+def _approvals(runtime: Runtime, named: Entry | None, keys: Sequence[str]) -> tuple[frozenset[str], str | None]:
     """Whether a person lets the skill's list grant; and who has approved such a call for good, of this content."""
     if named is None:
         return frozenset(), None
@@ -171,7 +178,7 @@ def _approvals(runtime: Runtime, named: Entry | None, tool: str) -> tuple[frozen
         skill = runtime.catalog.memory_skill(named) or load_entry(named)
     except SkillError:  # it cannot be loaded, so no content of it was approved
         return frozenset(), None
-    given = approvals.find(skill, tool)
+    given = next((found for key in keys if (found := approvals.find(skill, key)) is not None), None)
     return frozenset([named.id] if approvals.grants(skill) else []), None if given is None else given.by
 
 

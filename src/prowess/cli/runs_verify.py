@@ -161,7 +161,9 @@ def _all(call: Call, runtime: Runtime) -> int:
             call.screen.text(_line(each))
     bad = sum(not each["valid"] for each in (*sessions, *runs))
     found = f"{count(bad, 'of them is', 'of them are')} not valid" if bad else "all valid"
-    call.screen.note(f"{count(len(sessions), 'session')} · {count(len(runs), 'run')} · {found}")
+    alone = sum(each["checked"] == ["copy"] for each in runs)
+    only = f" · {count(alone, 'run is', 'runs are')} not in the log, only as a copy" if alone else ""
+    call.screen.note(f"{count(len(sessions), 'session')} · {count(len(runs), 'run')} · {found}{only}")
     return 0 if valid else 1
 
 

@@ -163,7 +163,8 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
         if name not in _KEYS:
             _refuse_key(name, _KEYS, path, line)
     if item.get("verdict") not in get_args(Verdict):
-        _refuse(path, line, f"rule {number} has no verdict", "Add: verdict = allow, ask or deny.")
+        said = f"has {item['verdict']!r}, which is no verdict" if "verdict" in item else "has no verdict"
+        _refuse(path, line, f"rule {number} {said[:80]}", "Write: verdict = allow, ask or deny.")
     if not any(name in item for name in _CRITERIA):
         _refuse(path, line, f"rule {number} has no criterion", f"Add one of {', '.join(_CRITERIA)}.")
     texts = {n: _texts(item, n, number, path, line) for n in ("tool", "skill", "source", "path", "command")}
