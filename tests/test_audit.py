@@ -438,3 +438,9 @@ def test_what_differs_by_nature_is_masked(text: str) -> None:
 @pytest.mark.parametrize("text", ["42 rows", "total: 12345678", "v1.2.3", "deadbeef", "2 files", "exit code 3"])
 def test_what_a_script_found_out_is_not(text: str) -> None:
     assert mask(text) == text
+
+
+def test_an_id_that_happens_to_be_all_digits_is_an_id() -> None:
+    from prowess._differ import mask
+
+    assert mask("run run-957701458330 ended") == mask("run run-9577ab458330 ended")

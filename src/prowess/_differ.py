@@ -41,6 +41,7 @@ _NATURE = (
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: [A-Z]{2,5})? \d{4}\b"), "…time"),  # ctime
     (re.compile(r"\b1[6-9]\d{8}(?:\.\d+)?\b"), "…time"),
     (re.compile(r"\b\d+(?:\.\d+)?\s?(?:ms|µs|us|ns|s|secs?|seconds?)\b"), "…time"),
+    (re.compile(r"\b(?:run|r|s)-[0-9a-f]{12}\b"), "…id"),  # ours, which may happen to be all digits
     (re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{8,}\b"), "…id"),
     (re.compile(r'host://[^"\s\\]+'), "host://…"),
     (re.compile(r"(/(?:var/)?tmp/)[\w.-]+"), r"\1…"),
