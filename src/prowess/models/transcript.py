@@ -85,7 +85,7 @@ class _Turns:
                 case _:
                     self._user().parts.extend(message.parts)
         self._answer_all()
-        if not self._turns or isinstance(self._turns[0], Assistant):
+        if not self._turns or not isinstance(self._turns[0], User):
             self._turns.insert(0, User(parts=[Part(text="(The conversation goes on from here.)")]))
         if isinstance(self._turns[-1], Assistant):
             self._turns.append(User(parts=[Part(text="Go on.")]))

@@ -21,8 +21,8 @@ from prowess.skills.text import strip_invisible
 Format = Literal["xml", "markdown", "json"]
 FORMATS: tuple[Format, ...] = ("xml", "markdown", "json")
 MAX_LISTED_FILES = 50
-_OURS = ("skill_content", "skill_resources", "skill_doc", "skill_arguments", "available_skills", "note")
-_OUR_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_OURS)})\b)", re.IGNORECASE)
+_OURS = ("skill_content", "skill_resources", "skill_doc", "skill_arguments", "available_skills", r"note\b")
+_OUR_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_OURS)}))", re.IGNORECASE)
 
 
 def render_catalog(
