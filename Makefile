@@ -6,9 +6,12 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	done; echo python3)
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 ARGS =
+# Tests of one file stay with one worker, for what they share; ARGS="-n0" runs all of them in one process.
+WORKERS = -n auto --dist loadfile --no-loadscope-reorder
+CHECKS = types docs-check ratchets layers lint format
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types layers docs-check ratchets fix docs bench system e2e clean
+.PHONY: help demo test check $(CHECKS) fix docs bench system e2e clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-16s%s\n' "$$name" "$$text"; done
@@ -16,10 +19,14 @@ help:  ## what there is to make
 demo: .venv/.base  ## set up, then list, check, show, load and run skills that ship with Prowess
 	@.venv/bin/python tools/demo.py
 
+# Tests start hundreds of programs that import Prowess: compiled once, and not by each where nobody may write bytecode.
 test: .venv/.dev  ## set up, then run all tests; ends with a list of what was not run (ARGS="-k name" for some)
-	@.venv/bin/python -m pytest $(ARGS)
+	@.venv/bin/python -m compileall -q -x builtin_skills src
+	@.venv/bin/python -m pytest $(WORKERS) $(ARGS)
 
-check: lint format types layers docs-check ratchets  ## everything that can be said without running the tests (make -k check: do not stop)
+check: .venv/.dev  ## everything that can be said without running the tests, several things at a time; none hides another
+	@$(MAKE) --no-print-directory -k $(if $(filter -j%,$(MAKEFLAGS)),,-j4) \
+		$(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(CHECKS)
 
 lint: .venv/.dev
 	.venv/bin/python -m ruff check .

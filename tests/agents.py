@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kits import yes
-from prowess._run import Result
 from prowess._session import Session
+from prowess._task import Result
 from prowess.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime import open_runtime

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,7 +24,12 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "default"))
 
 _OURS = ("PROWESS_", "SKILLS_", "TRPC_")
-_NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
+_NOT_RUN = "not run"  # a property of the report, with which it gets from a worker to whoever sums up
+_LONGEST_FIRST = (
+    "test_container.py", "test_escapes.py", "test_docs.py", "test_sandbox_executor.py", "test_objects.py",
+    "test_dependencies.py", "test_local_executor.py", "test_event_log.py",
+)  # fmt: skip
+_DESELECTED = pytest.StashKey[int]()
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +53,15 @@ def workspace_dir() -> Iterator[str]:
     os.chmod(folder, 0o711)
     yield folder
     remove_tree(folder)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """As tmp_path, and the user that scripts run as can get to it."""
+    path = Path(tempfile.mkdtemp(prefix="prowess-test-"))
+    path.chmod(0o711)
+    yield path
+    remove_tree(str(path))
 
 
 def make_skill(
@@ -78,25 +93,55 @@ def _make_skill() -> Callable[..., Path]:
 @pytest.fixture
 def not_run(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """not_run(what, why): for something inside a test that was left out on purpose."""
-    return lambda what, why: request.config.stash[_NOT_RUN].append((what, why))
+    return lambda what, why: request.node.user_properties.append((_NOT_RUN, (what, why)))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_NOT_RUN] = []
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors, because tests wait for other programs about half as long as they compute."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors + 1, 4)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A worker takes one file after the other: those that take longest come first, so that all end at the same time."""
+    if hasattr(config, "workerinput"):
+        order = {name: place for place, name in enumerate(_LONGEST_FIRST)}
+        items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    told = getattr(items[0].config, "workeroutput", {})
+    told["deselected"] = told.get("deselected", 0) + len(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker has left out the same ones, and one that crashed has not said so."""
+    stash = node.config.stash
+    stash[_DESELECTED] = max(stash.get(_DESELECTED, 0), getattr(node, "workeroutput", {}).get("deselected", 0))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all others, so that this comes last
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
     yield
-    left_out = list(config.stash[_NOT_RUN])
+    told = [report for reports in terminalreporter.stats.values() for report in reports]
+    left_out = [
+        said
+        for report in told
+        if getattr(report, "when", None) == "teardown"  # the last of each test, which has all of them
+        for name, said in report.user_properties
+        if name == _NOT_RUN
+    ]
     for report in terminalreporter.getreports("skipped"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         left_out.append((report.nodeid, reason.removeprefix("Skipped: ")))
     left_out += [
         (report.nodeid, f"expected to fail: {report.wasxfail}") for report in terminalreporter.getreports("xfailed")
     ]
-    if deselected := len(terminalreporter.getreports("deselected")):
+    if deselected := config.stash.get(_DESELECTED, len(terminalreporter.getreports("deselected"))):
         left_out.append((f"{deselected} tests", "left out by the command line"))
+    left_out.sort()  # not as they came: that is different each time when there are several workers
     left_out.append(("speed and memory", "make bench"))
     left_out.append(("a real model", "make e2e"))
     terminalreporter.write_sep("=", f"NOT RUN: {len(left_out)}", yellow=True, bold=True)

@@ -1,4 +1,5 @@
-"""A run of ten calls that dies at one of its appends: `python crash_run.py FOLDER APPENDS`. Used by test_resume."""
+"""A run of ten calls that dies at one of its appends: `python crash_run.py FOLDER APPENDS`, used by test_resume; with
+`child`, one whose three calls are made by a child run, used by test_child_runs."""
 
 from __future__ import annotations
 
@@ -32,6 +33,27 @@ class CountingModel:
         return ModelReplied(calls=(ToolCall(id=f"c{number}", tool="mark", args={"number": number}),), finish="calls")
 
 
+class DelegatingModel:
+    """Lets a skill that works apart mark three times; the child's system text or tools are those of its parent, so it
+    knows itself by the skill that it has in use."""
+
+    name = "delegating"
+
+    async def reply(self, messages: Any, tools: Any, *, on_delta: Any = None, schema: Any = None) -> ModelReplied:
+        results = [m for m in messages if m.role == "tool"]
+        child = any("Do the thing." in (part.text or "") for m in messages for part in m.parts)
+        if child and len(results) < 3:
+            number = len(results) + 1
+            return ModelReplied(
+                calls=(ToolCall(id=f"m{number}", tool="mark", args={"number": number}),), finish="calls"
+            )
+        if child:
+            return ModelReplied(text="marked 3 times")
+        if results:
+            return ModelReplied(text="The child marked 3 times.")
+        return ModelReplied(calls=(ToolCall(id="c1", tool="skill_load", args={"skill": "inner"}),), finish="calls")
+
+
 class MortalLog(SqliteEventLog):
     """Ends this process, as a power cut would, right after so many appends."""
 
@@ -56,16 +78,29 @@ def marking(folder: Path) -> Any:
     return Tools(mark)
 
 
-async def crash(folder: Path, appends: int) -> None:
+async def crash(folder: Path, appends: int, model: Any) -> None:
     log = MortalLog(str(folder / "log.db"))
     log.left = appends
+    await work(folder, log, model, request="mark")
+
+
+async def resume_child(folder: Path) -> Any:
+    log = SqliteEventLog(str(folder / "log.db"))
+    try:
+        return await work(folder, log, DelegatingModel(), resume=True)
+    finally:
+        await log.close()
+
+
+async def work(folder: Path, log: SqliteEventLog, model: Any, **request: Any) -> Any:
     flags = {"artifacts": "memory:"}
     with open_runtime(cwd=str(folder), environ=os.environ, roots=[str(folder / "skills")], flags=flags) as runtime:
         async with runtime.open_session(
-            model=CountingModel(), session="s", log=log, toolsets=[marking(folder)], approver=None
+            model=model, session="s", log=log, toolsets=[marking(folder)], approver=None
         ) as session:
-            await session.run("mark ten times")
+            return await session.run(**request)
 
 
 if __name__ == "__main__":
-    asyncio.run(crash(Path(sys.argv[1]), int(sys.argv[2])))
+    with_child = sys.argv[3:] == ["child"]
+    asyncio.run(crash(Path(sys.argv[1]), int(sys.argv[2]), DelegatingModel() if with_child else CountingModel()))

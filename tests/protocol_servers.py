@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pwd
@@ -57,21 +58,28 @@ def _install_aimock() -> Path:
     if not (shutil.which("node") and shutil.which("npm")):
         raise Unavailable("node and npm are not installed")
     folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache" / "prowess-tests" / f"aimock-{AIMOCK_VERSION}"
-    package = folder / "node_modules" / AIMOCK
-    if not package.is_dir():
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
+    package, whole = folder / "node_modules" / AIMOCK, folder / "node_modules" / ".package-lock.json"
+    if not whole.exists():  # npm writes it last
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
-            done = subprocess.run(
-                [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=120, env=env
-            )
+            with open(folder / "lock", "wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be at it
+                if not whole.exists():
+                    _npm_install(folder)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"npm could not install {AIMOCK}: {error}") from error
-        if done.returncode != 0:
-            raise Unavailable(f"npm could not install {AIMOCK}: {done.stderr.strip()[-300:]}")
     programs = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
     return package / (programs if isinstance(programs, str) else programs["llmock"])
+
+
+def _npm_install(folder: Path) -> None:
+    command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
+    env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    done = subprocess.run(
+        [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=120, env=env
+    )
+    if done.returncode != 0:
+        raise Unavailable(f"npm could not install {AIMOCK}: {done.stderr.strip()[-300:]}")
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

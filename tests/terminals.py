@@ -33,6 +33,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         self.shown = b""
+        self.modes = self.modes_left = termios.tcgetattr(theirs)  # as it was given, and as it was left
         self.process = subprocess.Popen(
             [sys.executable, "-m", "prowess", *words],
             cwd=cwd,
@@ -70,6 +71,7 @@ class Terminal:
         while self._read():
             pass
         code = self.process.wait(PATIENCE_S)
+        self.modes_left = termios.tcgetattr(self._ours)
         os.close(self._ours)
         return code
 

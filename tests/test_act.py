@@ -176,7 +176,7 @@ def test_nobody_to_ask_is_never_a_yes() -> None:
     assert (outcome.status, outcome.code, play.tool.calls) == ("waiting", "approval-needed", [])
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("broken"), True, "once"])
+@pytest.mark.parametrize("answer", [RuntimeError("broken"), 1, "perhaps"])
 def test_an_approver_that_does_not_work_has_not_said_yes(answer: Any) -> None:
     async def approver(call: ToolCall, decision: Decision) -> Any:
         if isinstance(answer, Exception):

@@ -236,10 +236,10 @@ def test_patterns(pattern: str, text: str, fits: bool) -> None:
 
 
 def test_a_pattern_takes_no_more_than_its_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert not match_word("*a" * 200, "a" * 5000 + "b")
     assert not match_path("**a" * 200, "a" * 5000 + "b")
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_where_a_slash_is_like_other_characters() -> None:

@@ -101,14 +101,12 @@ class House:
         self.program = program
         self.folder = folder
         self.stdout, self.stderr = bytearray(), bytearray()
+        folder.chmod(0o711)
         for name in ("ws", "skill"):
             (folder / name).mkdir()
             if os.geteuid() == 0:
                 os.chown(folder / name, UNPRIVILEGED, UNPRIVILEGED)
         (folder / "skill" / "SKILL.md").write_text("x", encoding="utf-8")
-        for path in (folder, *folder.parents):
-            if str(path).startswith("/tmp/") and os.geteuid() == 0:
-                path.chmod(0o711)
         system, links = system_of_host()
         self.box = Box(
             system=system,
@@ -137,14 +135,14 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, not_run: Callable[[str, str], None]) -> House | None:
+def house(folder: Path, not_run: Callable[[str, str], None]) -> House | None:
     program = find_trusted("bwrap")
     if program is None:
         if "bwrap" in os.environ.get("REQUIRE_TIERS", "").split(","):
             pytest.fail("REQUIRE_TIERS names bwrap, and it is not installed")
         not_run("bwrap", "not installed on this machine")
         return None
-    return House(program, tmp_path)
+    return House(program, folder)
 
 
 def test_inside_there_is_what_was_bound_and_nothing_else(house: House | None) -> None:

@@ -25,6 +25,7 @@ from prowess.events import ApprovalAnswered
 from prowess.policy.approvals import Standing, grant, load_approvals, revoke
 from prowess.values import Decision, SessionKey, ToolCall
 from prowess.workspace.place import hold_session
+from prowess.workspace.staging import remove_tree
 
 LOAD, RUN = call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")
 DONE = {"text": "done"}
@@ -183,7 +184,8 @@ def test_always_needs_the_content_and_a_skill(cli: Cli, project: Project, machin
     project.play([call("write_file", path="out/a", content="x")], session="s-2")
     assert cli.refused("answer", "c1", "always", code=2) == "approval-not-bound"
     project.wait("s-1")
-    subprocess.run(["rm", "-rf", f"{project.workspace_dir}/trees", project.folder / "skills"], check=True)
+    for folder in (f"{project.workspace_dir}/trees", f"{project.folder}/skills"):
+        remove_tree(folder)
     assert cli.refused("answer", "c2", "always") == "content-gone"
     assert load_approvals(state_dir(machine)).rows == () and cli.json()["waiting"][1]["answer"] is None
 
@@ -223,8 +225,9 @@ def test_a_session_that_somebody_works_in_is_not_written_to(cli: Cli, project: P
     cli("answer", "c2", "yes")
 
 
-def test_an_answer_to_a_call_of_a_child_run_says_what_would_help(
-    cli: Cli, project: Project, make_skill: Any, machine: Path
+@pytest.mark.parametrize("said", ["yes", "run", "always"])
+def test_a_call_of_a_child_run_is_answered_like_any_other(
+    cli: Cli, project: Project, make_skill: Any, machine: Path, said: str
 ) -> None:
     front = "name: inner\ndescription: Works apart. Use when asked.\ncontext: fork\n"
     make_skill(project.folder / "skills" / "inner", front=front, files={"scripts/a.sh": "echo inner\n"})
@@ -232,13 +235,13 @@ def test_an_answer_to_a_call_of_a_child_run_says_what_would_help(
     played = project.play([call("skill_load", skill="inner"), inner])
     assert any(event.get("parent") for event in played.of("run_started")), "a child run was made"
     [row] = cli.json()["waiting"]
-    assert row["of_child"] and " always " in row["to_answer"]
-    assert cli.refused("answer", row["call_id"], "yes", code=2) == "approval-of-child"
-    cli("answer", row["call_id"], "always")
-    assert [row.skill for row in load_approvals(state_dir(machine)).rows] == ["explicit:inner"]
+    assert row["of_child"] and row["state"] == "waiting"
+    cli("answer", row["call_id"], said)
+    assert len(load_approvals(state_dir(machine)).rows) == (said == "always")
     cli("verify", "--all", verb="runs")
-    resumed = project.resume(inner, {"text": "inner done"}, DONE)
+    resumed = project.resume({"text": "inner done"}, DONE)
     assert resumed.result.ok and "waiting" not in [each["status"] for each in resumed.outcomes]
+    assert cli.json()["waiting"] == []
 
 
 # --- other processes --------------------------------------------------------------------------------------------------
@@ -264,9 +267,10 @@ def test_a_question_survives_the_process_and_the_printed_commands_work(cli: Cli,
     answer = shlex.split(row["to_answer"])
     assert answer[0] == "prowess"
     cli(*answer[2:])
-    resume = shlex.split(row["to_resume"])
+    assert row["to_resume"].startswith("prowess run --root skills --model scripted:script.json --executor local ")
+    resume = shlex.split(row["to_resume"].replace("script.json", "rest.json"))
     second = subprocess.run(
-        prowess(*resume[1:], *options, "scripted:rest.json"),
+        prowess(*resume[1:]),
         cwd=project.folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -8,15 +8,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
+from command_lines import Cli
 from kits import with_kit
 from prowess._discover import discover
 from prowess._load import load
 from prowess.cli.main import main
-from prowess.cli.schema import FOLDER
 from prowess.policy.approvals import UserApprovals
+from prowess.policy.decision import RISKS
 from prowess.values import Decision
 
 POLICY = """\
@@ -33,26 +33,9 @@ verdict = "allow"
 """
 
 
-class Cli:
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._capture, self.err = capfd, ""
-
-    def __call__(self, *args: str, code: int = 0) -> str:
-        ended = main(["policy", "check", *args])
-        out, self.err = self._capture.readouterr()
-        assert ended == code, f"exit code {ended}: {out!r} {self.err}"
-        return out
-
-    def json(self, *args: str, code: int = 0) -> dict[str, Any]:
-        document = json.loads(self(*args, "--json", code=code))
-        name = "error" if "error" in document else document["schema"].removeprefix("prowess.").removesuffix("/1")
-        jsonschema.validate(document, json.loads(Path(FOLDER, f"{name}.json").read_text(encoding="utf-8")))
-        return document
-
-
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capfd)
+    return Cli(capfd, "policy", "check")
 
 
 @pytest.fixture
@@ -218,13 +201,66 @@ def test_what_was_approved_for_good_is_said(project: Path, cli: Cli, machine: Pa
     assert verdict(cli.json(*call)) == ("ask", "table:local-trusted")
     UserApprovals(state, by="me").remember(skill, "skill_run")
     asked = cli.json(*call)
-    assert asked["verdict"] == "ask" and any("approved for this content" in note for note in asked["notes"])
+    assert asked["verdict"] == "ask" and "approved for this content" in asked["notes"][0]
+    assert cli(*call).startswith("allow (policy alone: ask)  skill_run {"), "nobody would be asked"
     UserApprovals(state, by="me").remember(skill, "allowed-tools")
     granted = cli.json(*call)
     assert verdict(granted) == ("allow", "grant:allowed-tools") and decided(granted)["by"] == "grant"
     assert cli.json("Bash", "git push", "--skill", "release", "--executor", "local")["verdict"] == "ask", "a rule wins"
     (project / ".agent/skills/release/more.md").write_text("changed", encoding="utf-8")
     assert verdict(cli.json(*call)) == ("ask", "table:local-trusted"), "another content needs another approval"
+
+
+@pytest.mark.parametrize("call", [("skill_list_docs", "release"), ("read_file", "skill://release/SKILL.md")])
+def test_the_first_line_is_what_would_come_of_it(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, call: tuple[str, ...]
+) -> None:
+    assert cli(*call).startswith(f"allow  {call[0]} {{")
+    monkeypatch.delenv("PROWESS_TRUST")
+    first, second, *_ = cli(*call).splitlines()
+    alone = "policy" if call[0] == "skill_list_docs" else "read_file"
+    assert first.startswith(f"deny ({alone} alone: allow)  {call[0]} {{")
+    assert second.split()[0] == "because" and "No model can load project:release now" in second
+    found = cli.json(*call)
+    assert (found["verdict"], found["effective"]) == ("allow", "deny")
+    assert sum("No model can load" in note for note in found["notes"]) == 1
+
+
+def test_where_nothing_can_run_no_rule_lets_it(project: Path, cli: Cli) -> None:
+    (project / ".agent/policy.toml").write_text('[[rule]]\ntool = "Bash"\nverdict = "allow"\n', encoding="utf-8")
+    (project / ".agent/config.toml").write_text('[workspace]\nexecutor = "none"\n', encoding="utf-8")
+    assert cli("Bash", "ls", "--skill", "plain", "--require", "deny").startswith("deny (policy alone: allow)")
+
+
+@pytest.mark.parametrize(
+    "path", ["skill://release/SKILL.md", "skills/release/skill.md", "{project}/.agent/skills/release/SKILL.md"]
+)
+@pytest.mark.parametrize("loaded", [(), ("--skill", "release")])
+def test_reading_a_skill_is_loading_it(project: Path, cli: Cli, path: str, loaded: tuple[str, ...]) -> None:
+    rules = '[[rule]]\nskill = "rel*"\ntool = "Skill"\nverdict = "ask"\nwhy = "Not on Fridays."\n'
+    (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
+    (project / ".agent/skills/release/SKILL.md").write_text(
+        "---\nname: release\ndescription: Releases things. Use when shipping.\n---\nTag.\n", encoding="utf-8"
+    )
+    call = ("read_file", path.format(project=project), *loaded)
+    found = cli.json(*call)
+    assert (found["verdict"], found["effective"]) == ("allow", "ask")
+    rule = f"rule:1 {project}/.agent/policy.toml:1"
+    assert found["loads"] == {"skill": "project:release", "verdict": "ask", "rule": rule, "why": "Not on Fridays."}
+    first, second, *_ = cli(*call).splitlines()
+    assert first.startswith("ask (read_file alone: allow)  read_file {")
+    assert "loading project:release" in second and "Not on Fridays." in " ".join(cli(*call).split())
+    cli(*call, "--require", "ask")
+    other = cli.json("read_file", "docs/SKILL.md")
+    assert other["loads"] is None and other["effective"] == "allow", "a file of that name is only a file"
+    assert cli.json("read_file", "skill://plain/SKILL.md")["loads"]["verdict"] == "allow"
+
+
+def test_the_files_of_a_skill_are_the_skill(project: Path, cli: Cli) -> None:
+    rules = '[[rule]]\nskill = "plain"\nverdict = "deny"\n'
+    (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
+    assert cli.json("read_file", "skills/plain/docs/a.md", "--skill", "plain")["verdict"] == "deny"
+    assert cli.json("read_file", "out/a.md", "--skill", "plain")["verdict"] == "allow"
 
 
 # --- it is the real answer --------------------------------------------------------------------------------------------
@@ -265,6 +301,14 @@ def test_the_kit_decides_the_same(project: Path, cli: Cli, tool: str, args: dict
     ]
 
 
+@pytest.mark.parametrize("tool", [tool for tool, risk in RISKS.items() if risk == "high"])
+def test_a_run_says_the_same_about_a_tool_that_is_switched_off(project: Path, cli: Cli, tool: str) -> None:
+    told = cli.json(tool)
+    outcome = with_kit(project / ".agent/skills", lambda kit: kit.call(tool, {}), load=None, executor="local")
+    assert verdict(told) == ("deny", "config:tools.enable")
+    assert outcome.code == "invalid-call" and outcome.content.startswith(told["why"])
+
+
 # --- exit codes and mistakes ------------------------------------------------------------------------------------------
 
 
@@ -281,7 +325,11 @@ def test_a_verdict_can_be_required(project: Path, cli: Cli) -> None:
         (["skill_run", "{nonsense"], "is not a JSON object"),
         (["skill_run", '{"a": NaN}'], "NaN is no number"),
         (["skill_run", "args=[1"], "is not JSON"),
-        (["grep", "x", "y"], "'y' is no argument of grep"),
+        (["grep", "x", "y", "z"], "'z' is no argument of grep"),
+        (["Bash", "git", "push"], "'push' is no argument of Bash"),
+        (["Bsh", "git push"], "'git push' is no argument of Bsh"),
+        (["Bash(git:*)"], "is an entry of allowed-tools, not a call"),
+        (["skill_run", '["ls"]'], "is not a JSON object"),
         (["update_plan", "x"], "is no argument of update_plan"),
         ([""], "TOOL is empty"),
         (["grep", "x", "--require", "perhaps"], "perhaps"),
@@ -289,6 +337,79 @@ def test_a_verdict_can_be_required(project: Path, cli: Cli) -> None:
 )
 def test_mistakes_are_named(project: Path, cli: Cli, words: list[str], says: str) -> None:
     assert says in cli.json(*words, code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["Bash", "git", "push"], "put it in quotes, 'git push'"),
+        (["Bsh", "git push"], "nearest: Bash"),
+        (["update_plan", "x"], "Its arguments: plan, patch"),
+        (["nothing_like_it", "x"], "KEY=VALUE"),
+    ],
+)
+def test_and_what_to_write_instead(project: Path, cli: Cli, words: list[str], hint: str) -> None:
+    assert hint in cli.json(*words, code=2)["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (["Grep", "TODO", "src"], {"pattern": "TODO", "path": "src"}),
+        (["Glob", "**/*.py"], {"path": ".", "pattern": "**/*.py"}),
+        (["LS", "docs"], {"path": "docs"}),
+        (["run_script", "scripts/x.py", "--skill", "plain"], {"skill": "plain", "script": "scripts/x.py"}),
+        (["skill_run", "[ -f x ]", "--skill", "plain"], {"skill": "plain", "command": "[ -f x ]"}),
+        (["skill_read", "plain", "docs/a.md"], {"skill": "plain", "path": "docs/a.md"}),
+        (["ask_user", "Really?"], {"question": "Really?"}),
+        (["KillShell", "p-1"], {"session_id": "p-1"}),
+    ],
+)
+def test_a_text_is_the_argument_that_a_person_means(
+    project: Path, cli: Cli, words: list[str], args: dict[str, str]
+) -> None:
+    executor = ["--executor", "local"] if "--skill" in words else []
+    assert cli.json(*words, *executor)["args"] == args
+
+
+def test_a_call_that_is_not_whole_is_judged_by_what_it_says(project: Path, cli: Cli) -> None:
+    (project / ".agent/config.toml").write_text('[tools]\nenable = ["Write"]\n', encoding="utf-8")
+    rule = '[[rule]]\ntool = "Write"\npath = "out/**"\nverdict = "allow"\n'
+    (project / ".agent/policy.toml").write_text(rule, encoding="utf-8")
+    found = cli.json("Write", "file_path=out/a.md")
+    assert (found["verdict"], found["args"]) == ("allow", {"path": "out/a.md"})
+    assert any("A real call also says content" in note for note in found["notes"])
+    assert "only below work/, out/" in cli("Write", "out/a.md")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("https://example.com/x", None),
+        ("https://example.com:8443/", "at port 80 and 443, not at 8443"),
+        ("https://example.org/", "example.org is not allowed (workspace.network_allow)"),
+        ("example.com", "names no host for certain"),
+        ("https://127.0.0.1/", "addresses are allowed only when they are listed"),
+        ("https://a@example.com/", "names no host for certain"),
+    ],
+)
+def test_a_host_that_is_not_listed_is_said(project: Path, cli: Cli, url: str, says: str | None) -> None:
+    config = '[tools]\nenable = ["WebFetch"]\n[workspace]\nnetwork_allow = ["example.com"]\n'
+    (project / ".agent/config.toml").write_text(config, encoding="utf-8")
+    refused = [note for note in cli.json("WebFetch", url)["notes"] if "refused all the same" in note]
+    assert refused == [] if says is None else says in refused[0]
+
+
+def test_a_tool_of_no_known_name_has_a_neighbour(project: Path, cli: Cli) -> None:
+    assert any("Bsh (nearest: Bash)" in note for note in cli.json("Bsh", "command=x")["notes"])
+    assert not any("known here" in note for note in cli.json("mcp__x__y", "a=1")["notes"])
+
+
+def test_a_rule_that_can_never_fit_ends_it_with_its_line(project: Path, cli: Cli) -> None:
+    rules = '\n[[rule]]\ntool = "Read"\ncommand = "git"\nverdict = "deny"\n'
+    (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
+    error = cli.json("grep", "x", code=2)["error"]
+    assert error["code"] == "policy-never-fits" and "policy.toml:2" in error["message"]
 
 
 def test_a_policy_with_a_mistake_explains_that(project: Path, cli: Cli) -> None:
@@ -304,6 +425,29 @@ def test_a_rule_about_no_tool_is_pointed_out(project: Path, cli: Cli) -> None:
     assert len(notes) == 1 and "skil_run (nearest: skill_run)" in notes[0]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("select_skills", '{"skills": ["plain"]}'),
+        ("Skill", '{"skill": {"name": "plain"}}'),
+        ("Bash", '{"skill_name": "plain", "command": "ls"}'),
+        ("skill_read", '{"name": "plain"}'),
+        ("skill_list_docs", "project:plain"),
+    ],
+)
+def test_what_a_call_says_is_not_replaced_by_an_option(project: Path, cli: Cli, call: tuple[str, str]) -> None:
+    error = cli.json(*call, "--skill", "release", code=2)["error"]
+    assert error["code"] == "usage" and "plain', and --skill does not" in error["message"]
+    for skills in (("--skill", "plain"), ("--skill", "release", "--skill", "project:plain")):
+        assert cli.json(*call, *skills, "--executor", "local")["skill"]["id"] == "project:plain"
+
+
+def test_nor_is_what_it_says_wrongly(project: Path, cli: Cli) -> None:
+    found = cli.json("select_skills", '{"skills": ["plain", "release"]}', "--skill", "release")
+    assert any("load one skill at a time" in note for note in found["notes"])
+    assert cli.json("skill_load", '{"skill": null}', "--skill", "plain")["skill"]["id"] == "project:plain"
+
+
 def test_an_unknown_skill_has_a_neighbour(project: Path, cli: Cli) -> None:
     assert "release" in json.dumps(cli.json("skill_run", "ls", "--skill", "relase", code=1)["error"])
 
@@ -316,7 +460,6 @@ def test_nothing_of_an_argument_reaches_the_terminal(project: Path, cli: Cli) ->
 def test_a_rule_about_a_tool_that_does_not_exist_is_said_in_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from prowess.cli.main import main
 
     managed = tmp_path / "managed.toml"
     managed.write_text('[[rule]]\ntool = "Bsh"\nverdict = "deny"\n', encoding="utf-8")

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_lines import Cli
+from kits import yes
 from prowess.cli.replay_parts import settled
+from prowess.errors import ModelError, ModelOverloaded
 from prowess.events import Envelope, ErrorRaised, ModelReplied, ModelRequested
+from prowess.models.scripted import ScriptedModel
+from prowess.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.values import SessionKey
-from test_cli_runs import Cli
 
 SCRIPT = "import sys\nprint('rows:', len(open(sys.argv[1]).read().split()))\n"
 LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
@@ -37,7 +46,7 @@ def project(tmp_path: Path, make_skill: Callable[..., Path]) -> Path:
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project: Path) -> Cli:
     monkeypatch.chdir(project)
-    cli = Cli(capfd)
+    cli = Cli(capfd, "runs")
     cli.prowess("trust", "--yes")
     return cli
 
@@ -49,7 +58,7 @@ def play(cli: Cli, project: Path, replies: list[Any], request: str = "go", *more
     return cli.json("list", "--limit", "1")["runs"][0]["run"]
 
 
-WHOLE = [
+WHOLE: list[dict[str, Any]] = [
     LOAD,
     {
         "calls": [
@@ -212,6 +221,89 @@ def test_a_record_that_cannot_be_repeated_says_so(cli: Cli, project: Path) -> No
     assert cli.refused("replay", run)["code"] == "audit-broken"
 
 
+# --- runs that were shortened -----------------------------------------------------------------------------------------
+
+
+def converse(cli: Cli, project: Path, model: ScriptedModel, *requests: str, **options: Any) -> list[str]:
+    """Runs of one session in the project's own store, with a model whose window is known; their ids."""
+
+    async def go() -> list[str]:
+        with open_runtime(cwd=str(project), environ=os.environ) as runtime:
+            async with runtime.open_session(model=model, approver=yes, session="long", **options) as session:
+                return [(await session.run(request)).run for request in requests]
+
+    return asyncio.run(go())
+
+
+MUCH = [run_script(f"yes 'word {n}' | head -n 600") for n in range(5)]
+
+
+def compactions(project: Path) -> list[dict[str, Any]]:
+    return [event for line in lines_of(project)["long"] if (event := json.loads(line))["type"] == "compacted"]
+
+
+def test_a_run_that_was_shortened_is_shortened_in_the_same_way(cli: Cli, project: Path) -> None:
+    (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, {"text": "done"}], context_tokens=4_000), "go")
+    assert any(each["replaced"] for each in compactions(project))
+    document = cli.json("replay", run)
+    assert document["same"] and document["notes"] == [], document["first"]
+    assert document["events"] == document["replayed"]
+    script_of = project / ".agent" / "skills" / "demo" / "scripts" / "count.py"
+    script_of.write_text(SCRIPT + "# changed\n", encoding="utf-8")
+    first = cli.json("replay", run, code=1)["first"]
+    assert (first["what"], first["type"]) == ("digest", "skill_loaded")
+
+
+def test_a_recording_as_a_model_is_shortened_too_and_can_read_what_was_taken_out(cli: Cli, project: Path) -> None:
+    read = {"calls": [{"tool": "read_file", "args": {"file_name": "artifact://outputs/c2.txt@0"}}]}
+    (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, read, {"text": "done"}], context_tokens=4_000), "go")
+    played = cli.prowess("run", "go", "--model", f"replay:{run}", "--yes", "skill_run", "--json")
+    again = [json.loads(line) for line in played.splitlines()]
+    wanted = [each["replaced"] for each in compactions(project)]
+    assert [each["replaced"] for each in again if each["type"] == "compacted"] == wanted and any(wanted)
+    acted = [each["outcome"] for each in again if each["type"] == "call_acted"]
+    assert acted[-1]["status"] == "ok" and "word 0" in acted[-1]["content"]
+
+
+def test_what_overflowed_then_overflows_again(cli: Cli, project: Path) -> None:
+    full = ModelError("too long", code="context-overflow")
+    (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, full, {"text": "done"}]), "go")
+    assert [each["why"] for each in compactions(project)] == ["the context overflowed"]
+    assert cli.json("replay", run)["same"]
+
+
+@pytest.mark.parametrize("summary", ["SUMMARY: two long answers", None, "failed"])
+def test_what_was_left_out_is_left_out_again(cli: Cli, project: Path, summary: str | None) -> None:
+    long = {"text": "lorem ipsum " * 1500}
+    asked = {None: [], "failed": [ModelError("busy", code="model-overloaded")]}.get(summary, [{"text": summary}])
+    model = ScriptedModel([long, long, *asked, {"text": "third"}], context_tokens=7_000)
+    *_, run = converse(cli, project, model, "one", "two", "three", summarise=summary is not None)
+    (compacted,) = compactions(project)
+    assert compacted["dropped"] and (summary in (None, "failed") or summary in compacted["summary"])
+    document = cli.json("replay", run)
+    assert document["same"], document["first"]
+
+
+def test_each_run_is_shortened_where_it_was(cli: Cli, project: Path, make_skill: Callable[..., Path]) -> None:
+    for name in ("left", "right"):
+        front = f"name: {name}\ndescription: Helps. Use when asked.\nrun-mode: subagent\n"
+        make_skill(project / ".agent" / "skills" / name, front=front)
+    children = [{"calls": [{"tool": "skill_load", "args": {"skill": name}}]} for name in ("left", "right")]
+    script = [children[0], {"text": "small"}, children[1], LOAD, *MUCH, {"text": "large"}, LOAD, {"text": "done"}]
+    (run,) = converse(cli, project, ScriptedModel(script, context_tokens=4_000), "go")
+    assert {each["run"] for each in compactions(project)} == {cli.json("show", run)["children"][1]}
+    document = cli.json("replay", run)
+    assert document["same"], document["first"]
+
+
+def test_a_shortened_run_that_goes_another_way_is_told(cli: Cli, project: Path) -> None:
+    (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, {"text": "done"}], context_tokens=4_000), "go")
+    rule = '[[rule]]\ntool = "skill_run"\nverdict = "deny"\nwhy = "not today"\n'
+    (project / ".agent" / "policy.toml").write_text(rule, encoding="utf-8")
+    document = cli.json("replay", run, code=1)
+    assert document["first"]["what"] == "decision" and document["error"] is None
+
+
 def test_a_provider_that_was_asked_again_counts_once() -> None:
     def envelopes(*events: Any) -> list[Envelope]:
         return [Envelope(at="", session="s", run=run, event=event) for run, event in events]
@@ -221,11 +313,22 @@ def test_a_provider_that_was_asked_again_counts_once() -> None:
         ErrorRaised(code="busy", message="x"),
         ModelReplied(text="x"),
     )
+    again = ErrorRaised(code="busy", message="x", hint="Trying again in 0.5 s (1 of 4).")
+    assert settled(envelopes(("r", asked), ("r", again), ("c", again), ("r", said))) == envelopes(
+        ("r", asked), ("r", said)
+    )
     tried = envelopes(("r", asked), ("c", asked), ("r", busy), ("c", said), ("r", busy), ("r", asked), ("r", said))
     assert settled(tried) == envelopes(("c", asked), ("c", said), ("r", asked), ("r", said))
     other = envelopes(("r", said), ("r", busy), ("r", asked), ("r", said))
     assert settled(other) == other
     assert SessionKey(session="s") == tried[0].key
+
+
+def test_a_run_whose_provider_was_busy_is_the_same_run(cli: Cli, project: Path) -> None:
+    busy = ModelOverloaded("busy", code="model-overloaded", retry_after_s=0.0)
+    (run,) = converse(cli, project, ScriptedModel([LOAD, busy, {"text": "done"}]), "go")
+    assert "Trying again" in cli("show", run)
+    assert cli.json("replay", run)["same"]
 
 
 def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,3 +361,114 @@ def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypa
     run = copy.name.partition("Z-")[2]
     main(["runs", "replay", run, "--root", "skills", "--executor", "local"])
     assert load_approvals(state).rows == (), "what was taken back stays so"
+
+
+# --- runs that were cut off -------------------------------------------------------------------------------------------
+
+
+def cut_off(cli: Cli, project: Path, *words: str, by: signal.Signals) -> str:
+    """A run, ended in the midst of its script; its id."""
+    slept = run_script("sleep 60")
+    (project / "script.json").write_text(json.dumps([LOAD, slept, {"text": "x"}]), encoding="utf-8")
+    command = [sys.executable, "-m", "prowess", "run", "go", "--model", "scripted:script.json", "--yes", "skill_run"]
+    with subprocess.Popen([*command, *words, "--json"], stdout=subprocess.PIPE, text=True, cwd=project) as process:
+        assert process.stdout is not None
+        decided = (line for line in process.stdout if json.loads(line)["type"] == "call_decided")
+        assert len(list(itertools.islice(decided, 2))) == 2
+        process.send_signal(by)
+        process.stdout.read()
+    assert process.returncode in (130, -by)
+    return cli.json("list", "--limit", "1")["runs"][0]["run"]
+
+
+@pytest.mark.parametrize(("by", "how"), [(signal.SIGKILL, "never ended"), (signal.SIGINT, "was cancelled")])
+def test_a_run_that_was_cut_off_is_repeated_as_far_as_it_goes(
+    cli: Cli, project: Path, by: signal.Signals, how: str
+) -> None:
+    run = cut_off(cli, project, by=by)
+    document = cli.json("replay", run)
+    assert document["same"] and document["error"] is None and how in document["notes"][0]
+    assert cli("replay", run).startswith(f"same as far as it goes  {run}  ")
+    script = project / ".agent" / "skills" / "demo" / "scripts" / "count.py"
+    script.write_text(SCRIPT + "# changed\n", encoding="utf-8")
+    document = cli.json("replay", run, code=1)
+    assert document["first"]["what"] == "digest" and document["error"] is None
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """For anybody: scripts may run as somebody else."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
+def test_a_command_that_was_cut_off_is_not_run_again(cli: Cli, project: Path, open_folder: Path) -> None:
+    mark = open_folder / "mark"
+    run = play(cli, project, [LOAD, run_script(f"echo x >> {mark}"), {"text": "x"}], "go", "--executor", "local")
+    assert mark.read_text(encoding="utf-8") == "x\n"
+    (folder,) = (project / ".agent" / "runs").iterdir()
+    lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
+    types = [json.loads(line)["type"] for line in lines]
+    for end in range(1, len(lines)):
+        (project / ".agent" / "prowess.db").unlink(missing_ok=True)
+        (folder / "events.jsonl").write_text("".join(lines[:end]), encoding="ascii")
+        mark.unlink(missing_ok=True)
+        document = cli.json("replay", run, "--executor", "local")
+        assert document["same"] and document["replayed"] == end, types[end - 1]
+        assert mark.exists() == (types[:end].count("call_acted") > 1), "it had ended by then"
+
+
+def test_calls_made_at_the_same_time_and_child_runs_are_cut_off_too(
+    cli: Cli, project: Path, make_skill: Callable[..., Path]
+) -> None:
+    front = "name: helper\ndescription: Helps. Use when asked.\nrun-mode: subagent\n"
+    make_skill(project / ".agent" / "skills" / "helper", front=front)
+    child = {"calls": [{"tool": "skill_load", "args": {"skill": "helper"}}]}
+    reads = {"calls": WHOLE[1]["calls"][::-1]}  # the first one has ended before the second begins, or not
+    run = play(cli, project, [LOAD, reads, child, LOAD, reads, {"text": "the child's answer"}, {"text": "done"}])
+    (folder,) = (project / ".agent" / "runs").iterdir()
+    lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
+    (project / ".agent" / "prowess.db").unlink()
+    for end in range(1, len(lines)):
+        (folder / "events.jsonl").write_text("".join(lines[:end]), encoding="ascii")
+        document = cli.json("replay", run)
+        assert document["same"] and document["replayed"] == end, lines[end - 1]
+
+
+def test_a_record_that_stops_has_not_ended(cli: Cli, project: Path) -> None:
+    whole, stops = (play(cli, project, [LOAD, {"text": "x"}]) for _ in range(2))
+    (project / ".agent" / "prowess.db").unlink()
+    (folder,) = (project / ".agent" / "runs").glob(f"*{stops}")
+    lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(lines[:-2]), encoding="ascii")
+    assert cli.json("diff", stops, whole, code=1)["first"]["recorded"] == "nothing: the record ends here"
+    assert cli.json("diff", whole, stops, code=1)["first"]["actual"] == "nothing: the record ends here"
+
+
+# --- options of the recorded command ----------------------------------------------------------------------------------
+
+
+def test_roots_executor_and_instructions_are_those_of_the_run(
+    cli: Cli, project: Path, make_skill: Callable[..., Path]
+) -> None:
+    make_skill(project / "other" / "demo", files={"scripts/a.sh": "echo other\n"})
+    words = ("--root", "other", "--executor", "local", "--instructions", "--root")
+    run = play(cli, project, [LOAD, run_script("bash scripts/a.sh"), {"text": "x"}], "go", *words)
+    document = cli.json("replay", run)
+    assert document["same"] and document["notes"] == ["As in the recorded run: --root other --executor local"]
+    document = cli.json("replay", run, "--root", ".agent/skills", code=1)
+    assert document["notes"] == ["As in the recorded run: --executor local"], "what was said now counts"
+    shutil.move(project / "other", project / "away")
+    assert "'other' is not there now" in cli.json("replay", run, code=1)["notes"][0]
+
+
+def test_a_record_in_a_folder_that_nobody_trusts_names_no_roots(
+    cli: Cli, project: Path, make_skill: Callable[..., Path]
+) -> None:
+    make_skill(project / "other" / "demo")
+    run = play(cli, project, [LOAD, {"text": "x"}], "go", "--root", "other")
+    assert cli.json("replay", run)["same"]
+    cli.prowess("trust", "--revoke", ".", "--yes")
+    assert "--root other, which is not taken" in cli.json("replay", run, code=1)["notes"][0]
+    assert cli.json("replay", run, "--root", "other")["same"]

@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from jsonschema.validators import validator_for
 
 from prowess.cli.approve import parse_yes
 from prowess.cli.ask import find_choice, render_choices
@@ -25,7 +26,8 @@ from prowess.cli.schema import FOLDER
 from prowess.errors import ConfigError
 from terminals import Terminal
 
-EVENT = json.loads((Path(FOLDER) / "event.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(FOLDER) / "event.json").read_text(encoding="utf-8"))
+EVENT = validator_for(SCHEMA)(SCHEMA)  # once: `jsonschema.validate` would check the schema again for every event
 FINE = {"text": "Fine."}
 LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
 
@@ -38,12 +40,12 @@ class Answer:
     def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
         self.code, self.out, self.err = done.returncode, done.stdout.decode(), done.stderr.decode()
 
-    @property
+    @cached_property
     def events(self) -> list[dict[str, Any]]:
         """Every line is an event that fits its schema."""
         found = [json.loads(line) for line in self.out.splitlines()]
         for event in found:
-            jsonschema.validate(event, EVENT)
+            EVENT.validate(event)
         return found
 
     @property

@@ -16,18 +16,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_lines import Cli
 from prowess._audit import SessionRecord, check_run, check_session
 from prowess._differ import first_difference
 from prowess._genai import render_spans
 from prowess.cli.main import main
 from prowess.cli.replay_parts import Recorded, settled
 from prowess.cli.run_timeline import timeline
-from prowess.cli.schema import FOLDER
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -57,45 +56,10 @@ from prowess.values import CatalogPlan, Decision, Outcome, Part, Plan, SessionKe
 from prowess.workspace.place import hold_session
 
 
-class Cli:
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._capture = capfd
-        self.err = ""
-
-    def __call__(self, *args: str, code: int = 0) -> str:
-        self._capture.readouterr()
-        ended = main(["runs", *args])
-        out, self.err = self._capture.readouterr()
-        assert ended == code, f"exit code {ended}: {out!r} {self.err}"
-        return out
-
-    def json(self, *args: str, code: int = 0) -> dict[str, Any]:
-        document = json.loads(self(*args, "--json", code=code))
-        name = "error" if "error" in document and "schema" not in document else document["schema"]
-        name = name.removeprefix("prowess.").removesuffix("/1")
-        jsonschema.validate(document, json.loads(Path(FOLDER, f"{name}.json").read_text(encoding="utf-8")))
-        return document
-
-    def refused(self, *args: str) -> dict[str, Any]:
-        """The error, which people and programs are told in their own ways."""
-        ended = main(["runs", *args])
-        out, err = self._capture.readouterr()
-        error = self.json(*args, code=ended)["error"]
-        assert ended in (1, 2) and out == "" and error["hint"] and f"[{error['code']}]" in err
-        return error
-
-    def prowess(self, *args: str, code: int = 0) -> str:
-        """Another verb."""
-        ended = main(list(args))
-        out, self.err = self._capture.readouterr()
-        assert ended == code, f"exit code {ended}: {out!r} {self.err}"
-        return out
-
-
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project: Path) -> Cli:
     monkeypatch.chdir(project)
-    return Cli(capfd)
+    return Cli(capfd, "runs")
 
 
 @pytest.fixture
@@ -322,6 +286,8 @@ def test_an_untouched_record_is_valid(cli: Cli, project: Path) -> None:
         "why": None,
         "where": None,
         "checked": ["log", "copy"],
+        "copy_lacks": None,
+        "other_store": False,
     }
     assert cli("verify", "r-2") == "valid    r-2  18 events · log and copy · anchored\n"
     everything = cli.json("verify", "--all")
@@ -369,6 +335,44 @@ def test_a_tail_that_was_cut_off_in_the_database_and_in_its_head_is_found_by_the
     assert document["first_bad"] == 17 and "cut off" in document["why"] and not document["anchored"]
     shutil.rmtree(folder_of(project, "r-1"))
     assert cli.json("verify", "r-1")["valid"], "nothing is left that knows better; the docs say so"
+
+
+def test_events_of_a_session_whose_row_was_removed_are_found(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", CHART))
+    record(project, "s-2", ("r-2", CHART))
+    change(project, "DELETE FROM sessions WHERE session = 's-1'")
+    everything = cli.json("verify", "--all", code=1)
+    assert [(each["session"], each["valid"]) for each in everything["sessions"]] == [("s-2", True), ("s-1", False)]
+    assert "its row is gone" in everything["sessions"][1]["why"] and everything["sessions"][1]["first_bad"] == 1
+    assert "INVALID  session s-1  event 1: its row is gone" in cli("verify", "--all", code=1)
+    document = cli.json("verify", "r-1", code=1)
+    assert "its row is gone" in document["why"] and document["where"] == "log", "a whole copy does not hide it"
+    shutil.rmtree(folder_of(project, "r-1"))
+    assert not cli.json("verify", "--all", code=1)["valid"]
+    assert "verify --all" in cli.refused("verify", "r-1")["hint"], "where nothing else knows the run"
+    assert cli.json("verify", "r-2")["valid"]
+
+
+def test_a_session_whose_events_are_all_gone_is_found(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", CHART))
+    change(project, "DELETE FROM events")
+    (session,) = cli.json("verify", "--all", code=1)["sessions"]
+    assert (session["valid"], session["events"], session["first_bad"], session["why"]) == (False, 0, 1, "missing")
+    assert "not this run" in cli.json("verify", "r-1", code=1)["why"]
+    shutil.rmtree(folder_of(project, "r-1"))
+    assert not cli.json("verify", "--all", code=1)["valid"]
+
+
+def test_an_end_that_was_moved_leaves_events_behind_it(cli: Cli, project: Path) -> None:
+    """The head fits the chain, and no copy is left; but what comes after it is still there."""
+    record(project, "s-1", ("r-1", CHART))
+    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+        (line,) = connection.execute("SELECT line FROM events WHERE seq = 16").fetchone()
+    change(project, "UPDATE sessions SET seq = 16, hash = ?", json.loads(line)["hash"])
+    shutil.rmtree(folder_of(project, "r-1"))
+    (session,) = cli.json("verify", "--all", code=1)["sessions"]
+    assert (session["valid"], session["first_bad"]) == (False, 17) and "what its row counts" in session["why"]
+    assert cli.json("verify", "r-1", code=1)["first_bad"] == 17
 
 
 @pytest.mark.parametrize("head", ["'x'", "-3", "1e300", "99999", "NULL + 0"])
@@ -626,8 +630,49 @@ def test_a_run_is_exported_to_a_file(cli: Cli, project: Path) -> None:
     spans = json.loads(printed)["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert [span["name"] for span in spans] == ["invoke_agent prowess", "chat gpt-5", "execute_tool skill_run"]
     assert "42 rows" not in printed and "Make a chart" not in printed
-    assert cli.refused("export", "r-1", "-o", ".")["code"] == "usage"
-    assert cli.refused("export", "r-1", "-o", "/dev/null/x")["code"] == "system-error"
+    assert (project / "trace.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("-o", "trace.json"), "file-exists"),
+        (("-o", "trace.json", "--format", "jsonl"), "file-exists"),
+        (("-o", "link"), "file-exists"),
+        (("-o", ".", "--force"), "file-exists"),
+        (("-o", "fifo", "--force"), "file-exists"),
+        (("-o", "/dev/null", "--force"), "file-exists"),
+        (("-o", "no/such/folder"), "no-folder"),
+        (("-o", "/dev/null/x"), "no-folder"),
+        (("--force",), "usage"),
+        (("-o", "-", "--force"), "usage"),
+    ],
+)
+def test_an_export_replaces_nothing_by_itself(cli: Cli, project: Path, words: Sequence[str], code: str) -> None:
+    record(project, "s-1", ("r-1", CHART))
+    (project / "trace.json").write_text("mine", encoding="utf-8")
+    (project / "link").symlink_to("nowhere")
+    os.mkfifo(project / "fifo")
+    before = sorted(path.name for path in project.iterdir())
+    assert cli.refused("export", "r-1", *words)["code"] == code
+    assert sorted(path.name for path in project.iterdir()) == before
+    assert (project / "trace.json").read_text(encoding="utf-8") == "mine"
+
+
+def test_an_export_replaces_a_file_when_it_is_told_to_and_never_by_half(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", CHART))
+    (project / "trace.json").write_text("mine", encoding="utf-8")
+    (project / "link").symlink_to("trace.json")
+    printed = cli("export", "r-1")
+    cli("export", "r-1", "-o", "trace.json", "--force")
+    assert (project / "trace.json").read_text(encoding="utf-8") == printed
+    (project / "trace.json").write_text("mine", encoding="utf-8")
+    cli("export", "r-1", "-o", "link", "--force")
+    assert not (project / "link").is_symlink() and (project / "trace.json").read_text(encoding="utf-8") == "mine"
+    change(project, "UPDATE events SET line = 'x'")
+    shutil.rmtree(project / ".agent" / "runs")
+    cli.refused("export", "r-1", "-o", "other.json")
+    assert not (project / "other.json").exists()
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from prowess.cli.main import main
-from prowess.cli.schema import FOLDER
+from command_lines import Cli
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -42,36 +40,10 @@ from prowess.values import Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.workspace.place import OpenPlace, hold_session
 
 
-class Cli:
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self._capture = capfd
-        self.err = ""
-
-    def __call__(self, *args: str, code: int = 0) -> str:
-        ended = main(["sessions", *args])
-        out, self.err = self._capture.readouterr()
-        assert ended == code, f"exit code {ended}: {out!r} {self.err}"
-        return out
-
-    def json(self, *args: str, code: int = 0) -> dict[str, Any]:
-        document = json.loads(self(*args, "--json", code=code))
-        name = "error" if "error" in document else document["schema"].removeprefix("prowess.").removesuffix("/1")
-        jsonschema.validate(document, json.loads(Path(FOLDER, f"{name}.json").read_text(encoding="utf-8")))
-        return document
-
-    def refused(self, *args: str) -> dict[str, Any]:
-        """The error, which people and programs are told in their own ways."""
-        ended = main(["sessions", *args])
-        out, err = self._capture.readouterr()
-        error = self.json(*args, code=ended)["error"]
-        assert ended in (1, 2) and out == "" and error["hint"] and f"[{error['code']}]" in err
-        return error
-
-
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project: Path) -> Cli:
     monkeypatch.chdir(project)
-    return Cli(capfd)
+    return Cli(capfd, "sessions")
 
 
 @pytest.fixture

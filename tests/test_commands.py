@@ -464,6 +464,12 @@ def test_there_are_enough_attempts() -> None:
         "npm exec x",
         "npx x",
         "chroot . ls",
+        "prlimit rm x",
+        "prlimit -n5 ls",
+        "choom -n 1 -- rm x",
+        "eatmydata rm x",
+        "trap ls EXIT",
+        "hash -p /bin/rm ls",
         "nsenter -t 1 ls",
         "script x",
         "vim x",
@@ -522,6 +528,9 @@ def test_what_goes_around_a_deny_list_is_refused(text: str) -> None:
         "sqlite3 x.db 'select 1'",
         "busybox ls",
         "xargs ls",
+        "xargs printf '%s'",
+        "prlimit --nofile=5 ls",
+        "choom -n 1 -- ls",
         "uv pip list",
         "npm run build",
     ],
@@ -586,9 +595,9 @@ def test_every_refusal_is_a_sentence_that_can_be_printed(text: str) -> None:
     "program", ["s/" + "a" * 9_000, "s/" + "\\/" * 4_000, "p;" * 5_000, "/" * 9_000, "s;" * 5_000, "1," * 5_000]
 )
 def test_no_program_of_sed_takes_long_to_read(program: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     judge_command(["sed", program], ("sed",), ())
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_the_docs_text_names_what_no_longer_expands() -> None:

@@ -53,6 +53,28 @@ def test_the_doctor_sees_a_folder_that_scripts_cannot_reach(
     assert "NOTHING CAN RUN" in capfd.readouterr().out
 
 
+def test_the_doctor_goes_on_where_no_workspace_can_be_made(tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    monkeypatch.setenv("PROWESS_WORKSPACE_DIR", str(tmp_path / "file" / "ws"))
+    assert main(["doctor", "--workspace"]) == 1
+    out, err = capfd.readouterr()
+    assert "NOTHING CAN RUN" in out and str(tmp_path / "file" / "ws") in out and "[workspace-dir]" in out
+    assert "bwrap+seccomp: " in out and "landlock+seccomp: " in out and "0 workspaces" in out, "all else is looked at"
+    assert err == ""
+
+
+def test_the_doctor_says_what_it_means_that_a_script_is_oneself(tmp_path: Path, capfd: Any, not_run: Any) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[workspace]\nexecutor = "local"\n', encoding="utf-8")
+    assert main(["doctor", "--workspace", "--config", str(config)]) == 0
+    out = capfd.readouterr().out
+    told = ("note: A script runs as you: " in out, "not held: as you, a script can change the mode" in out)
+    works = "landlock+seccomp: works" in out
+    if os.geteuid() == 0:
+        not_run("scripts that run as oneself", "as root they are somebody else")
+    assert told == ((False, False) if os.geteuid() == 0 else (True, works))
+
+
 def test_a_secret_in_the_wrong_place_is_not_repeated(tmp_path: Path, make_skill: Any) -> None:
     root = make_skill(tmp_path / "skills" / "demo", front=KEYS.format(name="demo", key="API_KEY")).parent
     with pytest.raises(ConfigError) as refused:
@@ -127,8 +149,9 @@ def test_a_folder_is_not_copied_into_itself(root: Path) -> None:
 def test_a_policy_that_is_a_fifo_hangs_nobody(root: Path) -> None:
     (root / ".agent").mkdir()
     os.mkfifo(root / ".agent" / "policy.toml")
+    assert run(root, "true").status == "ok", "the folder is not trusted: its policy can do nothing but tighten"
     with pytest.raises(ConfigError) as refused:
-        run(root, "true")
+        run(root, "true", {"environ": {"PROWESS_TRUST": "true"}})
     assert refused.value.code == "policy-unreadable"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from prowess.errors import ConfigError, ModelAuth, ModelError
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
 from prowess.testing import events_of, skill_dir
-from prowess.values import SessionKey
+from prowess.tools.base import Tools
+from prowess.tools.toolset import Prefixed
+from prowess.values import Decision, SessionKey, ToolCall
+
+
+def add_one(a: int) -> int:
+    """One more."""
+    return a + 1
 
 
 @pytest.fixture
@@ -64,6 +72,106 @@ def test_functions_are_tools(root: Path) -> None:
     assert [m.parts[0].text for m in messages if m.role == "tool"] == ["42"]
     [spec] = [spec for spec in tools if spec.name == "add"]
     assert spec.description == "Add two numbers." and spec.parameters["required"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "names"),
+    [
+        (add_one, ["add_one"]),
+        (prowess.tool(name="more")(add_one), ["more"]),
+        (Prefixed(Tools(add_one), "my_"), ["my_add_one"]),
+        (
+            [Prefixed(Tools(add_one), "my_"), add_one, prowess.tool(name="more")(add_one)],
+            ["my_add_one", "add_one", "more"],
+        ),
+        ((each for each in (add_one,)), ["add_one"]),
+        ((), []),
+    ],
+)
+def test_functions_tools_and_sets_of_them_are_taken_as_they_come(root: Path, tools: Any, names: list[str]) -> None:
+    model = ScriptedModel([*(call(name, a=1) for name in names), {"text": "a"}])
+    result = prowess.run_sync("add", skills=root, model=model, tools=tools, store="memory:", approve=names)
+    messages, specs = model.requests[-1]
+    assert result.ok and [m.parts[0].text for m in messages if m.role == "tool"] == ["2"] * len(names)
+    assert [spec.name for spec in specs][len(specs) - len(names) :] == names
+
+
+async def in_time(call: ToolCall, decision: Decision) -> str:
+    return "once" if call.tool == "skill_run" and decision.about["risk"] else "no"
+
+
+@pytest.mark.parametrize(
+    ("approve", "status"),
+    [
+        (in_time, "ok"),
+        (lambda call, decision: call.tool == "skill_run", "ok"),
+        (lambda *about: "no, because it is late", "denied"),
+        (lambda call, decision: None, "denied"),
+        (lambda call, decision: 42, "denied"),
+    ],
+)
+def test_a_function_approves(root: Path, approve: Any, status: str) -> None:
+    events: list[Any] = []
+    prowess.run_sync(
+        "do it",
+        skills=root,
+        model=ScriptedModel(RUN),
+        store="memory:",
+        workspace_executor="local",
+        approve=approve,
+        on_ask="deny",
+        on_event=events.append,
+    )
+    assert [each.event.outcome.status for each in events if each.event.type == "call_acted"] == ["ok", status]
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("approver", "approve"), ("toolsets", "tools"), ("file", "files"), ("workspace_exec", "workspace_executor")],
+)
+def test_an_option_that_there_is_not_is_met_with_the_one_that_was_meant(root: Path, option: str, meant: str) -> None:
+    options: Any = {option: None}
+    with pytest.raises(ConfigError) as raised:
+        prowess.run_sync("x", skills=root, **options)
+    assert raised.value.hint == f"Did you mean '{meant}'?"
+    with pytest.raises(ConfigError, match="zzz") as raised:
+        prowess.run_sync("x", skills=root, **{"zzz": 1})
+    assert "approve, ask, on_event, protocol" in (raised.value.hint or "")
+
+
+def test_a_kit_takes_what_it_can_use_and_refuses_the_rest(root: Path) -> None:
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        async with prowess.SkillKit(root, log=log, session="s", user="ada") as kit:
+            await kit.call("skill_load", {"skill": "demo"})
+        with pytest.raises(ConfigError) as raised:
+            await kit.call("skill_load", {"skill": "demo"})
+        assert raised.value.code == "kit-closed"
+        with pytest.raises(ConfigError, match="closed"):
+            await kit.__aenter__()
+
+    asyncio.run(work())
+    assert [info.key for info in asyncio.run(log.sessions())] == [SessionKey(session="s", user="ada")]
+    refused: Any = {"limits": {"turns": 1}}
+    with pytest.raises(ConfigError) as raised:
+        prowess.SkillKit(root, **refused)
+    assert raised.value.code == "option-unknown"
+
+
+def test_a_stream_that_is_left_in_order_has_left_its_session(root: Path, tmp_path: Path) -> None:
+    given: Any = {"skills": root, "session": "talk", "store": str(tmp_path / "log.db")}
+
+    async def work() -> str:
+        seen: list[Any] = []
+        first = prowess.stream("one", model=ScriptedModel([{"text": "a"}]), on_event=seen.append, **given)
+        async with aclosing(first) as events:
+            async for _ in events:
+                break
+        assert seen, "observers are told as well"
+        return (await prowess.run("two", model=ScriptedModel([{"text": "b"}]), **given)).text
+
+    assert asyncio.run(work()) == "b"
 
 
 def test_a_stream_has_every_event_and_ends_with_the_run(root: Path) -> None:
@@ -148,6 +256,11 @@ def test_a_loop_that_ends_takes_a_stream_with_it_in_silence(root: Path, tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    return a + b
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -158,6 +271,18 @@ def test_a_loop_that_ends_takes_a_stream_with_it_in_silence(root: Path, tmp_path
         ({"model": 42}, "model-unknown"),
         ({"files": "nothing.csv"}, "no-file"),
         ({"approve": ["skil_run"]}, "tool-unknown"),
+        ({"approve": 42}, "approve-invalid"),
+        ({"approve": True}, "approve-invalid"),
+        ({"approve": [42]}, "approve-invalid"),
+        ({"approve": {"skill_run": "no"}}, "approve-invalid"),
+        ({"approve": lambda call: "once"}, "approve-invalid"),
+        ({"ask": 42}, "ask-invalid"),
+        ({"tools": "stock"}, "tool-invalid"),
+        ({"tools": [Tools]}, "tool-invalid"),
+        ({"tools": [None]}, "tool-invalid"),
+        ({"tools": {"add": add}}, "tool-invalid"),
+        ({"tools": [add, Tools(add)]}, "tool-duplicate"),
+        ({"tools": lambda x: x}, "tool-name"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(root: Path, options: dict[str, Any], code: str) -> None:
@@ -190,3 +315,19 @@ def test_a_picture_is_shown_to_the_model_and_kept_out_of_the_record(root: Path, 
     assert any("- inputs/dot.png" in (part.text or "") for part in parts)
     started = next(each.event for each in events if each.event.type == "run_started")
     assert [part.ref for part in started.attachments] == ["workspace://work/inputs/dot.png"] * 2
+
+
+def test_an_interrupt_while_the_command_is_being_imported_is_no_traceback(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, *more):\n"
+        "        if name == 'click':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        "from prowess.cli.main import main\n"
+        "sys.exit(main(['list']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

@@ -31,7 +31,7 @@ from prowess.stores.migrations import SQLITE
 from prowess.stores.postgres import PostgresEventLog
 from prowess.stores.runs import MirroredLog
 from prowess.stores.sqlite import SqliteEventLog
-from prowess.values import Head, SessionKey
+from prowess.values import Head, SessionKey, Stray
 
 KEY = SessionKey(session="s")
 Opened = Callable[[Callable[[EventLog], Awaitable[None]]], None]
@@ -110,6 +110,24 @@ async def check_whole(log: EventLog, key: SessionKey = KEY) -> Head:
 
 
 # --- what every log promises
+
+
+def test_whatever_is_done_leaves_no_events_behind(with_log: Opened, clock: Clock) -> None:
+    async def test(log: Any) -> None:
+        for name in ("kept", "deleted", "expired", "pruned"):
+            key = SessionKey(session=name)
+            lease = await log.lease(key)
+            await log.append(key, 0, lease, notes("a", "b", key=key))
+        await log.delete(SessionKey(session="deleted"))
+        for name in ("expired", "pruned"):
+            await log.expire(SessionKey(session=name), "2030-01-01T00:00:00Z")
+        clock.now = datetime(2031, 1, 1, tzinfo=UTC)
+        assert await log.strays() == [], "what has expired is not removed yet, and nobody's fault"
+        await log.lease(SessionKey(session="expired"))
+        await log.prune_expired()
+        assert await log.strays() == []
+
+    with_log(test)
 
 
 def test_what_was_appended_is_read_in_order(with_log: Opened) -> None:
@@ -570,7 +588,8 @@ def test_a_kill_loses_nothing_that_was_acknowledged(db: Path) -> None:
         while time.perf_counter() < until:
             pass
         process.send_signal(signal.SIGKILL)
-        for line in process.communicate()[0].splitlines():  # said before it died
+        rest = process.stdout.read() + process.communicate()[0]  # which alone forgets what was read ahead
+        for line in rest.splitlines():  # said before it died
             acknowledged = int(line)
         kept = stored(db)
         assert len(kept) in (acknowledged, acknowledged + 3)
@@ -660,6 +679,55 @@ def test_a_row_that_somebody_removed_or_spoiled_is_noticed(db: Path) -> None:
             stored_unchecked(db)
 
 
+def change(db: Path, statement: str) -> None:
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute(statement)
+
+
+def strays(db: Path) -> list[Stray]:
+    async def go() -> list[Stray]:
+        async with opened(db) as log:
+            return list(await log.strays())
+
+    return asyncio.run(go())
+
+
+def test_events_whose_session_was_removed_are_found_and_not_written_over(db: Path) -> None:
+    fill(db, "a", "b", "c")
+    change(db, "DELETE FROM sessions")
+    assert strays(db) == [Stray("default", KEY.session, 3, 1, orphaned=True)]
+
+    async def go() -> None:
+        async with opened(db) as log:
+            with pytest.raises(AuditBroken, match="3 events") as caught:
+                await log.lease(KEY)
+            assert "another session" in (caught.value.hint or "")
+            assert await log.strays(), "who begins the session anew does not take away what is left of it"
+            with pytest.raises(StoreError, match="No session"):
+                await log.delete(SessionKey(session="other"))
+            await log.delete(KEY)
+            await log.lease(KEY)
+            assert await log.strays() == []
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("statement", "events", "first"),
+    [
+        ("UPDATE sessions SET seq = 1", 2, 2),
+        ("UPDATE sessions SET seq = 0", 3, 1),
+        ("UPDATE events SET seq = -1 WHERE seq = 2", 1, -1),
+        ("UPDATE events SET seq = 9 WHERE seq = 3", 1, 9),
+        ("UPDATE events SET seq = 'x' WHERE seq = 3", 1, 0),
+    ],
+)
+def test_events_outside_of_what_a_session_counts_are_found(db: Path, statement: str, events: int, first: int) -> None:
+    fill(db, "a", "b", "c")
+    change(db, statement)
+    assert strays(db) == [Stray("default", KEY.session, events, first, orphaned=False)]
+
+
 def stored_unchecked(db: Path) -> list[str]:
     async def go() -> list[str]:
         async with opened(db) as log:
@@ -716,6 +784,15 @@ def test_a_folder_or_a_file_in_the_way_is_said_to_be(tmp_path: Path) -> None:
     assert failure(tmp_path / "file" / "db", lambda log: log.lease(KEY)).code == "store-unavailable"
 
 
+def test_its_folder_is_private_whatever_the_umask_says(db: Path) -> None:
+    before = os.umask(0)
+    try:
+        fill(db, "a")
+    finally:
+        os.umask(before)
+    assert (db.parent.stat().st_mode & 0o777, db.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
 def test_a_file_that_was_removed_is_not_written_any_more(db: Path) -> None:
     async def go() -> None:
         async with opened(db) as log:
@@ -741,7 +818,7 @@ async def main():
     try:
         await log.lease(KEY)
     except StoreError as error:
-        print(error.code)
+        print(error.code, error.hint, sep="\\n")
     await log.close()
 
 asyncio.run(main())
@@ -758,7 +835,9 @@ def test_a_read_only_file_is_said_to_be() -> None:
         answer = subprocess.run([sys.executable, "-c", code, str(db)], stdout=subprocess.PIPE, text=True, check=True)
         Path(folder).chmod(0o755)
         db.chmod(0o644)
-        assert answer.stdout.split() == ["store-read-only"]
+        said, hint = answer.stdout.splitlines()
+        assert said == "store-read-only"
+        assert ("It belongs to user 0, " in hint) == (os.geteuid() == 0), "whose it is, if it is somebody else's"
         assert stored(db) == ["a"]
 
 

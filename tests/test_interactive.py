@@ -218,3 +218,16 @@ def _appears(mark: str) -> None:
 
 def _processes() -> str:
     return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
+def test_what_it_said_while_nobody_looked_is_told_at_once(root: Path) -> None:
+    async def work(kit: Any) -> None:
+        command = "until [ -e work/go ]; do sleep 0.02; done; echo said; touch work/said; exec cat"
+        started = await kit.call("skill_exec", {"skill": "demo", "command": command, "yield_ms": 0})
+        wait = "touch work/go; until [ -e work/said ]; do sleep 0.02; done"
+        assert (await kit.call("skill_run", {"skill": "demo", "command": wait})).status == "ok"
+        async with asyncio.timeout(20):
+            session = {"session_id": started.data["session_id"], "yield_ms": 60_000}
+            assert "said" in (await kit.call("skill_poll_session", session)).data["output"]
+
+    with_kit(root, work, executor="local")

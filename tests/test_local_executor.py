@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from machine_contract import MachineContract, grounds
 from prowess.errors import ConfigError, PathEscape, WorkspaceError, WorkspaceUnavailable
 from prowess.values import SessionKey
 from prowess.workspace.box.selftest import DEFAULT_UID
@@ -19,18 +19,7 @@ from prowess.workspace.local import LocalExecutor
 from prowess.workspace.place import OpenPlace
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import remove_tree
-from workspace_contract import (
-    CASES,
-    LIMITS,
-    MANY,
-    Claims,
-    Desk,
-    Ground,
-    Tier,
-    case_name,
-    check_limit,
-    the_supervisor_may_be_killed,
-)
+from workspace_contract import MANY, Claims, Desk, Ground, Tier
 
 AS_ROOT = os.geteuid() == 0
 UID = DEFAULT_UID if AS_ROOT else None
@@ -48,31 +37,11 @@ LOCAL = Tier(
 )
 
 
-@pytest.fixture(scope="module")
-def whole() -> Iterator[Ground]:
-    ground = Ground(LOCAL)
-    yield ground
-    ground.close()
+whole, ground = grounds(LOCAL)
 
 
-@pytest.fixture
-def ground(whole: Ground, not_run: Callable[[str, str], None]) -> Ground:
-    whole.not_run = not_run
-    return whole
-
-
-@pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_contract(case: Any, ground: Ground) -> None:
-    ground.go(case)
-
-
-def test_the_supervisor_may_be_killed(ground: Ground) -> None:
-    ground.go(the_supervisor_may_be_killed)
-
-
-@pytest.mark.parametrize("case", LIMITS, ids=case_name)
-def test_limit(case: Any, ground: Ground) -> None:
-    check_limit(case, ground)
+class TestContract(MachineContract):
+    pass
 
 
 def test_it_says_that_there_is_no_isolation(ground: Ground) -> None:

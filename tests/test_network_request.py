@@ -106,10 +106,9 @@ def test_a_large_answer_is_cut_while_it_comes() -> None:
     assert data["truncated"] and data["size_bytes"] == 50_000 and "first 50000" in data["note"]
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"\0x" * 50_000_000, 9), zlib.compress(b"x" * 100_000_000, 9)])
-def test_a_little_that_unpacks_to_a_lot_is_cut_too(packed: bytes) -> None:
-    encoding = "gzip" if packed[:2] == b"\x1f\x8b" else "deflate"
-    with Server(answering(packed, content_encoding=encoding)) as server:
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_little_that_unpacks_to_a_lot_is_cut_too(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    with Server(answering(pack(b"\0x" * 50_000_000), content_encoding=encoding)) as server:
         data = ask(server.url(), [at(server)], given={"max_bytes": 10_000}).data
     assert data["truncated"] and data["size_bytes"] == 10_000
 
@@ -117,7 +116,7 @@ def test_a_little_that_unpacks_to_a_lot_is_cut_too(packed: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "encoding", "text", "note"),
     [
-        (gzip.compress(b"hello"), "gzip", "hello", None),
+        (gzip.compress(b"hello", mtime=0), "gzip", "hello", None),
         (zlib.compress(b"hello"), "deflate", "hello", None),
         (zlib.compress(b"hello")[2:-4], "deflate", "hello", None),
         (b"no gzip", "gzip", "", "could not be read"),

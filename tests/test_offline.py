@@ -324,10 +324,26 @@ def test_a_failed_command_is_reported_with_what_the_skill_says_about_its_code() 
     talk.run()
     result = {"stdout": "", "stderr": "report.py: inputs/sales.csv: no such file", "exit_code": 3}
     text = talk.finish(f"failed [command-failed]: {json.dumps(result)}\nRead stderr, and mend the call or its inputs.")
-    assert "ended with exit code 3" in text
+    assert text.startswith("The command of the skill 'csv-report' failed: it ended with exit code 3.")
     assert "report.py: inputs/sales.csv: no such file" in text
     assert "The skill says about code 3: The file cannot be read: Check the path." in text
     assert "Not given with the request: sales.csv" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"exit_code": 1, "stderr": "x" * 9000 + "\nTraceback\nKeyError: 'a'"}, "it ended with exit code 1."),
+        ({"exit_code": 137, "stderr": "KeyError: 'a'"}, "it ended with exit code 137 (signal 9)."),
+        ({"exit_code": None, "stdout": "KeyError: 'a'"}, "it ended without an exit code."),
+        ({"exit_code": 0, "timed_out": True, "stdout": "KeyError: 'a'"}, "it took too long and was ended."),
+    ],
+)
+def test_a_failure_is_said_first_and_its_last_lines_are_shown(result: dict[str, Any], says: str) -> None:
+    talk = Talk("Summarise sales.csv", "sales.csv")
+    talk.run()
+    text = talk.finish(f"failed [command-failed]: {json.dumps({'stdout': '', **result})}")
+    assert text.startswith(f"The command of the skill 'csv-report' failed: {says}") and "KeyError: 'a'\n" in text
 
 
 def test_what_was_printed_is_shown_as_it_is_even_where_it_looks_like_a_failure() -> None:

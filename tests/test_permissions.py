@@ -1,44 +1,39 @@
 """Every tool against everything that has a say in it, compared with an oracle that knows the sentences of the
-documentation and nothing of the code; then the same through the kit, where a verdict has effects and leaves events.
+documentation and nothing of the code. test_permissions_kit has the same through the kit, on every isolation tier.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kits import open_kit, yes
-from loopback import Exchange, Server
+from permission_oracle import (
+    EVERY_TOOL,
+    HIGH,
+    NEVER_NARROWED,
+    ORDER,
+    SAYS,
+    STARTS,
+    TALKS,
+    Case,
+    oracle,
+)
 from prowess._policies import find_surroundings
 from prowess.config import Config
-from prowess.events import ApprovalAnswered
 from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import Request, Surroundings, decide, explain
 from prowess.policy.rules import Rules, parse_rules
-from prowess.values import Decision, Isolation, Outcome, ToolCall
+from prowess.values import Isolation
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# --- the oracle: what the documentation says --------------------------------------------------------------------------
-
-NEVER_NARROWED = (
-    "skill_load skill_read skill_list_docs skill_select_docs skill_unload skill_search update_plan ask_user"
-)
-READS = {*NEVER_NARROWED.split(), "read_file", "list_dir", "grep"}
-STARTS = {"skill_run", "skill_exec"}
-TALKS, WATCHES = {"skill_write_stdin"}, {"skill_poll_session", "skill_kill_session"}
-HIGH = {"write_file", "delete_file", "network_request"}
-EVERY_TOOL = sorted(READS | STARTS | TALKS | WATCHES | HIGH)
-ORDER = ("allow", "ask", "deny")
 
 ISOLATION = {
     "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none"),
@@ -46,47 +41,6 @@ ISOLATION = {
     "local": Isolation(executor="local", mechanism="none", network="host"),
     "unknown": None,
 }
-
-
-class Case(NamedTuple):
-    tool: str
-    enabled: bool  # tools.enable names it
-    required: bool  # execution.require_approval_for names it
-    who: str  # which lists there are: see LISTS
-    rule: str | None  # what a rule of a trusted policy says
-    tightening: str | None  # what a rule of a managed file, or of a folder that nobody trusted, says
-    isolation: str
-    trusted: bool
-    granted: bool
-
-
-def oracle(case: Case) -> tuple[str, str]:
-    """(verdict, whose it is)"""
-    verdict, by = _first(case)
-    for says, whose in ((case.tightening, "tightening"), ("ask" if case.required else None, "required")):
-        if says is not None and ORDER.index(says) > ORDER.index(verdict):
-            verdict, by = says, whose
-    return verdict, by
-
-
-def _first(case: Case) -> tuple[str, str]:
-    if case.tool in HIGH and not case.enabled:
-        return "deny", "off"
-    if case.who in ("named-forbids", "ambient-none") and case.tool not in NEVER_NARROWED.split():
-        return "deny", "list"
-    if case.rule is not None:
-        return case.rule, "rule"
-    if case.tool in READS | WATCHES:
-        return "allow", "table"
-    if case.tool in HIGH or case.tool not in EVERY_TOOL:
-        return "ask", "table"
-    if case.isolation in ("sandbox", "container"):
-        return "allow", "table"
-    if not case.trusted or case.who.startswith("ambient"):
-        return "deny", "table"
-    return ("allow", "grant") if case.granted and case.who == "named-allows" else ("ask", "table")
-
-
 WHOSE = {
     "off": r"config:tools\.enable",
     "list": r"allowed-tools:.*",
@@ -118,7 +72,6 @@ def policy(verdict: str | None, path: str, tool: str) -> list[Rules]:
 
 
 WHO = ("named-without", "named-allows", "named-forbids", "ambient-without", "ambient-one", "ambient-none")
-SAYS = (None, "allow", "ask", "deny")
 ARGS = {"command": "ls", "file_name": "x", "path": "x", "url": "https://a.b", "pattern": "x", "session_id": "1"}
 
 
@@ -322,186 +275,6 @@ def test_limits_of_the_configuration_travel_with_the_decision() -> None:
     assert hosts["hosts"] == ["a.b"] and hosts["max_bytes"] > 0 and hosts["timeout_s"] > 0
     for tool in ("write_file", "delete_file"):
         assert decide(Request(tool=tool, args={"path": "x"}), around).limits == {"roots": ["/data"]}
-
-
-# --- through the kit --------------------------------------------------------------------------------------------------
-
-ALWAYS = """
-[[rule]]
-tool = "skill_load"
-skill = "demo"
-verdict = "allow"
-
-[[rule]]
-command = ["cat", "touch"]
-verdict = "allow"
-
-"""
-
-
-@dataclass
-class Stage:
-    """A kit with everything that some tool needs: a program that waits, a file, a plan, a server, somebody to ask."""
-
-    kit: Any
-    server: Server
-    questions: list[str] = field(default_factory=list)
-    events: list[Any] = field(default_factory=list)
-
-    async def prepare(self) -> None:
-        kit = self.kit
-        self.program = (await kit.call("skill_exec", {"skill": "demo", "command": "cat", "yield_ms": 0})).data
-        made = await kit.call("skill_run", {"skill": "demo", "command": "touch work/old.txt work/read.txt"})
-        assert made.status == "ok", made
-
-    def calls(self) -> dict[str, dict[str, Any]]:
-        """One call for each tool, in an order in which none spoils the next."""
-        skill, session = {"skill": "demo"}, {"session_id": self.program["session_id"]}
-        return {
-            "skill_load": {"skill": "other"},
-            "skill_read": {**skill, "path": "references/more.md"},
-            "skill_list_docs": skill,
-            "skill_select_docs": {**skill, "docs": ["references/more.md"]},
-            "skill_search": {"query": "demos"},
-            "update_plan": {"plan": {"goal": "g", "steps": [{"id": "1", "title": "t", "status": "pending"}]}},
-            "ask_user": {"question": "which?"},
-            "read_file": {"file_name": "work/read.txt"},
-            "list_dir": {"path": "work"},
-            "grep": {"pattern": "x", "path": "work"},
-            "write_file": {"path": "out/new.txt", "content": "new"},
-            "delete_file": {"path": "work/old.txt"},
-            "network_request": {"url": self.server.url("/x")},
-            "skill_run": {**skill, "command": "mkdir out/ran"},
-            "skill_exec": {**skill, "command": "mkdir out/execed", "yield_ms": 5000},
-            "skill_write_stdin": {**session, "chars": "echoed", "submit": True, "yield_ms": 2000},
-            "skill_poll_session": {**session, "yield_ms": 0},
-            "skill_kill_session": session,
-            "skill_unload": skill,
-        }
-
-    async def happened(self, tool: str) -> bool | None:
-        """Whether the call left what only it leaves; None for tools that leave nothing."""
-        _, place = await self.kit.work.workspace()
-        there = Path(place.root)
-        found = {
-            "skill_load": lambda: any("other" in id for id in self.kit.work.known),
-            "write_file": (there / "out/new.txt").exists,
-            "delete_file": lambda: not (there / "work/old.txt").exists(),
-            "network_request": lambda: bool(self.server.requests),
-            "skill_run": (there / "out/ran").exists,
-            "skill_exec": (there / "out/execed").exists,
-            "update_plan": lambda: self.kit.conversation.plan is not None,
-            "ask_user": lambda: bool(self.questions),
-            "skill_unload": lambda: "explicit:demo" not in self.kit.work.loaded,
-        }.get(tool)
-        return None if found is None else bool(found())
-
-
-async def no(call: ToolCall, decision: Decision) -> ApprovalAnswered:
-    return ApprovalAnswered(call_id=call.id, answer="no", by="test", why="Not today.")
-
-
-PEOPLE: dict[str, dict[str, Any]] = {
-    "says yes": {"approver": yes},
-    "says no": {"approver": no},
-    "is waited for": {"approver": None, "on_ask": "wait"},
-    "is not there": {"approver": None, "on_ask": "deny"},
-}
-AFTER_ASKING = {"says yes": "ok", "says no": "denied", "is waited for": "waiting", "is not there": "denied"}
-
-
-@pytest.fixture
-def root(tmp_path: Path, make_skill: Any) -> Path:
-    folder = tmp_path / "skills"
-    make_skill(folder / "demo", description="Does demos.", files={"references/more.md": "MORE"})
-    make_skill(folder / "other", description="Does others.")
-    (folder / ".agent").mkdir()
-    return folder
-
-
-def _wanted(tool: str, rule: str | None, executor: str) -> str:
-    named = "named-without"  # neither skill declares a list
-    return oracle(Case(tool, True, False, named, rule, None, executor, True, False))[0]
-
-
-@pytest.mark.parametrize("executor", ["local", "sandbox"])
-@pytest.mark.parametrize("person", list(PEOPLE))
-@pytest.mark.parametrize("rule", SAYS)
-def test_every_tool_through_the_kit(root: Path, executor: str, person: str, rule: str | None) -> None:
-    """The effect is there when it was allowed, and only then; every step of it is in the record, in order."""
-    text = ALWAYS + (f'[[rule]]\ntool = "*"\nverdict = "{rule}"\nwhy = "As told."\n' if rule else "")
-    (root / ".agent" / "policy.toml").write_text(text, encoding="utf-8")
-
-    def answer(exchange: Exchange) -> None:
-        exchange.answer(200, b"hello")
-
-    async def work() -> None:
-        with Server(answer) as server:
-            host = server.url("").removeprefix("http://")
-            stage = Stage(None, server)
-
-            async def asker(question: str, choices: Any = ()) -> str:
-                stage.questions.append(question)
-                return "this"
-
-            async with open_kit(
-                root,
-                executor=executor,
-                settings={"tools.enable": sorted(HIGH), "workspace.network_allow": [host]},
-                environ={"PROWESS_TRUST": "1"},
-                asker=asker,
-                on_event=[stage.events.append],
-                **PEOPLE[person],
-            ) as kit:
-                stage.kit = kit
-                await stage.prepare()
-                calls = stage.calls()
-                assert sorted(calls) == EVERY_TOOL
-                outcomes = {}
-                for tool, args in calls.items():
-                    assert await stage.happened(tool) in (None, False)
-                    outcomes[tool] = await kit.call(tool, args, id=tool)
-                    assert await stage.happened(tool) in (None, outcomes[tool].status == "ok"), outcomes[tool]
-            for tool, outcome in outcomes.items():
-                _check(tool, _wanted(tool, rule, executor), person, outcome, stage.events)
-
-    asyncio.run(work())
-
-
-def _check(tool: str, verdict: str, person: str, outcome: Outcome, envelopes: list[Any]) -> None:
-    wanted = {"allow": "ok", "deny": "denied"}.get(verdict) or AFTER_ASKING[person]
-    assert outcome.status == wanted, (tool, outcome)
-    events = [each.event for each in envelopes if _call_id(each.event) == tool]
-    kinds = [event.type for event in events]
-    asked = [] if verdict != "ask" else ["approval_asked"]
-    answered = ["approval_answered"] if verdict == "ask" and person in ("says yes", "says no") else []
-    assert kinds == ["call_planned", "call_decided", *asked, *answered, "call_acted"], tool
-    decided = next(event for event in events if event.type == "call_decided")
-    assert decided.decision.verdict == verdict and decided.decision.rule and decided.decision.why
-    acted = next(event for event in events if event.type == "call_acted")
-    assert acted.outcome.status == wanted
-    if wanted == "denied" and verdict == "ask":
-        assert ("Not today." in outcome.content) == (person == "says no")
-
-
-def _call_id(event: Any) -> str | None:
-    return event.call.id if event.type == "call_planned" else getattr(event, "call_id", None)
-
-
-def test_what_is_switched_off_is_not_there(root: Path) -> None:
-    async def work() -> None:
-        (root / ".agent" / "policy.toml").write_text('[[rule]]\ntool = "*"\nverdict = "allow"\n', encoding="utf-8")
-        async with open_kit(root, executor="local", environ={"PROWESS_TRUST": "1"}) as kit:
-            for tool, args in (
-                ("write_file", {"path": "out/x", "content": "x"}),
-                ("delete_file", {"path": "out/x"}),
-                ("network_request", {"url": "http://127.0.0.1:9"}),
-            ):
-                outcome = await kit.call(tool, args)
-                assert outcome.status in ("failed", "denied"), outcome
-                assert tool not in [spec.name for spec in kit.tools]
-
-    asyncio.run(work())
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prowess.errors import WorkspaceError
 from prowess.values import SessionKey
-from prowess.workspace.place import OpenPlace, clean_places, list_places, place_id, read_meta, write_meta
+from prowess.workspace.leftovers import clean as clean_all
+from prowess.workspace.place import OpenPlace, PlaceInfo, hold_session, list_places, place_id, read_meta, write_meta
 from prowess.workspace.staging import remove_tree
 
 OTHER = 64321
@@ -103,6 +105,24 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert "workspace.dir" in (refused.value.hint or "")
 
 
+def test_who_holds_a_session_is_told_as_well(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(WorkspaceError) as refused, hold_session(str(tmp_path / "file" / "ws"), key()):
+        pass
+    assert refused.value.code == "workspace-dir" and str(tmp_path / "file" / "ws") in refused.value.message
+
+
+def test_holding_a_session_first_closes_the_way_to_nobody(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with hold_session(str(tmp_path / "new" / "ws"), key()), OpenPlace(str(tmp_path / "new" / "ws"), key()) as place:
+            made = [*(tmp_path / name for name in ("new", "new/ws", "new/ws/workspaces")), Path(place.path)]
+            assert [mode(path) for path in made] == [0o711] * 4
+            assert mode(tmp_path / "new" / "ws" / "locks") == 0o700
+    finally:
+        os.umask(before)
+
+
 def test_meta_that_was_broken_is_made_anew(tmp_path: Path) -> None:
     for content in ("", "{", "[]", "null", json.dumps({"used_at": "yesterday", "key": "x"})):
         with OpenPlace(str(tmp_path), key()) as place:
@@ -125,6 +145,11 @@ def test_the_list_has_size_age_and_use(tmp_path: Path) -> None:
     assert not any(info.in_use for info in list_places(str(tmp_path)))
 
 
+def clean_places(dir: str, **more: Any) -> tuple[list[PlaceInfo], list[PlaceInfo]]:
+    removed, kept = clean_all(dir, **more)
+    return list(removed.places), list(kept.places)
+
+
 def aged(folder: Path, session: str, age_s: float, size: int = 0) -> str:
     with OpenPlace(str(folder), key(session)) as place:
         Path(place.root, "work", "big").write_bytes(b"x" * size)
@@ -136,7 +161,7 @@ def test_cleaning_by_age_and_by_size(tmp_path: Path) -> None:
     paths = {name: aged(tmp_path, name, age, 1_000_000) for name, age in (("a", 400), ("b", 300), ("c", 200), ("d", 1))}
 
     def clean(**more: object) -> list[str]:
-        removed, kept = clean_places(str(tmp_path), **more)  # type: ignore[arg-type]
+        removed, kept = clean_places(str(tmp_path), **more)
         assert kept == []
         return [info.session for info in removed]
 
@@ -157,8 +182,8 @@ def test_one_in_use_is_never_removed(tmp_path: Path) -> None:
         assert ([info.session for info in removed], [info.session for info in kept]) == (["idle"], ["busy"])
         assert os.path.isdir(place.root)
         code = (
-            "import sys; from prowess.workspace.place import clean_places; "
-            "print(len(clean_places(sys.argv[1])[0]), len(clean_places(sys.argv[1])[1]))"
+            "import sys; from prowess.workspace.leftovers import clean; "
+            "print(*(len(each.places) for each in clean(sys.argv[1])))"
         )
         said = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
         assert said.stdout.split() == ["0", "1"], "nor by another process"
@@ -188,8 +213,8 @@ for number in range(60):
 """
     cleaner = """
 import sys
-from prowess.workspace.place import clean_places
-for _ in range(60): clean_places(sys.argv[1])
+from prowess.workspace.leftovers import clean
+for _ in range(60): clean(sys.argv[1])
 """
     running = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.PIPE, text=True)

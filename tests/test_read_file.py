@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kits import with_kit
+from prowess.ports import Within
 from prowess.tools.read_file import ReadFile
 from prowess.tools.work import Work
 from prowess.values import Outcome
@@ -137,8 +138,8 @@ def test_no_input_and_no_file_either(root: Path, name: str) -> None:
 def asked_for(root: Path, workspace_dir: str, name: str, *, use: tuple[str, ...] = ()) -> tuple[Outcome, list[Any]]:
     asked: list[Any] = []
 
-    async def activate(ref: str, trigger: str) -> Outcome:
-        asked.append((ref, trigger))
+    async def activate(ref: str, given: Within) -> Outcome:
+        asked.append((ref, given.trigger))
         return Outcome(status="ok", content=f"loaded: {ref}")
 
     skill_at = {f"{root}/demo/SKILL.md": "explicit:demo", str(Path("~/s/SKILL.md").expanduser()): "user:s"}.get

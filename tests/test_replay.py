@@ -140,12 +140,54 @@ def test_whatever_order_children_are_played_in_each_hears_its_own(order: Sequenc
     assert model.divergence is None
 
 
-def test_a_summary_is_a_reply_too() -> None:
-    compacted = Compacted(why="w", before_tokens=9, after_tokens=3, summary="short", usage=Usage(input=5))
-    unasked = record(("r", asked("1")), ("r", said("a")), ("r", compacted), ("r", asked("2")), ("r", said("b")))
-    assert play(ReplayModel(unasked), asked("1"), None, asked("2")) == ["a", "short", "b"]
-    noted = record(("r", asked("1")), ("r", said("short")), ("r", compacted), ("r", said("b")))
-    assert play(ReplayModel(noted), None, None) == ["short", "b"]
+def compacted(why: str) -> Compacted:
+    return Compacted(why=why, before_tokens=9, after_tokens=3, summary="short", usage=Usage(input=5))
+
+
+def test_what_was_shortened_is_known_where_it_was() -> None:
+    model = ReplayModel(
+        record(
+            ("r", RunStarted(model="m", request="do it")),
+            ("r", asked("1")),
+            ("r", said("a")),
+            ("r", ErrorRaised(code="busy", message="No summary: busy")),
+            ("r", compacted("near")),
+            ("r", asked("2")),
+            ("r", compacted("full")),
+            ("r", asked("3")),
+            ("r", said("b")),
+        )
+    )
+    assert model.unused == 2 and model.shortened("now", "do it") is None
+    assert play(model, asked("1")) == ["a"]
+    near = model.shortened("now", "do it")
+    assert near and near.event.why == "near" and near.failed and near.failed.code == "busy"
+    assert model.shortened("now", "do it", take=True) == near and model.shortened("now", "do it") is None
+    with pytest.raises(ModelError) as caught:
+        play(model, asked("2"))
+    assert caught.value.code == "context-overflow" and not caught.value.retryable
+    full = model.shortened("now", "do it", take=True)
+    assert full and (full.event.why, full.failed) == ("full", None)
+    assert play(model, asked("3")) == ["b"] and model.unused == 0 and model.divergence is None
+
+
+def test_of_children_the_one_with_the_same_task_is_meant() -> None:
+    model = ReplayModel(
+        record(
+            ("p", RunStarted(model="m", request="")),  # one that was resumed
+            ("p", asked("1")),
+            ("x", RunStarted(model="m", parent="p", request="left")),
+            ("y", RunStarted(model="m", parent="p", request="right")),
+            ("x", compacted("of the left one")),
+            ("y", compacted("of the right one")),
+        )
+    )
+    assert model.shortened("run", "left") is None, "the first one is the run itself, whatever it was given"
+    wanted = {"b": ("right", "of the right one"), "a": ("left", "of the left one")}
+    for run, (task, why) in wanted.items():
+        found = model.shortened(run, task)
+        assert found and found.event.why == why
+    assert model.shortened("one more than there were", "left") is None
 
 
 def test_a_recording_is_read_from_its_file_or_its_folder(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from agents import call, open_session, play
 from crash_run import CountingModel, marking
-from prowess.errors import SessionConflict, StoreError
+from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
@@ -176,3 +176,25 @@ def test_a_loaded_skill_is_there_again_in_another_process(tmp_path: Path, make_s
     assert second.outcomes[0]["status"] == "ok" and "ran" in second.outcomes[0]["content"]
     third = play(root, [{"text": "c"}], "once more", settings=settings, session="s", load_mode="turn")
     assert "DEMO-BODY" not in third.text(0) and "loaded: demo" in third.text(0)
+
+
+@pytest.mark.parametrize("change", ["an answer", "a request"])
+def test_a_record_that_was_changed_is_no_history(tmp_path: Path, make_skill: Any, change: str) -> None:
+    """An answer that somebody has turned into another one in the database is nobody's."""
+    import sqlite3
+
+    make_skill(tmp_path / "skills" / "demo", files={"scripts/a.sh": "echo ran\n"})
+    settings = {"workspace.executor": "local", "store": str(tmp_path / "log.db")}
+    given = {"settings": settings, "session": "s", "approver": lambda call, decision: "no"}
+    script = [call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")]
+    play(tmp_path / "skills", [*script, {"text": "done"}], "the request", **given)
+    old, new = ('"answer":"no"', '"answer":"once"') if change == "an answer" else ("the request", "another one")
+    with sqlite3.connect(tmp_path / "log.db") as database:
+        changed = database.execute("UPDATE events SET line = replace(line, ?, ?)", (old, new)).rowcount
+        assert (
+            changed and database.execute("SELECT count(*) FROM events WHERE line LIKE ?", (f"%{new}%",)).fetchone()[0]
+        )
+    database.close()
+    with pytest.raises(AuditBroken) as broken:
+        play(tmp_path / "skills", [{"text": "on"}], "go on", **given)
+    assert "was changed since it was written" in broken.value.message and "runs verify" in str(broken.value.hint)

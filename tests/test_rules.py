@@ -82,6 +82,44 @@ def test_what_denies_misses_the_rest(command: str) -> None:
     assert not find_rule(_one('command = "git push"\nverdict = "deny"'), _run(command))
 
 
+@pytest.mark.parametrize(
+    ("rule", "command", "fits"),
+    [
+        ("*", "ls", True),
+        ("py*", "python3 x", True),
+        ("py*", "/opt/x/python3 x", True),
+        ("py*", "ruby x", False),
+        ("l?", "ls", True),
+        ("l?", "less x", False),
+        ("* push", "git push", True),
+        ("* push", "git status", False),
+        ("scripts/*.py", "scripts/x.py", True),
+        ("scripts/*.py", "./scripts/../scripts/x.py", True),
+        ("scripts/*.py", "python3 -u scripts/x.py --all", True),
+        ("scripts/*.py", "cat scripts/x.py", False),
+        ("scripts/*", "bash scripts/x.sh", True),
+        ("scripts/*", "/w/skills/a/scripts/x.sh", True),
+        ("scripts/*", "../a/scripts/x.sh", True),
+        ("scripts/*", "ls scripts", False),
+        ("/usr/bin/*", "ls", True),
+        ("/usr/bin/*", "./x", False),
+        ("scripts/x.py", "python3 scripts/x.py", True),
+        ("scripts/x.py upload", "python3 scripts/x.py upload", True),
+        ("scripts/x.py upload", "python3 scripts/x.py list", False),
+        ("scripts/x.sh", "timeout 5 bash -e scripts/x.sh", True),
+        ("scripts/x.sh", "bash scripts/y.sh", False),
+    ],
+)
+def test_a_program_may_be_a_pattern_and_a_file_that_is_run_is_one(rule: str, command: str, fits: bool) -> None:
+    assert bool(find_rule(_one(f'command = "{rule}"\nverdict = "deny"'), _run(command))) is fits
+
+
+@pytest.mark.parametrize("program", ["l?", "l*", "*"])
+def test_a_pattern_allows_what_a_pattern_denies(program: str) -> None:
+    assert find_rule(_one(f'command = "{program}"\nverdict = "allow"'), _run("ls -l"))
+    assert not find_rule(_one(f'command = "{program}"\nverdict = "allow"'), _run("./ls; ls"))
+
+
 def test_scripts_are_commands_too() -> None:
     request = Request(tool="skill_run", args={"script": "scripts/x.py", "args": ["a"]})
     assert find_rule(_one('command = "scripts/x.py"\nverdict = "allow"'), request)
@@ -115,6 +153,10 @@ def test_scripts_are_commands_too() -> None:
         ('args = {a = "x*"}\nverdict = "allow"', Request(tool="x", args={"a": ["b", "xy"]}), False),
         ('args = {a = "x*"}\nverdict = "deny"', Request(tool="x", args={"a": {"b": 1}}), True),
         ('args = {a = "x*"}\nverdict = "allow"', Request(tool="x", args={"a": {"b": 1}}), False),
+        ('args = {method = "GET"}\nverdict = "allow"', Request(tool="network_request", args={"url": "x"}), True),
+        ('args = {method = "GET"}\nverdict = "deny"', Request(tool="network_request", args={"method": "PUT"}), False),
+        ('args = {method = "GET"}\nverdict = "allow"', Request(tool="somebodys", args={}), False),
+        ('args = {tty = "false"}\nverdict = "ask"', Request(tool="skill_exec", args={}), True),
         ('path = "out/**"\nverdict = "allow"', Request(tool="write_file", args={"path": "out/a/b"}), True),
         ('path = "out/**"\nverdict = "allow"', Request(tool="write_file", args={"path": "out/../b"}), False),
         ('path = "secret/**"\nverdict = "deny"', Request(tool="write_file", args={"path": "out/../secret/b"}), True),
@@ -125,6 +167,73 @@ def test_scripts_are_commands_too() -> None:
 )
 def test_criteria(rule: str, request_: Request, fits: bool) -> None:
     assert bool(find_rule(_one(rule), request_)) is fits
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "asks", "allows"),
+    [
+        ("work/inputs/**", "work/inputs/a", True, True),
+        ("work/inputs/**", "work/inputs", True, True),
+        ("work/inputs/", "work/inputs/", True, True),
+        ("work/inputs/**", "work", True, False),
+        ("work/inputs/**", "./work//", True, False),
+        ("work/inputs/**", ".", True, False),
+        ("work/inputs/**", None, True, False),
+        ("work/inputs/**", "/workspace", True, False),
+        ("work/inputs/**", "work/../work", True, False),
+        ("work/inputs/**", "work/in", False, False),
+        ("work/inputs/**", "work/inputs2", False, False),
+        ("work/inputs/**", "out", False, False),
+        ("work/*/a?.txt", "work/x", True, False),
+        ("work/*/a?.txt", "work/x/y", False, False),
+        ("work/*/a?.txt", "work/x/ab.txt", True, True),
+        ("work/**/keys/x", "work/a/b", True, False),
+        ("work/**/keys/x", "out/a", False, False),
+        ("**/x", "out", True, False),
+        ("/etc/**", "work", False, False),
+        ("/etc/**", ".", False, False),
+        ("/etc/**", "/etc", True, True),
+        ("/etc/**", "/", True, False),
+        ("skills/demo/**", "skill://demo", True, False),
+        ("skills/demo/**", "skills", True, False),
+        ("*.sh", "out", True, False),
+        ("*", "work", True, True),
+        ("*", ".", True, False),
+        ("**", ".", True, True),
+        (".", ".", True, True),
+        (".", "work", False, False),
+        ("out", "out/out2", True, False),
+    ],
+)
+@pytest.mark.parametrize("tool", ["grep", "list_dir"])
+def test_a_search_comes_to_what_lies_below(tool: str, pattern: str, path: str | None, asks: bool, allows: bool) -> None:
+    request = Request(tool=tool, args={} if path is None else {"path": path})
+    for verdict, fits in [("deny", asks), ("ask", asks), ("allow", allows)]:
+        assert bool(find_rule(_one(f'path = "{pattern}"\nverdict = "{verdict}"'), request)) is fits, verdict
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "denies", "allows"),
+    [
+        ("*.sh", "out/x.sh", True, False),
+        ("*.sh", "work/a/b/x.sh", True, False),
+        ("./*.sh", "out/x.sh", True, False),
+        ("*.sh", "x.sh", True, True),
+        ("*.sh", "out/x.sh/y", False, False),
+        ("*.sh", "out/xsh", False, False),
+        ("id_rsa", "work/.ssh/id_rsa", True, False),
+        ("id_rsa", "work/not_id_rsa", False, False),
+        ("out/*.sh", "out/a/x.sh", False, False),
+        (".", "out/x", False, False),
+        ("skills/demo/**", "skill://demo/SKILL.md", True, False),
+    ],
+)
+def test_a_name_is_denied_at_any_depth_and_allowed_where_it_says(
+    pattern: str, path: str, denies: bool, allows: bool
+) -> None:
+    request = Request(tool="read_file", args={"file_name": path})
+    for verdict, fits in [("deny", denies), ("ask", denies), ("allow", allows)]:
+        assert bool(find_rule(_one(f'path = "{pattern}"\nverdict = "{verdict}"'), request)) is fits, verdict
 
 
 @pytest.mark.parametrize(
@@ -144,6 +253,10 @@ def test_criteria(rule: str, request_: Request, fits: bool) -> None:
         ('[[rule]]\nsource = "here"\nverdict = "ask"', "policy-invalid", "unknown source"),
         ('[[rule]]\ncommand = "a && b"\nverdict = "ask"', "policy-invalid", "only one command"),
         ('[[rule]]\nargs = 5\nverdict = "ask"', "policy-invalid", "not a table"),
+        (f'[[rule]]\ntool = "{"x" * 1001}"\nverdict = "ask"', "policy-invalid", "longer than 1000 characters"),
+        (f'[[rule]]\nargs = {{a = ["{"x" * 1001}"]}}\nverdict = "ask"', "policy-invalid", "longer than 1000"),
+        (f"[[rule]]\npath = {['x'] * 10_000}\nverdict = 'ask'", "policy-invalid", "more than 10000 texts"),
+        ('[[rule]]\ntool = "x"\nverdict = "ask"\n' * 1_001, "policy-invalid", "more than 1000 rules"),
         ('[[rule]]\nargs = {a = 5}\nverdict = "ask"', "policy-invalid", "neither a text"),
         ('[[rule]]\ntool = "x"\nwhy = 5\nverdict = "ask"', "policy-invalid", "why"),
         ('[[rule]]\ntool = "x"\nmatches = "y"\nverdict = "ask"', "policy-invalid", "not a list"),
@@ -165,6 +278,14 @@ def test_what_is_wrong_is_said_with_file_and_line(text: str, code: str, says: st
     assert PATH in refused.value.message
     assert says in str(refused.value)
     assert refused.value.message.isprintable() or "not TOML" in refused.value.message
+
+
+def test_a_long_policy_that_a_person_can_have_is_read() -> None:
+    rule = (
+        '[[rule]]\ntool = "Bash"\ncommand = ["git push", "git tag"]\nverdict = "ask"\nwhy = "Because."\n'
+        'matches = ["git push x"]\nmisses = ["git status", "ls"]\n'
+    )
+    assert len(parse_rules(rule * 1_000, PATH).rules) == 1_000
 
 
 def test_examples_are_texts_or_tables() -> None:
@@ -193,7 +314,7 @@ def test_no_text_makes_the_reader_fall_over(text: str) -> None:
     try:
         parse_rules(text, PATH)
     except ConfigError as error:
-        assert error.code in ("policy-invalid", "policy-example")
+        assert error.code in ("policy-invalid", "policy-example", "policy-never-fits")
 
 
 @given(st.text(alphabet="git push;&|<>$`()'\"\\\n x", max_size=30))

@@ -167,6 +167,7 @@ def test_a_run_is_a_folder_with_its_lines_and_a_summary(mirrored: Any, runs: Pat
             "events": 13,
             "after": {"seq": 2, "hash": json.loads(lines[1])["hash"]},
             "head": {"seq": head.seq, "hash": head.hash},
+            "store": None,
         }
         assert document["usage"]["input"] == 10
         assert [(each["command"], each["status"]) for each in document["commands"]] == [

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from machine_contract import MachineContract, grounds
 from prowess.errors import ConfigError, WorkspaceError, WorkspaceUnavailable
 from prowess.values import SessionKey
 from prowess.workspace.box import selftest
@@ -28,18 +29,7 @@ from prowess.workspace.process.command import NotStarted
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.sandbox import SandboxExecutor
 from prowess.workspace.staging import remove_tree
-from workspace_contract import (
-    CASES,
-    LIMITS,
-    Claims,
-    Desk,
-    Ground,
-    Tier,
-    case_name,
-    check_limit,
-    said,
-    the_supervisor_may_be_killed,
-)
+from workspace_contract import Claims, Desk, Ground, Tier, said
 
 AS_ROOT = os.geteuid() == 0
 UID = selftest.DEFAULT_UID if AS_ROOT else None
@@ -63,31 +53,11 @@ TIERS = [
 ]
 
 
-@pytest.fixture(scope="module", params=TIERS, ids=lambda tier: tier.name)
-def whole(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    ground = Ground(request.param)
-    yield ground
-    ground.close()
+whole, ground = grounds(*TIERS)
 
 
-@pytest.fixture
-def ground(whole: Ground, not_run: Callable[[str, str], None]) -> Ground:
-    whole.not_run = not_run
-    return whole
-
-
-@pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_contract(case: Any, ground: Ground) -> None:
-    ground.go(case)
-
-
-def test_the_supervisor_may_be_killed(ground: Ground) -> None:
-    ground.go(the_supervisor_may_be_killed)
-
-
-@pytest.mark.parametrize("case", LIMITS, ids=case_name)
-def test_limit(case: Any, ground: Ground) -> None:
-    check_limit(case, ground)
+class TestContract(MachineContract):
+    pass
 
 
 def test_each_box_says_what_holds_in_it(ground: Ground) -> None:

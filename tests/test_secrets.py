@@ -165,10 +165,10 @@ def test_memory_is_bounded_and_little_is_kept_back() -> None:
 def test_it_is_fast_enough_for_large_output() -> None:
     redactor = Redactor({"A": "a-long-secret-value-0001", "B": "another/secret+value=0002"})
     block = b"some ordinary output of a program, line after line\n" * 1_300
-    started = time.monotonic()
+    started = time.process_time()
     size = sum(len(redactor.feed(block)) for _ in range(150)) + len(redactor.finish())
     assert size == len(block) * 150  # 10 MB
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_json_is_redacted_everywhere() -> None:
@@ -242,9 +242,9 @@ def test_a_pattern_that_could_run_for_ever_or_is_none_is_refused(pattern: str) -
 
 def test_the_slowest_pattern_that_is_accepted_ends() -> None:
     redactor = Redactor({}, [r"a.*b\d+c"])
-    started = time.monotonic()
+    started = time.process_time()
     redactor.redact_text("a" * 60_000)
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
 
 
 def test_a_match_longer_than_the_window_is_swallowed_to_the_end_of_its_line() -> None:

@@ -4,6 +4,7 @@ a person typed as an answer to it is one."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def test_the_question_says_everything_in_one_glance() -> None:
         "  runs in  local (none, user 64321, network host) · enforced: cpu, open files · best effort: disk · "
         "absent: memory",
     ]
+
+
+def test_it_is_said_when_a_script_would_be_the_person_who_is_asked() -> None:
+    ours = {**ABOUT, "isolation": {**ISOLATION, "uid": os.geteuid()}}
+    said = [line for line in asked({"reaches": "nothing"}, **ours) if "reaches" in line]
+    assert said == [
+        '  "reaches" nothing',
+        "  reaches  what you can: it runs as you, so your files, keys, programs and approvals are open to it",
+    ]
+    boxed = {**ours["isolation"], "executor": "sandbox", "mechanism": "bwrap+seccomp"}
+    assert not [line for line in asked({}, **{**ABOUT, "isolation": boxed}) if "reaches" in line]
 
 
 def test_what_is_not_trusted_stands_out() -> None:

@@ -150,3 +150,29 @@ def test_needs_are_asked_for_by_the_inner_name_and_the_rest_survives() -> None:
     assert inner.asked is not None and inner.asked.tool == "inner"
     with pytest.raises(ToolFailed, match=r"^x_inner: no"):
         asyncio.run(outer.call(normal, within()))
+
+
+def test_plain_functions_are_made_tools() -> None:
+    def count(text: str) -> int:
+        """How many characters."""
+        return len(text)
+
+    assert use(Prefixed(Tools(count, read), "my_"), "my_count", text="abc") == "3"
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ((tools(),), "tool-invalid"),
+        ((Prefixed(tools(), "a_"),), "tool-invalid"),
+        (("read",), "tool-invalid"),
+        ((None,), "tool-invalid"),
+        ((Tools,), "tool-invalid"),
+        ((read, read), "tool-duplicate"),
+        ((lambda text: text,), "tool-name"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_said(given: tuple[Any, ...], code: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Tools(*given)
+    assert raised.value.code == code and raised.value.hint

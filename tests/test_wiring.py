@@ -82,6 +82,19 @@ def test_isolation_can_be_required(root: Path) -> None:
     assert denied.status == "denied" and "require_isolation" in denied.data["rule"]
 
 
+def test_a_list_of_hosts_that_cannot_be_kept_keeps_scripts_from_running_and_nothing_else(root: Path) -> None:
+    async def work(kit: Any) -> Any:
+        called = [await kit.call("skill_run", {"skill": "demo", "command": "ls"}), await kit.call("skill_read", READ)]
+        return [(outcome.status, outcome.code) for outcome in called]
+
+    settings = {"workspace.network_allow": ["api.example.com"]}
+    refused = with_kit(root, work, executor="container", settings=settings)
+    assert refused == [("failed", "network-not-available"), ("ok", None)]
+
+
+READ = {"skill": "demo", "path": "SKILL.md"}
+
+
 def test_a_limit_can_be_required(root: Path) -> None:
     limits = {"workspace.limits": {"tmp": 1_000_000}, "workspace.require": ["tmp"]}
     refused = run(root, executor="local", settings=limits)
@@ -91,6 +104,15 @@ def test_a_limit_can_be_required(root: Path) -> None:
     with pytest.raises(ConfigError) as unknown:
         run(root, executor="local", settings={"workspace.limits": {"memroy": 1}})
     assert unknown.value.code == "limit-unknown" and "memory" in (unknown.value.hint or "")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can become somebody else")
+def test_who_is_not_root_is_told_that_scripts_run_as_nobody_else(root: Path) -> None:
+    for name in ("nobody", 0, os.geteuid() + 1):
+        with pytest.raises(ConfigError) as refused:
+            run(root, settings={"workspace.run_as": name})
+        assert refused.value.code == "run-as-not-root" and str(name) in refused.value.message
+    assert run(root, "id -u", settings={"workspace.run_as": os.geteuid()}).data["stdout"] == f"{os.geteuid()}\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")

@@ -108,6 +108,32 @@ def load(folder: Path, name: str = "pdf") -> prowess.Skill:
     return prowess.load(prowess.discover(folder), name)
 
 
+def assert_refused_when_changed(skill: prowess.Skill, tree: str) -> None:
+    """By whoever runs as the same user: another content, one more file, one less, a link."""
+    first = Path(tree, skill.files[0].path)
+    kept = first.read_bytes()
+    os.chmod(first.parent, 0o755)
+
+    def changed() -> None:
+        with pytest.raises(WorkspaceError) as refused:
+            publish(skill, os.path.dirname(tree))
+        assert refused.value.code == "published-changed" and tree in str(refused.value.hint)
+
+    os.chmod(first, 0o644)
+    first.write_bytes(kept + b"#")
+    changed()
+    first.unlink()
+    changed()
+    first.symlink_to("/etc/hostname")
+    changed()
+    first.unlink()
+    first.write_bytes(kept)
+    (first.parent / "more.py").write_bytes(b"")
+    changed()
+    (first.parent / "more.py").unlink()
+    assert publish(skill, os.path.dirname(tree)).path == tree
+
+
 def test_a_tree_is_published_once_read_only_and_the_source_is_untouched(tmp_path, make_skill):
     source = make_skill(
         tmp_path / "s" / "pdf", files={"scripts/x.sh": "#!/bin/sh\n", "references/a.md": "a", "out/old": "o"}
@@ -123,6 +149,7 @@ def test_a_tree_is_published_once_read_only_and_the_source_is_untouched(tmp_path
     assert os.stat(f"{tree.path}/scripts/x.sh").st_mode & 0o777 == 0o555
     assert os.stat(f"{tree.path}/SKILL.md").st_mode & 0o777 == 0o444
     assert publish(skill, str(tmp_path / "trees")).path == tree.path
+    assert_refused_when_changed(skill, tree.path)
     assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
     assert os.listdir(tmp_path / "trees") == [skill.digest.removeprefix("sha256:")]
 
@@ -138,6 +165,14 @@ def test_an_edit_after_the_load_is_not_staged(tmp_path, make_skill):
     (source / "scripts" / "x.py").symlink_to("/etc/passwd")
     with pytest.raises(PathEscape):
         publish(skill, str(tmp_path / "trees"))
+
+
+def test_a_folder_where_nothing_can_be_published_is_named(tmp_path, make_skill):
+    make_skill(tmp_path / "s" / "pdf")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(WorkspaceError) as refused:
+        publish(load(tmp_path / "s"), str(tmp_path / "file" / "trees"))
+    assert refused.value.code == "workspace-dir" and str(tmp_path / "file" / "trees") in refused.value.message
 
 
 def test_many_may_publish_the_same_tree_at_once(tmp_path, make_skill):

@@ -181,8 +181,26 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         "policy-check": _policy_check(),
         "schemas": shape(schemas=TEXTS),
         "exec": _run_result(),
-        "workspaces": shape(dir=TEXT, workspaces=many(_workspace())),
-        "workspaces-cleaned": shape(dir=TEXT, dry_run=YES_NO, removed=many(_workspace()), in_use=many(_workspace())),
+        "workspaces": shape(
+            dir=TEXT,
+            workspaces=many(_workspace()),
+            environments=many(_environment()),
+            published=shape(path=TEXT, skills=WHOLE, size_bytes=WHOLE),
+        ),
+        "workspaces-cleaned": shape(
+            dir=TEXT,
+            dry_run=YES_NO,
+            removed=many(_workspace()),
+            in_use=many(_workspace()),
+            environments=shape(removed=many(_environment()), in_use=many(_environment())),
+            published=shape(
+                removed=many(shape(digest=TEXT, **_ON_DISK)),
+                in_use=many(shape(digest=TEXT, **_ON_DISK)),
+                needed=WHOLE,
+                needed_by_others=TEXTS,
+                problem=TEXT_OR_NULL,
+            ),
+        ),
         "image": shape(tag=TEXT, id=TEXT, size_bytes=WHOLE),
         "artifacts": shape(
             store=TEXT,
@@ -191,7 +209,7 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         ),
         "artifact-get": shape(**_artifact(), session=TEXT_OR_NULL, path=TEXT_OR_NULL, text=TEXT_OR_NULL),
         "artifact-put": shape(**_artifact(), session=TEXT_OR_NULL),
-        "run": _run(),
+        "run": shape(**_run()["properties"], store=TEXT_OR_NULL),
         **_runs(),
         "sessions": shape(store=TEXT, sessions=many(_session()), more=WHOLE, pruned=WHOLE, findings=findings),
         "session": shape(**_session()["properties"], conversation=many(_conversation())),
@@ -325,6 +343,7 @@ def _policy_check() -> dict[str, Any]:
         why=TEXT,
         place={"anyOf": [shape(path=TEXT, line=WHOLE_OR_NULL, number=WHOLE), nothing]},
         steps=many(step),
+        loads={"anyOf": [shape(skill=TEXT, verdict=verdict, rule=TEXT, why=TEXT), nothing]},
         limits=OPEN,
         isolation={"anyOf": [of_type(Isolation), nothing]},
         isolation_error={"anyOf": [error, nothing]},
@@ -385,6 +404,9 @@ def _runs() -> dict[str, dict[str, Any]]:
         model=TEXT,
         request=TEXT,
         stop_reason=TEXT_OR_NULL,
+        cut_off=YES_NO,
+        resumes=TEXT_OR_NULL,
+        resumed_by=TEXT_OR_NULL,
         tokens=WHOLE,
         children=WHOLE,
         in_log=YES_NO,
@@ -397,6 +419,8 @@ def _runs() -> dict[str, dict[str, Any]]:
         **found,
         where={"enum": ["log", "copy", None]},
         checked={"type": "array", "items": {"enum": ["log", "copy"]}},
+        copy_lacks=TEXT_OR_NULL,
+        other_store=YES_NO,
     )
     difference = shape(what=TEXT, seq=WHOLE_OR_NULL, other_seq=WHOLE_OR_NULL, type=TEXT, recorded=TEXT, actual=TEXT)
     first = {"anyOf": [difference, {"type": "null"}]}
@@ -415,14 +439,23 @@ def _runs() -> dict[str, dict[str, Any]]:
     error = {"anyOf": [shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL), {"type": "null"}]}
     return {
         "runs": shape(store=TEXT, runs=many(row), more=YES_NO, damaged=TEXTS),
-        "run-shown": shape(**_run()["properties"], timeline=many(moment)),
+        "run-shown": shape(
+            **_run()["properties"],
+            cut_off=YES_NO,
+            resumed_by=TEXT_OR_NULL,
+            damage=TEXT_OR_NULL,
+            unreadable=WHOLE,
+            timeline=many(moment),
+        ),
         "run-verified": verified,
         "runs-verified": shape(valid=YES_NO, sessions=many(shape(session=TEXT, **found)), runs=many(verified)),
         "runs-diff": shape(same=YES_NO, first=first, a=side, b=side),
         "run-replayed": shape(
             run=TEXT, same=YES_NO, first=first, events=WHOLE, replayed=WHOLE, error=error, notes=TEXTS
         ),
-        "run-exported": shape(run=TEXT, format={"enum": ["otel", "jsonl"]}, path=TEXT, size_bytes=WHOLE),
+        "run-exported": shape(
+            run=TEXT, format={"enum": ["otel", "jsonl"]}, path=TEXT, size_bytes=WHOLE, damage=TEXT_OR_NULL
+        ),
         "runs-pruned": shape(
             dry_run=YES_NO,
             removed=many(shape(run=TEXT, path=TEXT, size_bytes=WHOLE)),
@@ -451,8 +484,9 @@ def _waiting() -> dict[str, Any]:
         since=TEXT,
         answer={"enum": [*ANSWER["enum"], None]},
         of_child=YES_NO,
-        to_answer=TEXT,
-        to_resume=TEXT,
+        state={"enum": ["waiting", "asking", "cut-off"]},
+        to_answer=TEXT_OR_NULL,
+        to_resume=TEXT_OR_NULL,
     )
 
 
@@ -481,7 +515,14 @@ def _artifact() -> dict[str, Any]:
 
 
 def _workspace() -> dict[str, Any]:
-    return shape(id=TEXT, session=TEXT, path=TEXT, size_bytes=WHOLE, files=WHOLE, used_at=TEXT, in_use=YES_NO)
+    return shape(id=TEXT, session=TEXT, files=WHOLE, **_ON_DISK)
+
+
+def _environment() -> dict[str, Any]:
+    return shape(key=TEXT, dependencies=TEXTS, resolved=TEXTS, made_for=TEXT, whole=YES_NO, **_ON_DISK)
+
+
+_ON_DISK = {"path": TEXT, "size_bytes": WHOLE, "used_at": TEXT, "in_use": YES_NO}
 
 
 def _trust() -> dict[str, Any]:

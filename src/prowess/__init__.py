@@ -45,7 +45,7 @@ _HOME = {
     "ProwessError": "prowess.errors",
     "Report": "prowess._check",
     "ResourceNotFound": "prowess.errors",
-    "Result": "prowess._run",
+    "Result": "prowess._task",
     "Root": "prowess.skills.entry",
     "Skill": "prowess.skills.entry",
     "SkillDenied": "prowess.errors",

@@ -9,13 +9,24 @@ failure are outcomes. Only a broken record, and being cancelled, leave this func
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
-from prowess.events import ApprovalAnswered, ApprovalAsked, CallActed, CallDecided, CallPlanned, ErrorRaised, Event
-from prowess.policy.allowed_tools import COMMAND_TOOLS, AllowedTools, canonical_tools
+from prowess.events import (
+    Answer,
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallDecided,
+    CallPlanned,
+    ErrorRaised,
+    Event,
+)
+from prowess.policy.allowed_tools import COMMAND_TOOLS, TOOLS, AllowedTools, canonical_tools
 from prowess.policy.decision import Surroundings, decide, find_risk, is_isolated, stricter
 from prowess.policy.rules import Request, Rules, find_rule
 from prowess.policy.secrets import Redactor, build_environment
@@ -23,6 +34,8 @@ from prowess.ports import Approver, Need, Toolset, Within
 from prowess.values import Decision, Outcome, Spawn, ToolCall, to_json
 
 Append = Callable[..., Awaitable[object]]
+_YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
+_NO = re.compile(r"no(?:[,;:. ]+(?:because )?(.*))?", re.IGNORECASE | re.DOTALL)
 MAX_CONTENT = 64 << 10  # characters of an outcome that a model is given at once
 
 
@@ -46,8 +59,9 @@ class Scene:
     approver: Approver | None = None
     around: Callable[[ToolCall], Awaitable[Surroundings]]
     named: Callable[[ToolCall], Named | None]
+    touched: Callable[[ToolCall], Sequence[Named]] = lambda call: ()  # skills whose files it reads without naming them
     lists: Callable[[], Mapping[str, AllowedTools]] = dict
-    rules: Sequence[Rules] = ()
+    rules: Callable[[], Sequence[Rules]] = tuple  # asked for at each decision: a person may change them meanwhile
     secrets: Mapping[str, str] = field(default_factory=dict)  # every value there is; a run gets what its skill declares
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
     on_output: Callable[[str, bytes], None] | None = None
@@ -62,7 +76,7 @@ class Scene:
     remember: Callable[[Named, str], None] = lambda named, capability: None
     for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) that were approved for this run
     preview: Callable[[ToolCall], Awaitable[str]] | None = None  # what a call would change
-    spawn: Callable[[Spawn], Awaitable[Outcome]] | None = None  # carries out a child run
+    spawn: Callable[[Spawn, ToolCall], Awaitable[Outcome]] | None = None  # carries out a call by a child run
     keep: Callable[[ToolCall, str], Awaitable[str | None]] | None = None  # puts a text that is too long somewhere
 
 
@@ -90,7 +104,8 @@ async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outc
     try:
         named = scene.named(call)
         around = await scene.around(call)
-        decision = await _decide(_request(call, named), call, named, around, scene, unwritten)
+        request = _request(call, named, scene.touched(call))
+        decision = await _decide(request, call, named, around, scene, unwritten)
         denied = _denied(decision, call, scene) or await _unmet(call, named, around, scene)
     except ProwessError as error:
         _let_through(error, scene)
@@ -112,24 +127,29 @@ async def _decide(
     unwritten: list[Event],
 ) -> Decision:
     """Policy's answer, and a person's where policy wants one: then the verdict is theirs."""
-    decision = decide(request, around, lists=scene.lists(), rules=scene.rules)
+    rules = scene.rules()
+    decision = decide(request, around, lists=scene.lists(), rules=rules)
     if ceiling := scene.ceiling():
-        decision = stricter(decision, decide(request, around, lists=ceiling, rules=scene.rules))
+        decision = stricter(decision, decide(request, around, lists=ceiling, rules=rules))
+    each_time = is_asked_each_time(request, around, rules)
     if decision.verdict == "ask":
-        decision = replace(decision, about=await _describe(request, call, named, around, scene))
+        about = await _describe(request, call, named, around, scene)
+        decision = replace(decision, about={**about, "each_time": True} if each_time else about)
     events, unwritten[:] = [*unwritten, _redacted(CallDecided(call_id=call.id, decision=decision), scene)], []
     await scene.append(*events)
     if decision.verdict != "ask":
         return decision
-    answer = _answered_before(request, call, named, around, decision, scene)
+    answer = _answered_before(request, call, named, around, scene, each_time=each_time)
     if answer is None:
         why = scene.redactor.redact_text(decision.why)
         await scene.append(ApprovalAsked(call_id=call.id, why=why, capability=request.tool))
         about = call if request.kind == "call" else ToolCall(id=call.id, tool=request.tool, args=dict(request.args))
-        answer = await _ask(about, decision, scene)
+        answer, problem = await _ask(about, decision, scene)
+        if problem:
+            decision = replace(decision, why=f"{decision.why} The approver gave no answer: {problem}")
     if answer is None:
         return Decision(verdict="ask", rule=decision.rule, why=decision.why, limits=decision.limits)
-    await scene.append(replace(answer, call_id=call.id, capability=request.tool))
+    await scene.append(replace(answer, call_id=call.id, capability=request.tool, later=False))
     _keep_answer(answer, request, named, around, scene)
     if answer.answer == "no":
         why = answer.why or "A person said no."
@@ -138,19 +158,20 @@ async def _decide(
 
 
 def _answered_before(
-    request: Request, call: ToolCall, named: Named | None, around: Surroundings, decision: Decision, scene: Scene
+    request: Request, call: ToolCall, named: Named | None, around: Surroundings, scene: Scene, *, each_time: bool
 ) -> ApprovalAnswered | None:
     """While nobody ran, for this run, or for good. What is to be asked each time is answered for this call alone."""
     isolated = is_isolated(around.isolation)
     given = scene.given(call.id, request.tool, isolated)
-    if given is not None or is_asked_each_time(request, decision, scene.rules):
+    if given is not None or each_time:
         return given
     keys = approval_keys(request.tool, isolated=isolated)
     if any((key, request.skill or "") in scene.for_run for key in keys):
-        return ApprovalAnswered(call_id=call.id, answer="run", by="a person, for this run")
+        return ApprovalAnswered(call_id=call.id, answer="run", by="a person, for this run", asked=False)
     if named is None or not named.digest:
         return None
-    return next((found for key in keys if (found := scene.standing(named, key)) is not None), None)
+    found = next((found for key in keys if (found := scene.standing(named, key)) is not None), None)
+    return None if found is None else replace(found, asked=False)
 
 
 def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
@@ -159,9 +180,10 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
     return (f"{capability}@isolated", capability) if isolated else (capability,)
 
 
-def is_asked_each_time(request: Request, decision: Decision, rules: Sequence[Rules]) -> bool:
-    """What the configuration always asks about, and what a managed policy does: no earlier yes counts."""
-    if decision.rule == "config:require_approval_for":
+def is_asked_each_time(request: Request, around: Surroundings, rules: Sequence[Rules]) -> bool:
+    """What the configuration always asks about, and what a managed policy does, whoever else asks: no earlier yes
+    counts."""
+    if request.tool in {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}:
         return True
     managed = [each for each in rules if each.only_tightens and each.trusted]
     return any((rule := find_rule(each, request)) is not None and rule.verdict == "ask" for each in managed)
@@ -194,16 +216,40 @@ async def _describe(
     return about
 
 
-async def _ask(call: ToolCall, decision: Decision, scene: Scene) -> ApprovalAnswered | None:
-    """An approver that fails, or says something that is no answer, has not answered: that is never a yes."""
+async def _ask(call: ToolCall, decision: Decision, scene: Scene) -> tuple[ApprovalAnswered | None, str]:
+    """The answer, and what is wrong when there is none. An approver that fails, or says something that is no answer,
+    has not answered: that is never a yes."""
     if scene.approver is None:
-        return None
+        return None, ""
     try:
-        answer: object = await scene.approver(call, decision)
+        said: object = scene.approver(call, decision)
+        if inspect.isawaitable(said):
+            said = await said
     except Exception as error:  # noqa: BLE001 - it is anybody's code
-        await scene.append(ErrorRaised(code="approver-failed", message=f"{type(error).__name__}: {error}"[:500]))
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        answer = _parse_answer(call, said)
+        if answer is not None or said is None:
+            return answer, ""
+        problem = f"It said {said!r}, which is none of: once, run, always, no."
+    problem = scene.redactor.redact_text(problem)[:500]
+    await scene.append(ErrorRaised(code="approver-failed", message=problem))
+    return None, problem
+
+
+def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
+    """An answer, or a word for one: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False."""
+    if isinstance(said, ApprovalAnswered):
+        why = said.why
+        return said if said.answer in get_args(Answer) and (why is None or isinstance(why, str)) else None
+    if isinstance(said, bool):
+        said = "once" if said else "no"
+    if not isinstance(said, str):
         return None
-    return answer if isinstance(answer, ApprovalAnswered) else None
+    if (refused := _NO.fullmatch(said.strip())) is not None:
+        return ApprovalAnswered(call_id=call.id, answer="no", why=refused[1] or None, by="approver")
+    answer = _YES.get(said.strip().lower())
+    return None if answer is None else ApprovalAnswered(call_id=call.id, answer=answer, by="approver")
 
 
 async def _unmet(call: ToolCall, named: Named | None, around: Surroundings, scene: Scene) -> Outcome | None:
@@ -226,6 +272,7 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
         within = Within(
             decision=decision,
             redaction=scene.redactor,
+            call_id=call.id,
             trigger=call.trigger,
             can_spawn=scene.spawn is not None and call.trigger not in _NEVER_SPAWNS,
             env=env,
@@ -236,7 +283,7 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
             return result
         if scene.spawn is None:
             raise ToolFailed("It wants a child run, and here is nobody who could make one.")
-        return await scene.spawn(result)
+        return await scene.spawn(result, call)
     except ToolRetry as error:
         return Outcome(status="failed", code="invalid-call", content=str(error))
     except ToolFailed as error:
@@ -249,7 +296,10 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
         text = f"{type(error).__name__}: {error}"[:2000]
         return Outcome(status="failed", code="tool-raised", content=text, hint=hint)
     except asyncio.CancelledError:
-        interrupted = Outcome(status="interrupted", code="interrupted", content="It was interrupted and has ended.")
+        ours = "It was interrupted and has ended."
+        theirs = "It was given up, and what it does may still go on."  # nobody can end a thread
+        content = ours if call.tool in TOOLS else theirs
+        interrupted = Outcome(status="interrupted", code="interrupted", content=content)
         if not scene.broken():
             await _end(call, interrupted, scene)
         raise
@@ -280,9 +330,9 @@ async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out here; {where} …]\n{text[-half:]}"
 
 
-def _request(call: ToolCall, named: Named | None) -> Request:
+def _request(call: ToolCall, named: Named | None, touched: Sequence[Named]) -> Request:
     if named is None:
-        return Request(tool=call.tool, args=call.args)
+        return Request(tool=call.tool, args=call.args, touches=tuple((each.id, each.source) for each in touched))
     return Request(tool=call.tool, args=call.args, skill=named.id, source=named.source, trusted=named.trusted)
 
 

@@ -1,4 +1,5 @@
-"""What an agent is, before it does anything: a model, its limits, and how skills are shown to it."""
+"""What an agent is, before it does anything: a model, its limits, and how it goes about its work. What it may do, and
+what it is told about skills, belongs to its kit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from prowess.ports import Model
 
 LoadMode = Literal["turn", "once", "session"]
 Placement = Literal["tool_result", "system"]
-Profile = Literal["default", "lean", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +43,12 @@ class Limits:
 class Agent:
     model: Model
     limits: Limits = field(default_factory=Limits)
-    instructions: str = ""  # of whoever builds the agent; stands first
-    guidance: str | None = None  # None: ours; "": none
     load_mode: LoadMode = "turn"
     placement: Placement = "tool_result"
-    max_loaded: int | None = None
-    max_bodies_per_turn: int = 2
     prices: Mapping[str, float] = field(default_factory=dict)  # of a million tokens: input, cached, output
     code_blocks: bool = False  # run fenced code of an answer, as calls like any other
     summarise: bool = False  # when compaction by rule is not enough, one call for a summary, which counts
     depth: int = 2  # how deep child runs may be nested
-    on_ask: Literal["wait", "deny"] = "wait"  # when a person has to be asked and nobody is there
 
     def __post_init__(self) -> None:
         for name, kind in (("load_mode", LoadMode), ("placement", Placement)):

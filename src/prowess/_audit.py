@@ -18,9 +18,10 @@ from prowess.events import Envelope, parse_event
 from prowess.ports import EventLog
 from prowess.stores.chain import GENESIS, verify_chain
 from prowess.stores.run_summary import RunSummary, summarise
-from prowess.values import Head, SessionKey, to_json
+from prowess.values import Head, SessionKey, Stray, to_json
 
 _MOST_GAPS = 1000  # holes in one session that are looked behind
+LACKS = "missing, and the log has it"  # of a copy: what is there is right
 _UNREADABLE = ("store-error", "store-corrupt")  # a text that is none, a page that is damaged
 _SAME = ("run", "key", "request", "model", "stop_reason", "code", "text", "usage", "events", "after", "head")
 
@@ -52,9 +53,10 @@ class Line:
 
 
 class SessionRecord:
-    """Everything that the log has of one session, whatever state it is in."""
+    """Everything that the log has of one session, whatever state it is in. `key` is the one under which it is stored;
+    None: it is of lines alone."""
 
-    def __init__(self, key: SessionKey, lines: Sequence[Line], head: Head | None) -> None:
+    def __init__(self, key: SessionKey | None, lines: Sequence[Line], head: Head | None) -> None:
         self.key, self.lines, self.head = key, lines, head
         self.envelopes: list[Envelope] = []
         self._places: dict[str, list[int]] = {}  # of the lines of a run
@@ -65,11 +67,12 @@ class SessionRecord:
             if (run := line.run) is not None:
                 self._places.setdefault(run, []).append(place)
         self.runs: list[RunSummary] = summarise(self.envelopes)
+        self.ends = frozenset(summary.head.hash for summary in self.runs)
 
     @cached_property
     def faults(self) -> list[str | None]:
-        """Of each line by itself: that it is missing, was edited, or stands in another place."""
-        return [_fault(line) for line in self.lines]
+        """Of each line by itself: that it is missing, was edited, or stands in another place or session."""
+        return [_fault(line, self.key) for line in self.lines]
 
     @cached_property
     def breaks(self) -> list[bool]:
@@ -100,7 +103,7 @@ class SessionRecord:
     def of_lines(cls, lines: Sequence[str], head: Head | None = None) -> SessionRecord:
         """Of lines that were read from somewhere else, such as a copy; `head` is the one that was kept, if any."""
         numbered = [Line(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
-        return cls(SessionKey(session="copy"), numbered, head)
+        return cls(None, numbered, head)
 
     def find(self, run: str) -> RunSummary | None:
         return next((summary for summary in self.runs if run == summary.run or run in summary.children), None)
@@ -142,6 +145,14 @@ async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
     return SessionRecord(key, lines, head)
 
 
+def explain_stray(stray: Stray) -> str:
+    owner = "" if stray.tenant == "default" else f" of tenant '{stray.tenant}'"
+    events = f"{stray.events} {'event' if stray.events == 1 else 'events'}"
+    if stray.orphaned:
+        return f"its row is gone{owner}, and {events} of it {'is' if stray.events == 1 else 'are'} left"
+    return f"{events}{owner} outside of what its row counts"
+
+
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
@@ -175,12 +186,12 @@ def check_run(record: SessionRecord, summary: RunSummary, kept: Head | None = No
     return Check(valid=True, events=events, anchored=kept is not None or to_the_head)
 
 
-def _fault(line: Line) -> str | None:
+def _fault(line: Line, key: SessionKey | None) -> str | None:
     if line.text is None or line.data is None:
         return "missing" if line.text is None else "not an event"
     prev = line.data.get("prev")
-    report = verify_chain([line.text], after=Head(seq=line.seq - 1, hash=prev if isinstance(prev, str) else ""))
-    return report.why
+    before = Head(seq=line.seq - 1, hash=prev if isinstance(prev, str) else "")
+    return verify_chain([line.text], after=before, key=key).why
 
 
 def _differs(last: Line | None, head: Head) -> tuple[int, str] | None:
@@ -231,7 +242,7 @@ def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummar
         if data is None or not kept.data or dict(data) != dict(kept.data):
             return kept.seq, "not what the log has"
     if len(lines) < len(theirs):
-        return theirs[len(lines)].seq, "missing, and the log has it"
+        return theirs[len(lines)].seq, LACKS
     if len(lines) > len(theirs):
         return (theirs[-1].seq if theirs else 0) + 1, "not in the log"
     return None
@@ -242,7 +253,7 @@ def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: 
     before them are not known, and so neither is where they begin."""
     wanted = summary.to_json()
     # What this release writes is compared as a whole; of what another one wrote, what every release writes alike.
-    same = wanted.keys() if document.keys() == wanted.keys() else _SAME
+    same = wanted.keys() if document.keys() - {"store"} == wanted.keys() else _SAME  # no event says in which store
     names = [name for name in same if not (alone and name == "after")]
     wrong = [name for name in names if document.get(name) != to_json(wanted[name])]
     return f"run.json does not have the {' and '.join(wrong)} of the events" if wrong else None

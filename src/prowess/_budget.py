@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from prowess._agent import Limits
 from prowess._compose import Conversation
+from prowess._compose.spent import Spent
 from prowess.events import ModelReplied, StopReason
 from prowess.models.prices import find_cost
 from prowess.values import ToolCall
@@ -74,9 +75,11 @@ class Budget:
             found["of the money"] = max(0.0, self._limits.cost - (usage.cost or 0.0))
         return found
 
-    def share(self) -> Limits:
-        """For a child run: turns of its own, and of the rest at most what is left here."""
-        spent, usage, limits = self._talk.spent, self._talk.spent.usage, self._limits
+    def share(self, counted: Spent | None = None) -> Limits:
+        """For a child run: turns of its own, and of the rest at most what is left here. What it has used before counts
+        here already, and it will count that itself."""
+        spent, limits = self._talk.spent.less(counted or Spent()), self._limits
+        usage = spent.usage
         return replace(
             limits,
             calls=_rest(self._limit("calls"), spent.calls),

@@ -48,6 +48,7 @@ _NATURE = (
 )
 _TO_THE_LETTER = ("digest", "request-bytes")  # hashes that are the very thing that is compared
 _LONGEST = 300  # characters of a value in a report
+_STOPS = "nothing: the record ends here"
 
 
 class Difference(NamedTuple):
@@ -123,7 +124,7 @@ def _first(
     to_the_letter = True
     for ours, theirs in zip_longest(recorded, actual):
         if ours is None or theirs is None or ours.event.type != theirs.event.type:
-            return _other_event(ours, theirs)
+            return _other_event(ours, theirs, ended=(_has_ended(recorded), _has_ended(actual)))
         for what, before, now in _facts(ours.event, theirs.event, to_the_letter, reordered):
             same = before == now or (what not in _TO_THE_LETTER and mask(before) == mask(now))
             if what not in ignore and not same:
@@ -134,15 +135,20 @@ def _first(
     return None
 
 
-def _other_event(ours: Envelope | None, theirs: Envelope | None) -> Difference:
+def _has_ended(events: Sequence[Envelope]) -> bool:
+    """What was killed has a record that only stops; a run that was never begun is not to be said more of."""
+    return not events or any(isinstance(each.event, RunFinished) for each in events)
+
+
+def _other_event(ours: Envelope | None, theirs: Envelope | None, *, ended: tuple[bool, bool]) -> Difference:
     there = ours or theirs
     return Difference(
         "event",
         ours.seq if ours else None,
         theirs.seq if theirs else None,
         there.event.type if there else "",
-        describe(ours.event) if ours else "nothing: it had ended",
-        describe(theirs.event) if theirs else "nothing: it has ended",
+        describe(ours.event) if ours else "nothing: it had ended" if ended[0] else _STOPS,
+        describe(theirs.event) if theirs else "nothing: it has ended" if ended[1] else _STOPS,
     )
 
 

@@ -11,32 +11,36 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import Any, Literal
 
 from prowess._agent import Limits
 from prowess._record import Observer
-from prowess._run import Result
 from prowess._settings import default_values
+from prowess._task import Result
 from prowess._wiring import preview_kit
 from prowess.errors import ConfigError
 from prowess.events import ApprovalAnswered, Envelope
 from prowess.policy.decision import CAPABILITIES, RISKS
-from prowess.ports import Approver, Asker, Model, SkillSource
+from prowess.ports import Approver, Asker, Model, SkillSource, Toolset
 from prowess.runtime import Runtime, open_runtime
 from prowess.skills.entry import Skill
-from prowess.tools.base import Tools
-from prowess.tools.function import FunctionTool, tool
+from prowess.tools.base import Tool, Tools, is_toolset
+from prowess.tools.function import is_tool
+from prowess.tools.toolset import Joined
 from prowess.values import Decision, Outcome, ToolCall, ToolSpec
 
 Skills = str | os.PathLike[str] | Skill | SkillSource
-Approve = Approver | Collection[str] | None
+Approve = Approver | Callable[[ToolCall, Decision], Any] | Collection[str] | None
+AnyTool = Callable[..., Any] | Tool | Toolset
 _SESSION = (
     *("protocol", "limits", "load_mode", "placement", "instructions", "on_ask", "summarise", "must_exist", "log"),
     *("tenant", "app", "user"),
 )
+_OF_KIT = ("on_ask", "must_exist", "log", "tenant", "app", "user")
 
 
 async def run(
@@ -46,7 +50,7 @@ async def run(
     use: Sequence[str] = (),
     model: str | Model | None = None,
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-    tools: Sequence[Callable[..., Any] | FunctionTool] = (),
+    tools: AnyTool | Iterable[AnyTool] = (),
     session: str | None = None,
     resume: bool = False,
     approve: Approve = None,
@@ -58,22 +62,24 @@ async def run(
 
     `skills`: folders, addresses or skills made in code (the usual places when nothing is given); a plain name among
     them is put to use at once, as are those in `use`. `approve`: names of tools that need no question, or an Approver.
+    `tools`: functions, tools and sets of tools, or one of them.
     `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; `tenant`, `app`
     and `user`, whose session it is; and settings, with `_` for a dot, such as `workspace_executor="local"`.
     """
-    given, settings = _split_options(options)
+    given, settings = _split_options(options, named=run.__kwdefaults__)
     places, names = split_skills(skills)
     paths = _paths(files)
-    own = [as_tool(each) for each in tools]
+    own = as_toolsets(tools)
+    approver = make_approver(approve, [spec.name for each in own for spec in each.specs()])
+    _check_asker(ask)
     with _open(places, settings) as runtime:
-        observers = on_event if isinstance(on_event, Sequence) else (on_event,)
         async with runtime.open_session(
             model=model,
             session=session,
-            approver=make_approver(approve, own),
+            approver=approver,
             asker=ask,
-            on_event=tuple(observers),
-            toolsets=[Tools(*own)] if own else (),
+            on_event=_observers(on_event),
+            toolsets=own,
             **given,
         ) as opened:
             return await opened.run(request, skills=[*names, *use], files=paths, resume=resume)
@@ -99,7 +105,7 @@ async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
 
     async def work() -> Result:
         try:
-            return await run(request, **{**options, "on_event": tell})
+            return await run(request, **{**options, "on_event": (tell, *_observers(options.get("on_event", ())))})
         finally:
             queue.put_nowait(None)
 
@@ -135,21 +141,24 @@ class SkillKit:
             raise ConfigError(
                 f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
             )
-        _, given = _split_options(settings)
+        more, given = _split_options(settings, named=SkillKit.__init__.__kwdefaults__, session=_OF_KIT)
+        approver = make_approver(approve)
+        _check_asker(ask)
         self._open = ExitStack()
         self._runtime = self._open.enter_context(_open(places, given))
-        observers = on_event if isinstance(on_event, Sequence) else (on_event,)
         self._options: dict[str, Any] = {
             "session": session,
-            "approver": make_approver(approve),
+            "approver": approver,
             "asker": ask,
-            "on_event": tuple(observers),
+            "on_event": _observers(on_event),
             "instructions": instructions,
+            **more,
         }
         self._preview = preview_kit(self._runtime, instructions)
         self._kit: Any = None
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
+        self._closed = False
 
     @property
     def instructions(self) -> str:
@@ -173,19 +182,30 @@ class SkillKit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Do it. `outcome.content` is what the model is to be given, whatever came of it."""
         async with self._opening:
+            self._refuse_closed()
             if self._kit is None:
                 self._kit = await self._stack.enter_async_context(self._runtime.open_kit(**self._options))
         return await self._kit.call(tool, args, id=id)
 
     async def aclose(self) -> None:
+        self._closed = True
         await self._stack.aclose()
         self._open.close()
 
     async def __aenter__(self) -> SkillKit:
+        self._refuse_closed()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         await self.aclose()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "This SkillKit is closed.",
+                code="kit-closed",
+                hint="Call it inside its `async with`, or make another one; with the same session= it goes on.",
+            )
 
 
 def _openai(spec: ToolSpec) -> dict[str, Any]:
@@ -242,15 +262,18 @@ def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str
     return places, names
 
 
-def _split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of a session, and settings: `workspace_executor` is `workspace.executor`."""
+def _split_options(
+    options: Mapping[str, Any], *, named: Iterable[str] | None, session: Sequence[str] = _SESSION
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of a session, and settings: `workspace_executor` is `workspace.executor`. `named` can be meant as well."""
     known = {name.replace(".", "_"): name for name in default_values()}
-    given = {name: value for name, value in options.items() if name in _SESSION}
-    rest = {name: value for name, value in options.items() if name not in _SESSION}
+    given = {name: value for name, value in options.items() if name in session}
+    rest = {name: value for name, value in options.items() if name not in session}
     unknown = [name for name in rest if name not in known]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], [*_SESSION, *known], n=1)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(_SESSION)}; and every setting."
+        own = [*(named or ()), *session]
+        near = difflib.get_close_matches(unknown[0], [*own, *known], n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(own)}; and every setting."
         raise ConfigError(f"There is no option '{unknown[0]}'.", code="option-unknown", hint=hint)
     if isinstance(limits := given.get("limits"), Mapping):
         if wrong := [name for name in limits if name not in Limits.__slots__]:
@@ -263,12 +286,23 @@ def _split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     return given, {known[name]: value for name, value in rest.items()}
 
 
-def make_approver(approve: Approve, own: Sequence[FunctionTool] = ()) -> Approver | None:
-    """An Approver as it is; of names, one that says yes to these and knows nobody to ask about others."""
-    if approve is None or not isinstance(approve, Collection):
+def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
+    """An Approver as it is; of names, one that says yes to these and knows nobody to ask about others. `own` are names
+    of the caller's tools."""
+    if approve is None:
+        return None
+    if callable(approve):
+        _check_parameters(approve)
         return approve
-    allowed = frozenset([approve] if isinstance(approve, str) else approve)
-    known = {*RISKS, *CAPABILITIES, *(tool.spec.name for tool in own)}
+    names = [approve] if isinstance(approve, str) else approve
+    if not isinstance(names, Collection) or isinstance(names, Mapping) or not all(isinstance(n, str) for n in names):
+        raise ConfigError(
+            f"approve={repr(approve)[:80]} is neither names of tools nor a function.",
+            code="approve-invalid",
+            hint=_APPROVE,
+        )
+    allowed = frozenset(names)
+    known = {*RISKS, *CAPABILITIES, *own}
     if wrong := sorted(allowed - known):
         near = difflib.get_close_matches(wrong[0], sorted(known), n=1)
         hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(sorted(known))}."
@@ -282,8 +316,40 @@ def make_approver(approve: Approve, own: Sequence[FunctionTool] = ()) -> Approve
     return answer
 
 
-def as_tool(given: Callable[..., Any] | FunctionTool) -> FunctionTool:
-    return given if isinstance(given, FunctionTool) else tool(given)
+def _check_parameters(approve: Callable[..., Any]) -> None:
+    """Better now than at the first question, when nobody answers it."""
+    try:
+        inspect.signature(approve).bind(None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"approve cannot be called with a call and a decision: {error}.", code="approve-invalid", hint=_APPROVE
+        ) from error
+    except ValueError:  # written in C, so that nobody can tell
+        return
+
+
+def _check_asker(ask: Any) -> None:
+    if ask is not None and not callable(ask):
+        raise ConfigError(
+            f"ask={repr(ask)[:80]} is no function.",
+            code="ask-invalid",
+            hint="Give an async function of a question and its choices, which returns a text, or None for nobody.",
+        )
+
+
+def _observers(on_event: Observer | Sequence[Observer]) -> tuple[Observer, ...]:
+    return tuple(on_event) if isinstance(on_event, Sequence) else (on_event,)
+
+
+def as_toolsets(given: AnyTool | Iterable[AnyTool]) -> list[Toolset]:
+    """Functions, tools and sets of tools, or one of them, as sets."""
+    is_one = is_toolset(given) or is_tool(given) or callable(given) or isinstance(given, (str, Mapping))
+    several: list[Any] = list(given) if isinstance(given, Iterable) and not is_one else [given]
+    sets: list[Toolset] = [each if is_toolset(each) else Tools(each) for each in several]
+    return [Joined(*sets)] if len(sets) > 1 else sets
+
+
+_APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'
 
 
 __all__ = ["SkillKit", "run", "run_sync", "stream"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prowess._paths import refuse_unsafe_name
 from prowess.errors import PathEscape, StoreError
@@ -65,6 +66,17 @@ class SessionInfo:
     created_at: str
     updated_at: str
     expires_at: str | None = None  # from then on it is as if deleted
+
+
+class Stray(NamedTuple):
+    """Events that no reading of a session comes to: its row is gone (`orphaned`), or they are outside of what it
+    counts. Names are as the store has them, which need not be a key."""
+
+    tenant: str
+    session: str
+    events: int
+    first: int
+    orphaned: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

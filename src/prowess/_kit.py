@@ -13,24 +13,25 @@ from __future__ import annotations
 import asyncio
 import difflib
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from prowess import __version__
-from prowess._act import Named, Scene, act
+from prowess._act import Scene, act
 from prowess._compose import Conversation
-from prowess._compose.conversation import make_safe
+from prowess._compose.rendered import make_safe
 from prowess._compose.shown import Shown
+from prowess._facts import Facts, declared_env
 from prowess._given import KitPolicy, KitStyle, People, SkillAccess
 from prowess._meant import RepeatedFailures, route_to_skill
 from prowess._offer import offered_tools, plan_offer, render_offer
 from prowess._record import Recorder, RecorderPart
 from prowess._redact import redact_event
-from prowess.errors import ProwessError, SkillDenied, SkillError
+from prowess.errors import ProwessError, SkillDenied
 from prowess.events import (
-    ApprovalAnswered,
     Event,
     PlanChanged,
     RunFinished,
@@ -40,17 +41,12 @@ from prowess.events import (
     StopReason,
 )
 from prowess.policy.allowed_tools import (
-    COMMAND_TOOLS,
-    NEVER_NARROWED,
     TOOLS,
-    AllowedTools,
     canonical_tools,
-    parse_allowed,
 )
-from prowess.policy.decision import Surroundings
 from prowess.policy.rules import Rules
 from prowess.policy.secrets import Redactor
-from prowess.ports import SecretProvider, Toolset
+from prowess.ports import SecretProvider, Toolset, Within
 from prowess.skills.entry import Entry, Skill
 from prowess.tools.base import Tool, Tools
 from prowess.tools.own import make_tools
@@ -90,7 +86,7 @@ class Kit:
         self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
         self._secrets, self._toolsets, self._on_output = secrets, toolsets, on_output
         self._programs = Programs()
-        self._numbers = itertools.count(1)
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
         self._learning = asyncio.Lock()
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
         self._contents: dict[tuple[str, str], Loaded] = {}  # everything that was in use here
@@ -111,27 +107,37 @@ class Kit:
         self._own = own.specs()
         every = [*self._own, *(spec for toolset in toolsets for spec in toolset.specs())]
         self._read_only = {spec.name: spec.read_only for spec in every}
-        given = frozenset(spec.name for toolset in toolsets for spec in toolset.specs())
-        self._surroundings = replace(policy.surroundings, given=given)
+        joined = Joined(own, *toolsets) if toolsets else own
+        self.facts = Facts(
+            policy,
+            skills,
+            work,
+            self._programs,
+            self.conversation,
+            given=frozenset(spec.name for toolset in toolsets for spec in toolset.specs()),
+            tools=lambda: [spec.name for spec in joined.specs()],
+        )
         self._repeated = RepeatedFailures(self.names, lambda: [spec.name for spec in self.tools])
         self.scene = Scene(
-            tools=Joined(own, *toolsets) if toolsets else own,
+            tools=joined,
             append=self.append,
             broken=lambda: recorder.broken,
             approver=people.approver,
-            around=self._around,
-            named=self._named,
-            lists=self.lists,
+            around=self.facts.around,
+            named=self.facts.named,
+            touched=self.facts.touched,
+            lists=self.facts.lists,
+            rules=policy.rules,
             redactor=Redactor({}, policy.redact),
             on_output=on_output,
             on_ask=policy.on_ask,
             route=self._route,
             refuse=self._repeated.refuse,
             keep=self.keep,
-            given=self._find_given,
-            standing=self._find_standing,
-            changed=self._find_changes,
-            remember=self._remember,
+            given=self.facts.given,
+            standing=self.facts.standing,
+            changed=self.facts.changed,
+            remember=self.facts.remember,
             preview=self._preview,
         )
 
@@ -142,7 +148,7 @@ class Kit:
         """What is shown of the library now; planned once for a catalog and the rules, because every turn asks."""
         whole, rules = self.skills.plan(), self.policy.rules()
         if self._planned is None or self._planned[0] is not whole or self._planned[1] is not rules:
-            self._planned = (whole, rules, plan_offer(self.skills.catalog(), whole, self._surroundings, rules))
+            self._planned = (whole, rules, plan_offer(self.skills.catalog(), whole, self.facts.surroundings, rules))
         return self._planned[2]
 
     @property
@@ -154,7 +160,7 @@ class Kit:
     def tools(self) -> Sequence[ToolSpec]:
         """The schemas for its model. What is not among them, and every alias, can be called all the same."""
         given = [spec for toolset in self._toolsets for spec in toolset.specs()]
-        return offered_tools(self.plan, self.style, self._own, given, self._surroundings.enabled)
+        return offered_tools(self.plan, self.style, self._own, given, self.facts.surroundings.enabled)
 
     def is_read_only(self, tool: str) -> bool:
         return self._read_only.get(canonical_tools(tool)[0], False)
@@ -175,7 +181,7 @@ class Kit:
         """One call, decided, done and written down; its content is all that a model has to be given. A denial, a
         failure and a question that nobody could answer are outcomes."""
         given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
-        outcome = await self.act(ToolCall(id=id or f"call-{next(self._numbers)}", tool=str(tool), args=given))
+        outcome = await self.act(ToolCall(id=id or self.new_call_id("call"), tool=str(tool), args=given))
         self.shelf.new_turn()
         return self.materialise(outcome)
 
@@ -227,12 +233,21 @@ class Kit:
         trigger: Trigger = "caller",
         arguments: str = "",
         docs: Sequence[str] = (),
+        id: str | None = None,
     ) -> Outcome:
         """The activation as a call, and what came of it."""
         given = {"source": source, "arguments": arguments, "docs": list(docs)}
         args = {"skill": ref, **{name: value for name, value in given.items() if value}}
         self._error = None
-        return await self.act(ToolCall(id=f"load-{next(self._numbers)}", tool="skill_load", args=args, trigger=trigger))
+        id = id or self.new_call_id("load")
+        return await self.act(ToolCall(id=id, tool="skill_load", args=args, trigger=trigger))
+
+    def new_call_id(self, kind: str) -> str:
+        """One that no call of this session had: what a person said about that one is not said about this."""
+        used, numbers = self.conversation.call_ids, self._numbers[kind]
+        id = next(id for number in numbers if (id := f"{kind}-{number}") not in used)
+        used.add(id)
+        return id
 
     def redacted(self, event: Event) -> Any:
         return redact_event(event, self.scene.redactor)
@@ -258,7 +273,8 @@ class Kit:
             on_output=self._on_output,
         )
         child.ancestry = (*self.ancestry, skill)
-        child.scene.ceiling = lambda: {**self.scene.ceiling(), **self.lists()}
+        child.conversation.call_ids = self.conversation.call_ids
+        child.scene.ceiling = lambda: {**self.scene.ceiling(), **self.facts.lists()}
         child.scene.secrets = self.scene.secrets
         child.hide(self._hidden)
         child.scene.for_run = self.scene.for_run
@@ -339,9 +355,10 @@ class Kit:
     async def _put_plan(self, plan: Plan) -> None:
         await self.append(PlanChanged(plan=plan))
 
-    async def _read_as_activation(self, ref: str, trigger: Trigger) -> Outcome:
-        """Somebody reads a SKILL.md as a file: that is loading the skill, under the same rules."""
-        call = ToolCall(id=f"load-{next(self._numbers)}", tool="skill_load", args={"skill": ref}, trigger=trigger)
+    async def _read_as_activation(self, ref: str, within: Within) -> Outcome:
+        """Somebody reads a SKILL.md as a file: that is loading the skill, under the same rules. Its id is that of the
+        reading, so that an answer to it is found when the reading is made again."""
+        call = ToolCall(id=f"{within.call_id}-load", tool="skill_load", args={"skill": ref}, trigger=within.trigger)
         return await act(call, self.scene)
 
     def _skill_at(self, path: str) -> str | None:
@@ -393,8 +410,6 @@ class Kit:
             if loaded is not None:
                 self.work.adopt(loaded, in_use=in_use.get(id) == digest)
 
-    # --- what policy is asked about ---------------------------------------------------------------------------------
-
     def _route(self, call: ToolCall) -> tuple[ToolCall, str]:
         known = {*(spec.name for spec in self.scene.tools.specs()), *TOOLS}
         if canonical_tools(call.tool)[0] in known and call.tool not in ("Skill", "skill", "select_skills"):
@@ -405,61 +420,6 @@ class Kit:
         catalog = self.skills.catalog()
         entry = catalog.find(text.strip())
         return text.strip() if entry is not None and catalog.visibility(entry).model_visible else None
-
-    async def _around(self, call: ToolCall) -> Surroundings:
-        """What is enforced around a script is found out before it is decided about; and what the rules are now."""
-        self.scene.rules = self.policy.rules()
-        if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
-            return self._surroundings
-        approvals = self.policy.approvals
-        known = self.work.known.items()
-        grants = frozenset(id for id, each in known if approvals is not None and approvals.grants(each.skill))
-        return replace(self._surroundings, isolation=await self.work.executor.isolation(), grants=grants)
-
-    def _named(self, call: ToolCall) -> Named | None:
-        if isinstance(session := call.args.get("session_id"), str):
-            return name_of(self.work.known[self._programs.get(session).skill].skill)
-        if not isinstance(ref := call.args.get("skill"), str):
-            return None
-        if call.tool not in NEVER_NARROWED:
-            return name_of(self.work.get(ref).skill)
-        try:
-            if call.tool != "skill_load":
-                return name_of(self.work.get(ref).skill)
-            entry = self.skills.catalog().get(ref, source=call.args.get("source"))
-        except SkillError:  # the tool says so, with what comes near
-            return None
-        return Named(id=entry.id, source=entry.source, trusted=entry.trusted)
-
-    def _find_given(self, call_id: str, capability: str, isolated: bool) -> ApprovalAnswered | None:
-        """What was said yes to inside a sandbox is not said yes to without one."""
-        asked_isolated = self.conversation.asked_isolated.get(call_id, False)
-        return None if asked_isolated and not isolated else self.conversation.find_answer(call_id, capability)
-
-    def _find_standing(self, named: Named, capability: str) -> ApprovalAnswered | None:
-        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
-        return None if approvals is None or loaded is None else approvals.find(loaded.skill, capability)
-
-    def _find_changes(self, named: Named, capability: str) -> dict[str, Any]:
-        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
-        return {} if approvals is None or loaded is None else approvals.changed(loaded.skill, capability)
-
-    def _remember(self, named: Named, capability: str) -> None:
-        approvals, loaded = self.policy.approvals, self.work.known.get(named.id)
-        if approvals is not None and loaded is not None:
-            approvals.remember(loaded.skill, capability)
-
-    def lists(self) -> Mapping[str, AllowedTools]:
-        """Of every skill that this run has loaded and that declares a list; that one is unloaded lifts nothing."""
-        known = self._known_tools()
-        return {
-            id: parse_allowed(declared, known=known)
-            for id, each in self.work.known.items()
-            if (declared := each.skill.entry.controls.allowed_tools) is not None
-        }
-
-    def _known_tools(self) -> Collection[str]:
-        return [spec.name for spec in self.scene.tools.specs()]
 
     def _redact_text(self, text: str) -> str:
         return self.scene.redactor.redact_text(text)
@@ -481,18 +441,3 @@ class Kit:
         """Take these values out of everything from now on, whoever may use them."""
         self._hidden |= values
         self.scene.redactor = Redactor(self._hidden, self.policy.redact)
-
-
-def declared_env(skill: Skill) -> tuple[str, ...]:
-    return tuple(name for kind, names in skill.entry.controls.requires if kind == "env" for name in names)
-
-
-def name_of(skill: Skill) -> Named:
-    entry = skill.entry
-    return Named(
-        id=entry.id,
-        source=entry.source,
-        trusted=entry.trusted,
-        env=declared_env(skill),
-        digest=skill.digest,
-    )

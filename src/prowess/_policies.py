@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from prowess._files import read_regular
+from prowess._nouns import Finding
+from prowess._settings import WorkspaceConfig
 from prowess.config import Config
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import TOOLS, canonical_tools, describe_unknown
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
 from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
-from prowess.policy.rules import Rules, parse_rules
+from prowess.policy.rules import Rule, Rules, parse_rules
+from prowess.policy.user_file import file_signature
+from prowess.skills.findings import Note, make_finding
 
 if TYPE_CHECKING:
     from prowess.runtime import Runtime
@@ -56,8 +62,8 @@ def enabled_tools(names: Sequence[str]) -> frozenset[str]:
 
 
 class RuleFiles:
-    """The policy files as they are now: read again when one was changed, so that what a person takes back holds from
-    the next call on."""
+    """The policy files as they are now: read again when one of them, or what is trusted, was changed, so that what a
+    person takes back holds from the next call on."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -65,23 +71,11 @@ class RuleFiles:
         self._rules: list[Rules] = []
 
     def current(self) -> Sequence[Rules]:
-        now = tuple(map(_signature, rule_paths(self._runtime)))
+        now = (self._runtime.still_trusted, *map(file_signature, rule_paths(self._runtime)))
         if now != self._seen:
             self._rules = load_rules(self._runtime)
             self._seen = now
         return self._rules
-
-
-def _of_project(rules: Rules, accepted: bool) -> Rules:
-    return rules if accepted else rules._replace(only_tightens=True, trusted=False)
-
-
-def _signature(path: str) -> object:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def rule_paths(runtime: Runtime) -> list[str]:
@@ -91,15 +85,52 @@ def rule_paths(runtime: Runtime) -> list[str]:
 
 
 def load_rules(runtime: Runtime) -> list[Rules]:
-    """The managed file, which can only tighten, and the project's, which can only tighten until it is trusted."""
+    """The managed file, which can only tighten; the project's, which can only tighten until it is trusted; and what
+    follows from trust that was taken back."""
     found: list[Rules] = []
     managed, path = rule_paths(runtime)
-    if runtime.environ.get("PROWESS_MANAGED_POLICY") or os.path.exists(managed):
-        found.append(parse_rules(_text(managed), managed)._replace(only_tightens=True))
-    if os.path.exists(path):
+    if runtime.environ.get("PROWESS_MANAGED_POLICY") or _is_there(managed):
+        found.append(read_rules(managed)._replace(only_tightens=True))
+    if _is_there(path):
+        found.append(_of_project(runtime, path))
+    return [*found, *_taken_back(runtime)]
+
+
+def read_rules(path: str) -> Rules:
+    return parse_rules(_text(path), path)
+
+
+def find_problems(runtime: Runtime) -> list[Finding]:
+    """What is broken in the policy of a folder that nobody trusts."""
+    path = rule_paths(runtime)[1]
+    problem = _of_project(runtime, path).problem if _is_there(path) and not runtime.trusts_project else None
+    return [] if problem is None else [problem]
+
+
+def _of_project(runtime: Runtime, path: str) -> Rules:
+    """Nobody has to be able to stop all work with a file in a folder that is not trusted: what is broken there is not
+    in force, and said. It could only have tightened."""
+    try:
         text = _text(path)
-        found.append(_of_project(parse_rules(text, path), runtime.accepts(path, text)))
-    return found
+        rules = parse_rules(text, path)
+    except ConfigError as error:
+        if runtime.trusts_project:
+            raise
+        line = re.search(r":(\d+): |at line (\d+)", error.message.removeprefix(path))
+        note = Note("policy-ignored-untrusted", int(line[1] or line[2]) if line else None, {"reason": error.message})
+        return Rules(path=path, only_tightens=True, trusted=False, problem=make_finding(note, path))
+    return rules if runtime.accepts(path, text) else rules._replace(only_tightens=True, trusted=False)
+
+
+def _is_there(path: str) -> bool:
+    """A link that leads nowhere, and a folder that may not be looked into, are not the same as no file."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _text(path: str) -> str:
@@ -109,9 +140,16 @@ def _text(path: str) -> str:
             raise OSError(f"it has more than {_POLICY_BYTES} bytes")
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else _reason(error, path)
         raise ConfigError(
-            f"The policy {path} cannot be read: {error}.", code="policy-unreadable", hint="Nothing runs without it."
+            f"The policy {path} cannot be read: {why}.", code="policy-unreadable", hint="Nothing runs without it."
         ) from error
+
+
+def _reason(error: OSError, path: str) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
+        return f"it is a link to {os.readlink(path)[:200]}, which is not there"
+    return error.strerror.lower() if error.strerror else str(error).partition(": ")[0]
 
 
 def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
@@ -124,3 +162,54 @@ def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
         for tool in rule.tools
         if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
     ]
+
+
+# --- trust that was taken back while somebody works -------------------------------------------------------------------
+
+_RUNNING = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))
+_ENDING = ("skill_unload", "skill_poll_session", "skill_kill_session")  # letting go of a skill is always possible
+# What a workspace was opened with cannot be changed under it, so nothing more runs in it.
+_OPENED_WITH = (*(f"workspace.{name}" for name in WorkspaceConfig._fields), "secrets")
+
+
+def _taken_back(runtime: Runtime) -> list[Rules]:
+    """What is not to be done any more, as rules that only tighten: with skills of which the trust was taken back, and
+    with settings of a file of which it was."""
+    if runtime.still_trusted is runtime.trust:
+        return []
+    path, store = runtime.trust_file.path, runtime.still_trusted.findings
+    why = store[0].message if store else "Trust in it was taken back."
+    rules = [
+        *_about_skills(runtime, f"The place that this skill comes from is not trusted any more. {why}"),
+        *_about_settings(runtime, f"{runtime.places.project} is not trusted any more. {why}"),
+    ]
+    numbered = tuple(rule._replace(number=number, path=path) for number, rule in enumerate(rules, 1))
+    return [Rules(numbered, path, only_tightens=True)] if rules else []
+
+
+def _about_skills(runtime: Runtime, why: str) -> list[Rule]:
+    before = {entry.id for entry in runtime.library.catalog if entry.trusted}
+    ids = before - {entry.id for entry in runtime.catalog if entry.trusted}
+    lost = Rule(0, "", None, "deny", why, ids=frozenset(ids))
+    return [lost._replace(verdict="allow", tools=_ENDING), lost] if ids else []
+
+
+def _about_settings(runtime: Runtime, why: str) -> list[Rule]:
+    """What is stricter without the file: tools that it switched on, questions that it left out, and whatever was
+    opened as it said."""
+    used, now = runtime.config, runtime.trusted_config
+
+    def deny(name: str, *tools: str, **more: Any) -> Rule:
+        return Rule(0, "", None, "deny", f"{why} Its configuration set {name}; begin a new run.", tools=tools, **more)
+
+    rules = [deny(name, *_RUNNING) for name in _OPENED_WITH if attrgetter(name)(used) != attrgetter(name)(now)]
+    if used.workspace.host_roots != now.workspace.host_roots:
+        rules.append(deny("workspace.host_roots", *PATH_ARGUMENTS, paths=("/**", "host:/**")))
+    if used.workspace.network_allow != now.workspace.network_allow:
+        rules.append(deny("workspace.network_allow", "network_request"))
+    if off := enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable):
+        rules.append(deny("tools.enable", *sorted(off)))
+    if asked := {*now.execution.require_approval_for} - {*used.execution.require_approval_for}:
+        tools = tuple(tool for name in sorted(asked) for tool in canonical_tools(name))
+        rules.append(Rule(0, "", None, "ask", why, tools=tools))
+    return rules

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import Any
@@ -85,6 +85,10 @@ class Recorder:
                     hint="This is a mistake in the program that shows it: append it instead.",
                 )
             self._tell(self._envelope(event, run or self.run_id))
+
+    def read(self) -> AsyncIterator[Envelope]:
+        """What the log has of this session."""
+        return self._log.read(self.key)
 
     def part(self, run_id: str) -> RecorderPart:
         """The same way into the log, for a run that is a part of this one."""
@@ -169,6 +173,9 @@ class RecorderPart:
 
     def show(self, *events: Event) -> None:
         self._whole.show(*events, run=self.run_id)
+
+    def read(self) -> AsyncIterator[Envelope]:
+        return self._whole.read()
 
     def part(self, run_id: str) -> RecorderPart:
         return RecorderPart(self._whole, run_id)

@@ -9,22 +9,21 @@ help; a call that was decided is never made twice.
 from __future__ import annotations
 
 import asyncio
-import platform
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from prowess import __version__
-from prowess._agent import Agent, Limits
+from prowess._agent import Agent
 from prowess._ask import Patience, ask, clean
 from prowess._budget import Budget, render_partial
-from prowess._compose.conversation import render_outcome
+from prowess._child import run_child
 from prowess._compose.note import render_note
+from prowess._compose.rendered import render_outcome
 from prowess._kit import Kit
 from prowess._shorten import is_near, shorten
+from prowess._task import Result, Task, make_started, wishes_of
 from prowess._together import make_groups, together
 from prowess._triggers import Wish, find_wishes, names_in, skills_for_paths
 from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
@@ -38,59 +37,21 @@ from prowess.events import (
     ModelRequested,
     NoteAppended,
     RunFinished,
-    RunStarted,
     SkillUnloaded,
     StopReason,
 )
-from prowess.tools.child_work import ChildWork
 from prowess.tools.code_blocks import find_code_calls, find_code_notes
-from prowess.values import Outcome, Part, Plan, Spawn, ToolCall, Usage, to_json
+from prowess.values import Outcome, Plan, Spawn, ToolCall, Usage
 
-_VERSIONS = {
-    "prowess": __version__,
-    "python": platform.python_version(),
-    "platform": f"{platform.system()} {platform.machine()}",
-}
 _MOST_PIECES = 3  # of an answer that is longer than the model may say at once
 _EMPTY_REPLIES = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What somebody wants done."""
-
-    text: str = ""
-    attachments: tuple[Part, ...] = ()
-    skills: tuple[Wish, ...] = ()  # to be in use from the start
-    named: tuple[str, ...] = ()  # files that came with it, also those in folders
-    resume: bool = False
-    parent: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What came of it. `text` is the answer, or what was done and what was not."""
-
-    text: str
-    stop_reason: StopReason
-    usage: Usage
-    session: str
-    run: str
-    plan: Plan | None = None
-    files: tuple[dict[str, Any], ...] = ()  # made by scripts: name, ref, mime_type, size_bytes
-    waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
-    state: dict[str, Any] | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.stop_reason == "answer"
 
 
 async def run(agent: Agent, kit: Kit, task: Task, *, patience: Patience | None = None) -> Result:
     """One request, to its end. What ends a run as an error is raised, after it was written down."""
     resumed = kit.conversation.run if task.resume else None
     loop = _Loop(agent, kit, patience or Patience())
-    await kit.append(_started(agent, task, resumed))
+    await kit.append(make_started(agent, task, resumed))
     kit.conversation.run = kit.recorder.run_id
     try:
         finished = loop.redacted(await loop.go(task))
@@ -106,7 +67,7 @@ async def run(agent: Agent, kit: Kit, task: Task, *, patience: Patience | None =
         code, hint, text = str(error.code), error.hint, loop.partial(error.message.rstrip("."))
         await kit.append(
             ErrorRaised(code=code, message=error.message, hint=hint),
-            RunFinished(stop_reason=reason, text=text, usage=loop.usage, code=code, hint=hint),
+            RunFinished(stop_reason=reason, text=text, usage=loop.usage, code=code, hint=hint, prompts=loop.prompts),
         )
         raise
     await loop.end(finished)
@@ -137,8 +98,7 @@ class _Loop:
                 kit.scene.spawn = self._spawn if len(kit.ancestry) < self._agent.depth else None
                 if task.resume and (waiting := await self._take_up()) is not None:
                     return waiting
-                await self._activate(task)
-                return await self._turns()
+                return await self._activate(self._not_yet_begun(task)) or await self._turns()
         except TimeoutError:
             return await self._stop("limit:seconds")
         finally:
@@ -148,7 +108,9 @@ class _Loop:
 
     async def _turns(self) -> RunFinished:
         if (answer := self._talk.answer) is not None:  # it was given, and the end of the run was not written
-            return RunFinished(stop_reason="answer", text=answer, usage=self.usage)
+            finished = await self._answer(answer)
+            if finished is not None:
+                return finished
         while True:
             if (limit := self._budget.reached()) is not None:
                 return await self._stop(limit)
@@ -242,14 +204,16 @@ class _Loop:
                 )
             self._say("Your reply was empty. Call a tool, or answer.")
             return None
+        return await self._answer(reply.text)
+
+    async def _answer(self, text: str) -> RunFinished | None:
         if self._agent.code_blocks:
             skill = self._last_skill()
-            for note in find_code_notes(reply.text, skill=skill):
+            for note in find_code_notes(text, skill=skill):
                 await self._kit.append(ErrorRaised(code="code-not-run", message=note))
-            if found := find_code_calls(reply.text, skill=skill):
+            if found := find_code_calls(text, skill=skill):
                 return await self._run_code(found)
-        text = "".join([*self._pieces, reply.text])
-        return RunFinished(stop_reason="answer", text=text, usage=self.usage)
+        return RunFinished(stop_reason="answer", text="".join([*self._pieces, text]), usage=self.usage)
 
     def _say(self, text: str) -> None:
         self._notes.append(NoteAppended(kind="note", text=f"<note>\n{text}\n</note>"))
@@ -267,8 +231,7 @@ class _Loop:
             outcomes = await self._act_group(group, named)
             if any(outcome.status == "waiting" for outcome in outcomes):
                 return self._waiting()
-        await self._activate_for(named)
-        return None
+        return await self._activate_for(named)
 
     async def _act_group(self, group: Sequence[ToolCall], named: list[str]) -> list[Outcome]:
         ends = [asyncio.Event() for _ in group]
@@ -313,10 +276,16 @@ class _Loop:
         return loaded[-1] if loaded else None
 
     async def _run_code(self, found: Sequence[dict[str, Any]]) -> RunFinished | None:
-        """Fenced code of an answer, where that is switched on: as calls like any other."""
+        """Fenced code of an answer, where that is switched on: as calls like any other, each of which is known by its
+        place, so that one that waited is found again."""
+        place = f"code-{self._talk.number}-{self._talk.spent.turns}"
         for number, args in enumerate(found, 1):
-            call = ToolCall(id=f"code-{self._talk.spent.turns}-{number}", tool="skill_run", args=args)
-            outcome = await self._kit.act(call)
+            call = ToolCall(id=f"{place}-{number}", tool="skill_run", args=args)
+            if self._talk.was_begun(call.id):
+                await self._cut_off(call)
+            outcome = self._talk.find_outcome(call.id)
+            if outcome is None or outcome.status == "waiting":
+                outcome = await self._kit.act(call)
             if outcome.status == "waiting":
                 return self._waiting()
             self._say(f"Code block {number} was run. What it said is data:\n{render_outcome(outcome)}")
@@ -324,79 +293,80 @@ class _Loop:
 
     # --- skills that were not asked for by the model -----------------------------------------------------------------
 
-    async def _activate(self, task: Task) -> None:
-        """What the caller and the user named, then what the given files call for."""
+    def _not_yet_begun(self, task: Task) -> Task:
+        """A run that was cut off, or waited, before its first turn may not have all the skills that were wished for."""
+        started = self._talk.first_started
+        if not task.resume or self._talk.spent.turns or started is None:
+            return task
+        named = find_wishes(started.request, self._kit.skills.catalog())[0] if started.parent is None else []
+        return replace(
+            task,
+            skills=(*wishes_of(started), *named, *task.skills),
+            attachments=(*started.attachments, *task.attachments),
+        )
+
+    async def _activate(self, task: Task) -> RunFinished | None:
+        """What the caller and the user named, then what the given files call for. When a person has to be asked about
+        one, the others are loaded, and it waits."""
         catalog = self._kit.skills.catalog()
         wishes, unknown = find_wishes(task.text, catalog) if task.parent is None else ([], [])
         for name, hint in unknown:
             text = f"'{name}' is not a skill; it was taken as a part of the text."
             await self._kit.append(ErrorRaised(code="skill-not-found", message=text, hint=hint))
+        waits = False
         for wish in [*task.skills, *wishes]:
+            entry, id = catalog.find(wish.ref), self._id_of(wish)
+            if task.resume and id is None and entry is not None and entry.id in self._talk.loads:
+                continue
             outcome = await self._kit.wish(
-                wish.ref, source=wish.source, trigger=wish.trigger, arguments=wish.arguments, docs=wish.docs
+                wish.ref,
+                source=wish.source,
+                trigger=wish.trigger,
+                arguments=wish.arguments,
+                docs=wish.docs,
+                id=id,
             )
-            if outcome.status != "ok" and not wish.firm:  # it may be pasted text
+            if outcome.status == "waiting":
+                waits = True
+            elif outcome.status != "ok" and not wish.firm:  # it may be pasted text
                 error = self._kit.activation_error
                 text = error.message if error else outcome.content
                 await self._kit.append(ErrorRaised(code=str(outcome.code), message=text, hint=outcome.hint))
             elif outcome.status != "ok":
-                raise self._kit.activation_error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
-        await self._activate_for([*(part.text or "" for part in task.attachments if part.kind == "file"), *task.named])
+                decided = outcome.data.get("rule")  # what a model is told to do next is no help to a person
+                hint = f"What decided: {decided}. See: prowess policy check skill_load" if decided else outcome.hint
+                raise self._kit.activation_error or SkillDenied(outcome.content, code=outcome.code, hint=hint)
+        given = [part.text or "" for part in task.attachments if part.kind == "file"]
+        return await self._activate_for([*given, *task.named]) or (self._waiting() if waits else None)
 
-    async def _activate_for(self, names: Sequence[str]) -> None:
-        for id in skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known):
-            await self._kit.wish(id, trigger="path")
+    def _id_of(self, wish: Wish) -> str | None:
+        """Of the call that wished for it before; an answer to that one is the answer to this."""
+        wanted = (wish.ref, wish.source, wish.trigger)
+        calls = self._talk.wished.items()
+        return next((id for id, c in calls if (c.args.get("skill"), c.args.get("source"), c.trigger) == wanted), None)
+
+    async def _activate_for(self, names: Sequence[str]) -> RunFinished | None:
+        wished = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
+        outcomes = [await self._kit.wish(id, trigger="path") for id in wished]
+        return self._waiting() if any(outcome.status == "waiting" for outcome in outcomes) else None
 
     # --- child runs -------------------------------------------------------------------------------------------------
 
-    async def _spawn(self, spawn: Spawn) -> Outcome:
-        if spawn.skill in self._kit.ancestry:
-            return Outcome(
-                status="failed",
-                code="self-recursion",
-                content=f"The skill {spawn.skill} is already being done by this run.",
-                hint="Do the work yourself, with the instructions that you have.",
-            )
-        kit = self._kit.make_child(ChildWork(self._kit.work), new_run(), spawn.skill)
-        task = Task(
-            text=spawn.request or self._talk.task,
-            attachments=self._talk.attachments,
-            skills=(Wish(ref=spawn.skill, trigger="nested"),),
-            parent=self._kit.recorder.run_id,
-        )
-        agent = replace(self._agent, limits=self._budget.share())
-        try:
-            result = await run(agent, kit, task, patience=self._patience)
-        except StoreError:
-            raise
-        except ProwessError as error:
-            return Outcome(
-                status="failed",
-                code=str(error.code),
-                content=error.message,
-                hint=error.hint,
-                data={"child": kit.recorder.run_id},
-            )
-        finally:
-            await kit.end_programs()
-        spent = kit.conversation.spent
-        data = {
-            "child": result.run,
-            "skill": spawn.skill,
-            "stop_reason": result.stop_reason,
-            "usage": to_json(result.usage),
-            "spent": {"calls": spent.calls, "scripts": spent.scripts},
-        }
-        if result.ok:
-            return Outcome(status="ok", content=result.text, data=data)
-        status = "waiting" if result.stop_reason == "waiting" else "failed"
-        return Outcome(status=status, code=result.stop_reason, content=result.text, data=data)
+    async def _spawn(self, spawn: Spawn, call: ToolCall) -> Outcome:
+        async def run_with_patience(agent: Agent, kit: Kit, task: Task) -> Result:
+            return await run(agent, kit, task, patience=self._patience)
+
+        return await run_child(spawn, call, self._kit, self._agent, self._budget, run_with_patience)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     @property
     def usage(self) -> Usage:
         return self._talk.spent.usage
+
+    @property
+    def prompts(self) -> int:
+        return self._talk.spent.prompts
 
     def partial(self, why: str) -> str:
         return render_partial(self._talk, why)
@@ -411,7 +381,7 @@ class _Loop:
         return RunFinished(stop_reason=limit, text=self.partial(self._budget.explain(limit)), usage=self.usage)
 
     def _waiting(self) -> RunFinished:
-        calls = [call for call, begun in self._talk.unfinished_calls() if not begun]
+        calls = self._talk.waiting_calls()
         first = f"{calls[0].tool} has to be approved by a person" if calls else "a person has to be asked"
         return RunFinished(
             stop_reason="waiting", text=self.partial(f"{first}, and nobody could be asked"), usage=self.usage
@@ -421,27 +391,32 @@ class _Loop:
         """What was cut off is said to be; what was never begun, or waited for a person, is done now."""
         for call, begun in self._talk.unfinished_calls():
             if begun:
-                outcome = Outcome(
-                    status="interrupted",
-                    code="interrupted",
-                    content="The process ended while this call was being made. It may have been done, in part or in "
-                    "whole, and was not repeated.",
-                    hint="Look at what is there before you do it again.",
-                )
-                await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
-        return await self._act_all([call for call, _ in self._talk.unfinished_calls()])
+                await self._cut_off(call)
+        calls = [call for call, _ in self._talk.unfinished_calls()]
+        if not self._talk.spent.turns:  # then all that were wished for are looked at anew, with their ids
+            calls = [call for call in calls if call.id not in self._talk.wished]
+        return await self._act_all(calls)
+
+    async def _cut_off(self, call: ToolCall) -> None:
+        outcome = Outcome(
+            status="interrupted",
+            code="interrupted",
+            content="The process ended while this call was being made. It may have been done, in part or in whole, and "
+            "was not repeated.",
+            hint="Look at what is there before you do it again.",
+        )
+        await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
 
     def redacted(self, finished: RunFinished) -> RunFinished:
         return replace(finished, text=self._kit.scene.redactor.redact_text(finished.text))
 
     async def end(self, finished: RunFinished) -> None:
-        finished = replace(finished, prompts=self._talk.spent.prompts)
+        finished = replace(finished, prompts=self.prompts)
         await self._kit.end_programs()
         if not self._kit.recorder.broken:
             await self._kit.append(finished)
 
     def result(self, finished: RunFinished) -> Result:
-        waiting = [call for call, begun in self._talk.unfinished_calls() if not begun]
         return Result(
             text=finished.text,
             stop_reason=finished.stop_reason,
@@ -450,32 +425,7 @@ class _Loop:
             run=self._kit.recorder.run_id,
             plan=self._talk.plan,
             files=tuple(self._files.values()),
-            waiting=tuple(waiting) if finished.stop_reason == "waiting" else (),
+            waiting=tuple(self._talk.waiting_calls()) if finished.stop_reason == "waiting" else (),
+            failed=sum(outcome.status in ("failed", "denied", "interrupted") for _, outcome in self._talk.outcomes()),
             state=dict(self._talk.state.values),
         )
-
-
-def new_run() -> str:
-    return f"r-{secrets.token_hex(6)}"
-
-
-def _started(agent: Agent, task: Task, resumed: str | None) -> RunStarted:
-    model = agent.model
-    limits = {name: value for name in Limits.__slots__ if (value := getattr(agent.limits, name)) is not None}
-    return RunStarted(
-        model=model.name,
-        protocol=getattr(model, "protocol", "tools"),
-        versions={
-            "prowess": __version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(terse=True),
-        },
-        request=task.text,
-        attachments=task.attachments,
-        load_mode=agent.load_mode,
-        placement=agent.placement,
-        limits=limits,
-        parent=task.parent,
-        resumes=resumed,
-        notes=tuple(getattr(model, "notes", ())),
-    )

@@ -15,10 +15,12 @@ from prowess._ask import Patience
 from prowess._compose.spent import add_usage
 from prowess._kit import Kit
 from prowess._mime import guess_mime
-from prowess._run import Result, Task, new_run, run
+from prowess._run import run
+from prowess._task import Result, Task, new_run
 from prowess._triggers import Wish
 from prowess.errors import ConfigError, StoreError
 from prowess.ports import EventLog
+from prowess.stores.chain import broken_record, verify_chain
 from prowess.values import Message, Part, Plan, SessionKey, Usage
 from prowess.workspace.inputs import stage_granted
 
@@ -27,9 +29,9 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Session:
-    def __init__(self, agent: Agent, kit: Kit, *, patience: Patience | None = None) -> None:
-        self.agent, self.kit = agent, kit
-        self._patience = patience or Patience()
+    def __init__(self, agent: Agent, kit: Kit, *, again: tuple[str, ...] = ()) -> None:
+        self.agent, self.kit, self._again = agent, kit, again
+        self._patience = Patience()
         self._fresh = True
         self.answered = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # of all runs of this process
@@ -74,7 +76,7 @@ class Session:
         self._fresh = False
         attachments, named = await self._stage(files)
         wishes = tuple(wish if isinstance(wish, Wish) else Wish(ref=wish) for wish in skills)
-        task = Task(text=request, attachments=attachments, skills=wishes, named=named, resume=resume)
+        task = Task(text=request, attachments=attachments, skills=wishes, named=named, resume=resume, again=self._again)
         self.answered = False
         result = await run(self.agent, self.kit, task, patience=self._patience)
         self.answered, self.usage = result.ok, add_usage(self.usage, result.usage)
@@ -123,7 +125,15 @@ def _names_below(path: str) -> list[str]:
 
 
 async def take_up_history(kit: Kit, log: EventLog) -> None:
-    """What the log holds becomes the conversation, by the same fold as while it happened."""
-    async for envelope in log.read(kit.recorder.key):
+    """What the log holds becomes the conversation, by the same fold as while it happened. A record that was changed is
+    no history to go on from: an answer in it may be nobody's."""
+    key = kit.recorder.key
+    report = verify_chain([line async for line in log.lines(key)], await log.head(key))
+    if not report.valid:
+        what = f"was changed since it was written (event {report.first_bad}: {report.why})"
+        raise broken_record(key, what, "See: prowess runs verify --all. Work in another session, or restore a copy.")
+    async for envelope in log.read(key):
+        if envelope.key != key:
+            raise broken_record(key, f"has events of the session '{envelope.session}'")
         kit.conversation.apply_envelope(envelope)
     kit.take_up_skills()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from prowess._agent import Agent
 from prowess._compose import Conversation
-from prowess._compose.compact import NEAR, ROOM, plan_compaction, render_replaced, render_transcript
-from prowess._compose.conversation import make_safe
+from prowess._compose.compact import NEAR, ROOM, Shorter, plan_compaction, render_replaced, render_transcript
+from prowess._compose.items import Answered
+from prowess._compose.rendered import make_safe
 from prowess._kit import Kit
 from prowess._tokens import estimate
 from prowess.errors import ModelError
 from prowess.events import Compacted, ErrorRaised
+from prowess.models.replay import NO_SUMMARY, Shortened
 from prowess.ports import Model
 from prowess.values import Message, Part, ToolCall, Usage
 
@@ -21,7 +23,11 @@ _SUMMARISE = (
 
 
 def is_near(model: Model, talk: Conversation) -> bool:
-    """Whether the next request would come near the model's window. Cheap as long as it is far away."""
+    """Whether the next request would come near the model's window. Cheap as long as it is far away. A recording knows
+    where it came near to that of the model that was recorded."""
+    shortened = getattr(model, "shortened", None)
+    if shortened is not None:
+        return shortened(talk.run or "", talk.task) is not None
     window = getattr(model, "context_tokens", None)
     if not window or talk.request().size_bytes < window * NEAR:  # a token is at least one byte
         return False
@@ -38,6 +44,10 @@ def count_tokens(talk: Conversation) -> int:
 async def shorten(agent: Agent, kit: Kit, why: str, *, forced: bool = False) -> None:
     """Nothing is shortened without a Compacted event, which says exactly what, so that a resume does the same."""
     talk = kit.conversation
+    shortened = getattr(agent.model, "shortened", None)
+    if shortened is not None and (decided := shortened(talk.run or "", talk.task, take=True)) is not None:
+        await _shorten_again(kit, decided, why)
+        return
     before = count_tokens(talk)
     window = getattr(agent.model, "context_tokens", None) or max(_SMALLEST_WINDOW, int(before * 0.9))
     target = int(window * ROOM)
@@ -50,18 +60,37 @@ async def shorten(agent: Agent, kit: Kit, why: str, *, forced: bool = False) -> 
     summary, usage = None, Usage()
     if plan.dropped:
         summary, usage = await _summarise(agent, kit, plan.dropped)
+    await kit.append(_compacted(talk, why, plan, replaced, summary, usage))
+
+
+async def _shorten_again(kit: Kit, decided: Shortened, why: str) -> None:
+    """As it was decided then, with what is there now: the outputs are kept again, so that they can be read again."""
+    talk, then = kit.conversation, decided.event
+    answered = [item for item in talk.items if isinstance(item, Answered) and item.call_id in then.replaced]
+    outputs = {item.call_id: item.outcome.content for item in answered}
+    for call_id, text in outputs.items():
+        await kit.keep(ToolCall(id=call_id, tool=""), text)
+    if decided.failed is not None:
+        await kit.append(decided.failed)
+    plan = Shorter(outputs, min(then.dropped, len(talk.items)))
+    replaced = {call_id: then.replaced[call_id] for call_id in outputs}
+    await kit.append(_compacted(talk, why, plan, replaced, then.summary, then.usage))
+
+
+def _compacted(
+    talk: Conversation, why: str, plan: Shorter, replaced: dict[str, str], summary: str | None, usage: Usage
+) -> Compacted:
+    before = count_tokens(talk)
     saved = sum(estimate(plan.outputs[id]) - estimate(text) for id, text in replaced.items())
     saved += estimate(render_transcript(talk.items[: plan.dropped])) - estimate(summary or "")
-    await kit.append(
-        Compacted(
-            why=why,
-            before_tokens=before,
-            after_tokens=max(0, before - saved),
-            replaced=replaced,
-            dropped=plan.dropped,
-            summary=summary,
-            usage=usage,
-        )
+    return Compacted(
+        why=why,
+        before_tokens=before,
+        after_tokens=max(0, before - saved),
+        replaced=replaced,
+        dropped=plan.dropped,
+        summary=summary,
+        usage=usage,
     )
 
 
@@ -79,6 +108,6 @@ async def _summarise(agent: Agent, kit: Kit, dropped: int) -> tuple[str, Usage]:
     try:
         reply = await agent.model.reply(messages, ())
     except ModelError as error:
-        await kit.append(ErrorRaised(code=str(error.code), message=f"No summary: {error.message}", hint=error.hint))
+        await kit.append(ErrorRaised(code=str(error.code), message=f"{NO_SUMMARY}{error.message}", hint=error.hint))
         return plain, Usage()
     return f"<note>\nEarlier in this conversation:\n{make_safe(reply.text)}\n</note>", reply.usage

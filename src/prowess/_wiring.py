@@ -24,11 +24,11 @@ from prowess._load import load_published
 from prowess._paths import inside
 from prowess._policies import RuleFiles, find_surroundings
 from prowess._record import Observer, Recorder
-from prowess._run import new_run
 from prowess._session import Session, take_up_history
 from prowess._state import ensure_ignored, state_folder
+from prowess._task import new_run
 from prowess.config import Config, Places
-from prowess.errors import ConfigError, ProwessError, StoreError, WorkspaceUnavailable
+from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.events import Envelope
 from prowess.models.resolve import resolve_model
 from prowess.policy.approvals import UserApprovals
@@ -50,6 +50,8 @@ from prowess.workspace.script.dependencies import Environments
 
 if TYPE_CHECKING:
     from prowess.runtime import Runtime
+
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class SessionOptions(KitOptions):
     load_mode: Any = None
     placement: Any = None
     summarise: bool = False
+    again: tuple[str, ...] = ()  # what `prowess run` has to be told again when a run of this session is resumed
 
 
 @asynccontextmanager
@@ -117,7 +120,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         stack.push_async_callback(kit.work.aclose)
         if options.session is not None:
             await take_up_history(kit, log)
-        session = Session(agent, kit)
+        session = Session(agent, kit, again=options.again)
         yield session
         if (
             session.answered
@@ -191,7 +194,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
     config, places = runtime.config, runtime.places
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
-    if options.session is not None:
+    if options.session is not None or config.store != "memory:":  # else nobody else can know it
         stack.enter_context(hold_session(workspace_dir(config, places), key))
     log = options.log or open_log(config, places)
     if options.log is None:
@@ -215,6 +218,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
             limits=parse_limits(config.workspace.limits),
             require=config.workspace.require,
             granted=options.granted,
+            store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",
         ),
         artifacts=runtime.open_artifacts(),
         environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
@@ -303,16 +307,14 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
     if workspace.executor == "container":
         from prowess.workspace.container.executor import DEFAULT_IMAGE, ContainerExecutor
 
-        if workspace.network_allow:
-            raise WorkspaceUnavailable(
-                "A list of hosts (workspace.network_allow) cannot be kept in a container, which has no network at all.",
-                op="network",
-                code="network-not-available",
-                hint="Use the sandbox, with bubblewrap; or leave the setting out.",
-            )
-        image, engine = workspace.image or DEFAULT_IMAGE, environ.get("DOCKER_HOST")
-        folder = workspace_dir(config, places)
-        return ContainerExecutor(image=image, engine=engine, run_as=run_as, limits=limits, folder=folder)
+        return ContainerExecutor(
+            image=workspace.image or DEFAULT_IMAGE,
+            engine=environ.get("DOCKER_HOST"),
+            run_as=run_as,
+            limits=limits,
+            folder=workspace_dir(config, places),
+            network_allow=workspace.network_allow,
+        )
     open_network = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
     local = LocalExecutor(processes, uid=uid, limits=limits, notes=[open_network] if workspace.network_allow else [])
     if workspace.executor == "local":
@@ -337,6 +339,11 @@ def open_log(config: Config, places: Places) -> EventLog:
     return MirroredLog(log, runs_folder(places), on_problem=print_problem)
 
 
+def is_shared(config: Config) -> bool:
+    """Whether other machines may be at work in the same store."""
+    return config.store is not None and config.store.startswith(_POSTGRES)
+
+
 def open_store(config: Config, places: Places) -> EventLog:
     """`memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
     store = config.store
@@ -344,7 +351,7 @@ def open_store(config: Config, places: Places) -> EventLog:
         from prowess.stores.memory import MemoryEventLog
 
         return MemoryEventLog()
-    if store is not None and store.startswith(("postgresql://", "postgres://")):
+    if store is not None and is_shared(config):
         from prowess.stores.postgres import PostgresEventLog
 
         return PostgresEventLog(store)
@@ -389,11 +396,22 @@ def workspace_dir(config: Config, places: Places) -> str:
 
 def find_uid(config: Config) -> int | None:
     """Whom scripts run as when we are root; None when we are not, and they run as we do."""
-    if os.geteuid() != 0:
-        return None
     wanted = config.workspace.run_as
     if wanted is None:
-        return DEFAULT_UID
+        return DEFAULT_UID if os.geteuid() == 0 else None
+    uid = _uid_of(wanted)
+    if os.geteuid() == 0:
+        return uid
+    if uid != os.geteuid():
+        raise ConfigError(
+            f"workspace.run_as names '{wanted}', and only root can run scripts as somebody else.",
+            code="run-as-not-root",
+            hint="Start Prowess as root, or leave the setting out: scripts then run as you.",
+        )
+    return None
+
+
+def _uid_of(wanted: str | int) -> int:
     if isinstance(wanted, str) and not wanted.isdigit():
         try:
             return pwd.getpwnam(wanted).pw_uid

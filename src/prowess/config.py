@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._config_file import ConfigText, check_settings, find_config_file, load_config_text, refuse_type
@@ -32,6 +32,15 @@ class Places(NamedTuple):
     state_dir: str
 
 
+class Accepted(NamedTuple):
+    """The project's file, when all of it is in force because a person trusts exactly this content; and what the
+    configuration is without that trust."""
+
+    path: str
+    sha256: str
+    otherwise: Config
+
+
 class Loaded(NamedTuple):
     """`origins`: field -> default | the file | `environment NAME` | flag; entries of a table have one each, too."""
 
@@ -40,6 +49,8 @@ class Loaded(NamedTuple):
     findings: tuple[Finding, ...]
     extra_roots: tuple[str, ...]
     project_trusted: bool
+    for_this_call: bool = False  # trusted by PROWESS_TRUST, which nobody takes back
+    accepted: Accepted | None = None  # None: nothing in the configuration hangs on trust
 
 
 def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
@@ -95,7 +106,7 @@ def load_config(
     files out, for whoever must work although one of them is broken.
     """
     merged = _Merged()
-    findings: list[Finding] = []
+    project = _ProjectFile()
     for_this_call = _is_on(environ, "PROWESS_TRUST")
     trusted = for_this_call or is_trusted(places.project)
     if without_files:
@@ -106,51 +117,76 @@ def load_config(
         path = _absolute(config_file, places.cwd, places.home)
         merged.add(_settings_of(load_config_text(path), places.project, places.home), path)
     elif not without_files:
-        findings += _add_project_file(merged, places, trusted, for_this_call, accepts)
-    for name, (primary, fallback) in _COMMAND_LISTS.items():
-        if found := _find_variable(environ, primary, fallback):
-            merged.add({name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}")
-    if found := _find_variable(environ, "PROWESS_WORKSPACE_DIR"):
-        merged.add({"workspace.dir": _absolute(found[1], places.cwd, places.home)}, f"environment {found[0]}")
-    merged.add(_settings_of(_nested(flags or {}), places.cwd, places.home), "flag")
+        project = _add_project_file(merged, places, trusted, for_this_call, accepts)
+    for settings, origin in _above_files(places, environ, flags or {}):
+        merged.add(settings, origin)
+        if project.otherwise is not None:
+            project.otherwise.add(settings, origin)
     _, roots = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT") or (None, "")
     extra_roots = (_absolute(root, places.cwd, places.home) for root in split_roots(roots))
+    accepted = None
+    if project.otherwise is not None and project.otherwise.values != merged.values:
+        accepted = Accepted(project.path, project.sha256, build_config(project.otherwise.values))
     return Loaded(
         config=build_config(merged.values),
         origins=merged.origins,
-        findings=tuple(findings),
+        findings=tuple(project.findings),
         extra_roots=tuple(dict.fromkeys(extra_roots)),
         project_trusted=trusted,
+        for_this_call=for_this_call,
+        accepted=accepted,
     )
+
+
+def _above_files(
+    places: Places, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """What environment and flags say over all files, and which of them says it."""
+    for name, (primary, fallback) in _COMMAND_LISTS.items():
+        if found := _find_variable(environ, primary, fallback):
+            yield {name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}"
+    if found := _find_variable(environ, "PROWESS_WORKSPACE_DIR"):
+        yield {"workspace.dir": _absolute(found[1], places.cwd, places.home)}, f"environment {found[0]}"
+    yield _settings_of(_nested(flags), places.cwd, places.home), "flag"
+
+
+class _ProjectFile(NamedTuple):
+    findings: Sequence[Finding] = ()
+    path: str = ""
+    sha256: str = ""
+    otherwise: _Merged | None = None  # when all of the file counts: the layers as they were without trust
 
 
 def _add_project_file(
     merged: _Merged, places: Places, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
-) -> list[Finding]:
+) -> _ProjectFile:
     """The project's file: all of it when it is accepted, else only what tightens. A broken file of a folder that nobody
     trusts is a finding: a stranger's typing mistake must not stop anybody's work."""
     try:
         path = find_config_file(os.path.join(places.project, ".agent"))
         if path is None:
-            return []
+            return _ProjectFile()
         file = load_config_text(path)
         settings = _settings_of(file, places.project, places.home)
     except ConfigError as error:
         if trusted:
             raise
         place = os.path.join(places.project, ".agent")
-        return [Finding(code=error.code, severity="error", path=place, message=error.message, hint=error.hint)]
-    if trusted and (for_this_call or accepts(path, file.sha256)):
-        merged.add(settings, path)
-        return []
+        found = Finding(code=error.code, severity="error", path=place, message=error.message, hint=error.hint)
+        return _ProjectFile([found])
     kept, ignored = tighten(merged.values, settings)
+    if trusted and (for_this_call or accepts(path, file.sha256)):
+        otherwise = merged.copy()
+        otherwise.add(kept, path)
+        merged.add(settings, path)
+        return _ProjectFile((), path, file.sha256, otherwise)
     merged.add(kept, path)
     changed = [make_finding(Note("config-changed"), path)] if trusted else []
     why = "this file changed since the folder was trusted" if trusted else "this folder is not trusted"
-    return changed + [
-        make_finding(Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100], "why": why}), path)
-        for name in ignored
-    ]
+    for name in ignored:
+        note = Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100], "why": why})
+        changed.append(make_finding(note, path))
+    return _ProjectFile(changed)
 
 
 def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
@@ -179,6 +215,11 @@ class _Merged:
     def __init__(self) -> None:
         self.values = default_values()
         self.origins = dict.fromkeys(self.values, "default")
+
+    def copy(self) -> _Merged:
+        other = _Merged()
+        other.values, other.origins = dict(self.values), dict(self.origins)
+        return other
 
     def add(self, settings: Mapping[str, Any], origin: str) -> None:
         """Tables merge per key, everything else replaces. An entry is replaced whole: the command of an MCP server in

@@ -64,7 +64,10 @@ class RunStarted:
     placement: Literal["tool_result", "system"] = "tool_result"
     limits: dict[str, float] = field(default_factory=dict)
     parent: str | None = None  # the run that this one is a part of
+    call: str | None = None  # the call of that run which this one carries out
     resumes: str | None = None  # the run that this one goes on with
+    wishes: tuple[dict[str, Any], ...] = ()  # skills that the caller wants in use, as arguments of skill_load
+    again: tuple[str, ...] = ()  # what `prowess run` has to be told again when this run is resumed
     notes: tuple[str, ...] = ()  # what a person should know, such as that no language model is at work
 
 
@@ -163,6 +166,8 @@ class ApprovalAnswered:
     why: str | None = None
     by: str | None = None
     capability: str = ""  # as it was asked about; empty: whatever the call was waiting for
+    asked: bool = True  # False: it was answered before anybody had to be asked, as with --yes
+    later: bool = False  # while nobody ran; the call is made when the session is resumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

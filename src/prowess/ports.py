@@ -23,6 +23,7 @@ from prowess.values import (
     SessionKey,
     Source,
     Spawn,
+    Stray,
     ToolCall,
     ToolSpec,
     Trigger,
@@ -41,7 +42,8 @@ class Model(Protocol):
 
     It never tries again by itself. A reply that broke off is an error, never a shorter reply. Optional, found by name:
     `context_tokens` (int | None), the size of its window; `notes` (sequence of str), what a person should know;
-    `protocol` ("tools" | "actions"); `aclose()`.
+    `protocol` ("tools" | "actions"); `aclose()`; of a recording `expect(sha256, bytes)`, told each request, and
+    `shortened(run, task)`, which knows where the conversation was shortened.
     """
 
     @property
@@ -81,6 +83,7 @@ class Within:
 
     decision: Decision
     redaction: Redaction
+    call_id: str = ""
     trigger: Trigger = "model"
     can_spawn: bool = False  # whether a Spawn would be carried out
     env: Mapping[str, str] = field(default_factory=dict)  # of the run: declared secrets, and what the model set
@@ -247,6 +250,10 @@ class EventLog(Protocol):
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         """One tenant's sessions, sorted by key: of that app, of that user, whose name begins so."""
+        ...
+
+    async def strays(self) -> Sequence[Stray]:
+        """Events that no reading of a session comes to, whoever's they were: somebody has been at the store."""
         ...
 
     async def expire(self, key: SessionKey, at: str | None) -> None:

@@ -19,7 +19,7 @@ from prowess._nouns import CatalogPlan, Finding, Trigger
 from prowess._paths import inside, is_inside
 from prowess._settings import DOCS, IN_USE
 from prowess.config import Config, Loaded, Places, find_places, load_config
-from prowess.policy.trust import Trust, load_trust
+from prowess.policy.trust import Trust, TrustFile, still_trusted
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds
@@ -47,7 +47,8 @@ def open_runtime(
 ) -> Iterator[Runtime]:
     """Config is read here, once. `roots` (flags), and `more`, skills made in code, replace the default places."""
     places = find_places(cwd, environ)
-    trust = load_trust(places.state_dir)
+    file = TrustFile(places.state_dir)
+    trust = file.current()
     loaded = load_config(
         places,
         environ,
@@ -57,7 +58,7 @@ def open_runtime(
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    yield Runtime(places, loaded, trust, roots, bounds, unknown_variables(environ), environ, more)
+    yield Runtime(places, loaded, file, roots, bounds, unknown_variables(environ), environ, more)
 
 
 class Runtime:
@@ -67,14 +68,17 @@ class Runtime:
         self,
         places: Places,
         loaded: Loaded,
-        trust: Trust,
+        trust: TrustFile,
         roots: Sequence[str],
         bounds: Bounds,
         findings: Sequence[Finding] = (),
         environ: Mapping[str, str] | None = None,
         more: Sequence[Any] = (),
     ) -> None:
-        self.places, self.loaded, self.trust, self._findings = places, loaded, trust, tuple(findings)
+        self.places, self.loaded, self._findings = places, loaded, tuple(findings)
+        self.trust, self.trust_file = trust.current(), trust
+        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the store now, and what of ours is left in it
+        self._distrusting: tuple[Catalog, Trust, Catalog] | None = None
         self.environ: Mapping[str, str] = environ or {}
         self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
         self._planned: tuple[Catalog, CatalogPlan] | None = None
@@ -97,8 +101,59 @@ class Runtime:
         )
 
     @property
+    def still_trusted(self) -> Trust:
+        """What was trusted when this began and was not taken back since: `trust` itself, as long as nothing was."""
+        now = self.trust_file.current()
+        if now is not self._trusted[0]:
+            self._trusted = (now, still_trusted(self.trust, now))
+        return self._trusted[1]
+
+    @property
+    def trusts_project(self) -> bool:
+        """Whether the project was trusted when this began, and is."""
+        loaded = self.loaded
+        return loaded.for_this_call or (
+            loaded.project_trusted and self.still_trusted.trusts_folder(self.places.project)
+        )
+
+    @property
+    def trusted_config(self) -> Config:
+        """The configuration, without what hung on a trust that was taken back."""
+        accepted = self.loaded.accepted
+        if accepted is None or self.loaded.for_this_call or self.still_trusted is self.trust:
+            return self.config
+        holds = self.trusts_project and self.still_trusted.accepts_file(accepted.path, accepted.sha256)
+        return self.config if holds else accepted.otherwise
+
+    @property
     def catalog(self) -> Catalog:
-        return self.library.catalog
+        """Every skill; what is trusted no longer is so from the next look on."""
+        whole, trust = self.library.catalog, self.still_trusted
+        if trust is self.trust:
+            return whole
+        if self._distrusting is None or self._distrusting[0] is not whole or self._distrusting[1] is not trust:
+            self._distrusting = (whole, trust, whole.distrusting(self._find_taken_back(whole)))
+        return self._distrusting[2]
+
+    def _find_taken_back(self, catalog: Catalog) -> Callable[[Entry], bool]:
+        """Of which skills the trust was taken back: their root is not a trusted one any more, or an address of which a
+        content was accepted is not."""
+        from prowess._urls import shown_url
+
+        trust = self.still_trusted
+        loaded = self.loaded._replace(config=self.trusted_config, project_trusted=self.trusts_project)
+        roots = all_roots(self.places, loaded, trust, self._roots)
+        places = {os.path.realpath(root.path) for root in roots if root.trusted and not root.url}
+        lost = {record.url for record in self.trust.urls} - {record.url for record in trust.urls}
+        urls = {shown_url(root.url) for root in roots if root.url} - {*map(shown_url, lost)}
+        far = {os.path.realpath(root.path) for root in catalog.roots if root.url and root.url.partition("#")[0] in urls}
+
+        def is_taken_back(entry: Entry) -> bool:
+            if catalog.memory_skill(entry) is not None:
+                return entry.id in lost
+            return entry.trusted and entry.root not in places and entry.root not in far
+
+        return is_taken_back
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -113,16 +168,23 @@ class Runtime:
             for name, origin in self.loaded.origins.items()
             if origin != "default" and name in DOCS and name not in IN_USE
         ]
-        return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused)
+        return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused, *self._policy_findings())
+
+    def _policy_findings(self) -> Sequence[Finding]:
+        """About the policy of a folder that nobody trusts; every other one that is broken is an error."""
+        if self.trusts_project or not os.path.lexists(os.path.join(self.places.project, ".agent", "policy.toml")):
+            return ()
+        from prowess._policies import find_problems
+
+        return find_problems(self)
 
     def accepts(self, path: str, text: str) -> bool:
         """Whether a file of the project is trusted with exactly this content."""
         from prowess._digest import content_sha256
 
-        if not self.loaded.project_trusted:
+        if not self.trusts_project:
             return False
-        for_this_call = self.environ.get("PROWESS_TRUST", "").strip() in ("1", "true", "yes")
-        return for_this_call or self.trust.accepts_file(path, content_sha256(text.encode()))
+        return self.loaded.for_this_call or self.still_trusted.accepts_file(path, content_sha256(text.encode()))
 
     def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Kit]:
         """Skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""

@@ -1,11 +1,10 @@
-"""For tests of the doors: a folder that scripts can get to, and an executor of each kind that this machine has."""
+"""For tests of the doors: an executor of each kind that this machine has."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,6 @@ from escapes.opened import executor_of
 from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Executor
 from prowess.workspace.process.processes import Processes
-from prowess.workspace.staging import remove_tree
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """One that the user whom scripts run as can get to."""
-    path = Path(tempfile.mkdtemp(prefix="prowess-doors-"))
-    path.chmod(0o711)
-    yield path
-    remove_tree(str(path))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Limits:
     async def use(self) -> Found:
         _, workspace = await self.story.open("limits", self.low)
         return {
-            "fork-bomb": await self._wants(workspace, "forks", PROCESSES, got="count"),
+            "fork-bomb": await self._wants(workspace, "fork_bomb", PROCESSES, got="count"),
             "descriptors": await self._wants(workspace, "descriptors", DESCRIPTORS, got="count"),
             "large-file": await self._wants(workspace, "large", PLENTY_MIB, got="mib"),
             "spin": await self._spins(workspace),
@@ -71,7 +71,8 @@ class Limits:
         lines = done.out.decode("utf-8", "replace").splitlines()
         said = json.loads(lines[-1]) if lines else {}
         return found_by_host(
-            said.get(got, 0) >= most, {**said, "ended": str(done.ended), "err": done.err.decode()[-200:]}
+            said.get(got, 0) >= said.get("wanted", most),
+            {**said, "ended": str(done.ended), "err": done.err.decode()[-200:]},
         )
 
     async def _spins(self, workspace: Workspace) -> dict[str, Any]:

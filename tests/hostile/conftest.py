@@ -3,7 +3,6 @@ of paths or a policy can be what kept them from being read."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -12,32 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from hostile.scene import SECRET, Clone, MakeSkill, Scene, leave_out
-from prowess.workspace.box.selftest import Proof, probe
-from prowess.workspace.process.processes import Processes
-
-
-@pytest.fixture(scope="session")
-def sandbox() -> None:
-    """Obeying is harmless only in a sandbox. The escape suite says which one holds; here any that does will do."""
-
-    async def story() -> list[Proof]:
-        async with Processes() as processes:
-            return [await probe(mechanism, processes) for mechanism in ("bwrap+seccomp", "landlock+seccomp")]
-
-    proofs = asyncio.run(story())
-    if not any(proof.holds for proof in proofs):
-        why = "; ".join(str(proof.error or proof.why) for proof in proofs)
-        if {"bwrap", "landlock"} & set(os.environ.get("REQUIRE_TIERS", "").split(",")):
-            pytest.fail(f"REQUIRE_TIERS names a sandbox, and none holds: {why}")
-        leave_out(f"no sandbox holds here: {why}")
+from hostile.scene import SECRET, Clone, MakeSkill, Scene
+from tiers import Tier, Tiers
+from tiers import engine as engine
+from tiers import tiers as tiers
 
 
 @pytest.fixture
-def scene(tmp_path: Path, make_skill: MakeSkill, sandbox: None) -> Iterator[Scene]:
+def tier(request: pytest.FixtureRequest, tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> Tier:
+    """Obeying is harmless only in isolation. `everywhere` says which; elsewhere any sandbox that holds will do."""
+    found = tiers.get(getattr(request, "param", "sandbox"))
+    for name, value in found.environ.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def scene(tmp_path: Path, make_skill: MakeSkill, tier: Tier) -> Iterator[Scene]:
     victim = Path(tempfile.mkdtemp(prefix="prowess-victim-"))
     os.chmod(victim, 0o755)
-    found = Scene(tmp_path / "skills", victim, make_skill)
+    found = Scene(tmp_path / "skills", victim, make_skill, tier)
     found.skills.mkdir()
     found.secret_file.parent.mkdir(mode=0o755)
     found.secret_file.write_text(SECRET, encoding="utf-8")
@@ -49,5 +42,5 @@ def scene(tmp_path: Path, make_skill: MakeSkill, sandbox: None) -> Iterator[Scen
 
 
 @pytest.fixture
-def clone(tmp_path: Path, machine: Path, make_skill: MakeSkill, sandbox: None) -> Clone:
-    return Clone(tmp_path / "clone", machine, make_skill)
+def clone(tmp_path: Path, machine: Path, make_skill: MakeSkill, tier: Tier) -> Clone:
+    return Clone(tmp_path / "clone", machine, make_skill, tier)

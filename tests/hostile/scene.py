@@ -8,9 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
-
-import pytest
+from typing import Any
 
 import agents
 from agents import Played
@@ -20,14 +18,11 @@ from prowess.models.scripted import ScriptedModel
 from prowess.policy.trust import grant_folder
 from prowess.runtime import Runtime, open_runtime
 from prowess.values import Decision, ToolCall, to_json
+from tiers import Tier
 
 SECRET = "s3cr3t-0f-th3-p3rs0n"
 MakeSkill = Callable[..., Path]  # the fixture
-
-
-def leave_out(why: str) -> NoReturn:
-    """For what cannot be tried on this machine; the end of the test run says so."""
-    pytest.skip(why)
+UNCHOSEN = Tier("any", "auto", "whatever this machine has")  # where nothing is run
 
 
 class Person:
@@ -45,8 +40,8 @@ class Person:
 
 
 class Scene:
-    def __init__(self, skills: Path, victim: Path, make_skill: MakeSkill) -> None:
-        self.skills, self._make_skill = skills, make_skill
+    def __init__(self, skills: Path, victim: Path, make_skill: MakeSkill, tier: Tier) -> None:
+        self.skills, self._make_skill, self.tier = skills, make_skill, tier
         self.victim = victim  # a folder that everybody can read, unless something keeps them out
         self.secret_file = victim / ".ssh" / "id_ed25519"
 
@@ -56,8 +51,13 @@ class Scene:
 
     def play(self, replies: Sequence[Any], *requests: Any, says: Any = "no", **options: Any) -> Played:
         """The model obeys: `replies` are the calls that the hostile text asks for. Nobody approves unless told."""
-        options.setdefault("approver", Person(says))
-        return agents.play(self.skills, [*replies, {"text": "done"}], *requests, **options)
+        given = {"approver": Person(says), **options}
+        given["settings"] = {"workspace.executor": self.tier.executor, **options.get("settings", {})}
+        played = self.tier.run(lambda: agents.play(self.skills, [*replies, {"text": "done"}], *requests, **given))
+        if given["settings"]["workspace.executor"] == self.tier.executor:
+            for ran in (each["data"] for each in outcomes(played, "skill_run") if "exit_code" in each["data"]):
+                assert ran["isolation"]["mechanism"] == self.tier.mechanism, "it is this tier that holds, and no other"
+        return played
 
     def run(self, command: str, *, skill: str = "evil", **options: Any) -> Played:
         """The skill is loaded, and its command run."""
@@ -126,8 +126,8 @@ def shown_to_model(played: Played, role: str | None = None) -> str:
 class Clone:
     """A repository that was just cloned, opened as a person does who stands in it: no roots are named."""
 
-    def __init__(self, folder: Path, home: Path, make_skill: MakeSkill) -> None:
-        self._make_skill = make_skill
+    def __init__(self, folder: Path, home: Path, make_skill: MakeSkill, tier: Tier = UNCHOSEN) -> None:
+        self._make_skill, self._tier = make_skill, tier
         self.folder, self._home, self._state = folder, home, home / ".prowess"
         (folder / ".git").mkdir(parents=True)
         (folder / ".agent").mkdir()
@@ -174,6 +174,9 @@ class Clone:
                     except ProwessError as error:
                         played.error = error
 
-        with self.open(**(flags or {})) as runtime:
-            asyncio.run(work(runtime))
+        def run() -> None:
+            with self.open(**{"workspace__executor": self._tier.executor, **(flags or {})}) as runtime:
+                asyncio.run(work(runtime))
+
+        self._tier.run(run)
         return played

@@ -9,6 +9,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
+
+from tiers import ISOLATED
+
 MODULES = (
     "test_reading",
     "test_widening",
@@ -35,6 +39,7 @@ class Case(NamedTuple):
     by: str  # of ATTACKERS
     tries: str
     stopped_by: str
+    everywhere: bool  # tried in each isolation tier
 
 
 CASES: dict[str, Case] = {}
@@ -45,14 +50,14 @@ def holds(true: bool, what: str = "") -> None:
     assert true, what
 
 
-def case(*, by: str, tries: str, stopped_by: str) -> Callable[[Test], Test]:
-    """Enter a test into the table."""
+def case(*, by: str, tries: str, stopped_by: str, everywhere: bool = False) -> Callable[[Test], Test]:
+    """Enter a test into the table. `everywhere`: what comes of it depends on the isolation, so it is tried in each."""
 
     def enter(test: Test) -> Test:
         name = test.__name__.removeprefix("test_").replace("_", "-")
         assert by in ATTACKERS and name not in CASES, name
-        CASES[name] = Case(name, test.__module__.rpartition(".")[2], by, tries, stopped_by)
-        return test
+        CASES[name] = Case(name, test.__module__.rpartition(".")[2], by, tries, stopped_by, everywhere)
+        return pytest.mark.parametrize("tier", ISOLATED, indirect=True)(test) if everywhere else test
 
     return enter
 
@@ -64,14 +69,14 @@ def load_cases() -> list[Case]:
 
 
 def render_table() -> str:
-    lines = ["| attempt | what stops it | test |", "|---|---|---|"]
+    lines = ["| attempt | what stops it | tried in | test |", "|---|---|---|---|"]
     cases = load_cases()
     for key, attacker in ATTACKERS.items():
-        lines.append(f"| **{attacker}** | | |")
+        lines.append(f"| **{attacker}** | | | |")
         for each in cases:
             if each.by == key:
-                stopped = each.stopped_by
-                lines.append(f"| {each.tries} | {stopped} | `{each.name}` |")
+                where = "every tier" if each.everywhere else "one"
+                lines.append(f"| {each.tries} | {each.stopped_by} | {where} | `{each.name}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from agents import call
-from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, leave_out, outcome, seen, shown_to_model, stdout
+from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
 from prowess.errors import ModelError, ProwessError
 from prowess.runtime import open_runtime
 from stub_provider import Answer, open_stub
+from tiers import leave_out
 
 DEMO = [call("skill_load", skill="text-stats")]  # one that ships with Prowess
 
@@ -121,6 +122,7 @@ def test_config_that_widens(clone: Clone, name: str) -> None:
     by="clone",
     tries="be given a secret by naming it in its own configuration and declaring it in its own skill",
     stopped_by="`secrets` of an untrusted folder are ignored, and its skills are not offered",
+    everywhere=True,
 )
 def test_config_with_secrets(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)

@@ -103,6 +103,7 @@ def test_answer_of_a_hostile_server() -> None:
     by="skill",
     tries="talk to anybody from a script: loopback, other addresses, names",
     stopped_by="the sandbox: no network",
+    everywhere=True,
 )
 def test_script_that_calls_home(scene: Scene) -> None:
     scene.skill("evil")

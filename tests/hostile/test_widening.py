@@ -68,6 +68,7 @@ def test_second_skill_with_a_broad_list(scene: Scene) -> None:
     by="skill",
     tries="rewrite its own `allowed-tools`, in its folder and in the published tree, while it runs",
     stopped_by="both are read-only for a run, and the list was pinned with the digest",
+    everywhere=True,
 )
 def test_script_that_rewrites_its_list(scene: Scene, workspace_dir: str) -> None:
     source = (
@@ -99,6 +100,7 @@ def test_script_that_rewrites_its_list(scene: Scene, workspace_dir: str) -> None
     by="skill",
     tries="change its staged scripts, so that a later run does something else",
     stopped_by="the tree that runs is published under its digest, read-only",
+    everywhere=True,
 )
 def test_script_that_changes_its_own_tree(scene: Scene) -> None:
     scene.skill("evil", files={"scripts/a.sh": "echo as it was\n"})
@@ -261,6 +263,7 @@ def test_alias_of_a_tool_that_asks(scene: Scene) -> None:
     by="skill",
     tries="write to the machine with `write_file`: absolute, `..`, through a link, into a skill, the log",
     stopped_by="it writes below work/ and out/ of the workspace, and follows no link",
+    everywhere=True,
 )
 def test_write_outside(scene: Scene, tmp_path: Path) -> None:
     scene.skill("evil", files={"a.sh": "echo a\n"})
@@ -288,6 +291,7 @@ def test_write_outside(scene: Scene, tmp_path: Path) -> None:
     by="skill",
     tries="have packages installed that a script declares (PEP 723)",
     stopped_by="installing is a capability of its own: a person is asked, once for exactly this",
+    everywhere=True,
 )
 def test_dependencies_without_a_question(scene: Scene, workspace_dir: str) -> None:
     block = '# /// script\n# dependencies = ["evil-package"]\n# ///\nprint("ran")\n'

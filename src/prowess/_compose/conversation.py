@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from prowess._compose.in_use import State
 from prowess._compose.items import Answered, Asked, Item, Noted, Replied
 from prowess._compose.neutral import Lines, Request, first_change
+from prowess._compose.rendered import asked_parts, paired, render_outcome, shortened, shows
 from prowess._compose.shown import Shown
-from prowess._compose.spent import Spent, add_usage, parse_usage
+from prowess._compose.spent import Spent, add_usage, parse_spent
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -31,10 +31,8 @@ from prowess.events import (
     SkillUnloaded,
     UnknownEvent,
 )
-from prowess.skills.findings import visible
-from prowess.skills.prompt import neutralise
-from prowess.skills.text import strip_invisible
-from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec
+from prowess.tools.skill_state import part_ref
+from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, from_json
 
 CONTEXT = "Loaded skill context:"
 _SCRIPTS = frozenset(("skill_run", "skill_exec"))
@@ -56,6 +54,9 @@ class Conversation:
         self._compacted = 0  # the request at which arguments of skills were last left behind
         self._runs: dict[str, str | None] = {}  # of this session, and of which run each is a part
         self._started: RunStarted | None = None
+        self.first_started: RunStarted | None = None  # of the request that is being worked on: none that resumes it
+        self.wished: dict[str, ToolCall] = {}  # skills that were to be loaded, not by the model, and are not yet
+        self._asking: set[tuple[str, str]] = set()  # questions that nobody has answered: call, capability
         self._shown_once: set[str] = set()
         self._isolated: dict[str, bool] = {}  # by call, as it was decided about last
         self.asked_isolated: dict[str, bool] = {}  # by call: whether what a person was asked about would be isolated
@@ -67,7 +68,9 @@ class Conversation:
         self.stale: str | None = "run started"  # why the next request begins an epoch
         self.finished: RunFinished | None = None  # of the last run
         self.run: str | None = None  # the last one
-        self.call_ids: set[str] = set()
+        self.call_ids: set[str] = set()  # of the whole session, child runs included: an id is used once
+        self.children: dict[str, str] = {}  # call that has no result yet -> the last child run that worked on it
+        self.counted: dict[str, Spent] = {}  # call that waits -> what its child run had used, which counts already
 
     # --- what it is now ---------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class Conversation:
         if ref in self._lines.refs:
             return True
         outcomes = [event.outcome for event in self._waiting.values()]
-        return any(ref == part_ref(o.data["skill"], o.data["digest"], path) for o in outcomes for path in _shows(o))
+        return any(ref == part_ref(o.data["skill"], o.data["digest"], path) for o in outcomes for path in shows(o))
 
     @property
     def task(self) -> str:
@@ -96,22 +99,49 @@ class Conversation:
     def last_text(self) -> str:
         """What the model said last about the request that is being worked on."""
         for item in reversed(self._items):
-            if isinstance(item, Replied) and item.text and item.request == self._request:
+            if isinstance(item, Replied) and item.text and not item.ours and item.request == self._request:
                 return item.text
         return ""
 
     @property
     def answer(self) -> str | None:
-        """What the model gave as its answer, when that is the last thing that happened."""
-        last = self._items[-1] if self._items else None
+        """What the model gave as its answer, when that is the last thing that happened, but for what its code did."""
+        self._settle()
+        last = next((item for item in reversed(self._items) if not (isinstance(item, Answered) and not item.own)), None)
         return last.text if isinstance(last, Replied) and last.final else None
 
     def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
-        """Calls of the last reply that have no result or wait for a person; and whether one was being made."""
-        found = {item.call_id: item.outcome.status for item in self._items if isinstance(item, Answered)}
-        found |= {id: event.outcome.status for id, event in self._waiting.items()}
+        """Calls that have no result or wait for a person: skills that were wished for, and those of the last reply.
+        And whether one was being made, so that it may have been done; a child run can go on where it was."""
+        outcomes = self._outcomes()
+        found = {id: outcome.status for id, outcome in outcomes.items()}
         left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
-        return [(call, call.id in self._begun and call.id not in found) for call in left]
+        again = [(call, False) for call in self.wished.values()]
+        return [*again, *((call, self.was_begun(call.id)) for call in left)]
+
+    def waiting_calls(self) -> list[ToolCall]:
+        """Those that a person is asked about; of a call that a child run makes, the child's."""
+        found: list[ToolCall] = []
+        outcomes = {id: outcome for id, outcome in self._outcomes().items() if outcome.status == "waiting"}
+        for id, outcome in outcomes.items():
+            if isinstance(inner := outcome.data.get("waiting"), list):
+                found += [from_json(ToolCall, each) for each in inner]
+            elif f"{id}-load" not in outcomes and isinstance(call := outcome.data.get("call"), dict):
+                found.append(ToolCall(id=id, tool=call["tool"], args=call["args"]))
+        return found
+
+    def find_outcome(self, call_id: str) -> Outcome | None:
+        return self._outcomes().get(call_id)
+
+    def was_begun(self, call_id: str) -> bool:
+        """It was being made, and nobody knows how far that came."""
+        return call_id in self._begun and call_id not in self.children and self.find_outcome(call_id) is None
+
+    def _outcomes(self) -> dict[str, Outcome]:
+        """Of the request that is being worked on, by call."""
+        answered = (item for item in self._items if isinstance(item, Answered) and item.request == self._request)
+        found = {item.call_id: item.outcome for item in answered}
+        return found | {id: event.outcome for id, event in self._waiting.items()}
 
     def find_answer(self, call_id: str, capability: str) -> ApprovalAnswered | None:
         """What a person said about a call that waited."""
@@ -150,9 +180,26 @@ class Conversation:
         event = envelope.event
         if isinstance(event, RunStarted):
             self._runs[envelope.run] = event.parent
+            if event.parent is not None and event.call is not None and self._runs.get(event.parent, "") is None:
+                self.children[event.call] = envelope.run
         if self._runs.get(envelope.run) is None:
             self.run = envelope.run
             self.apply(event)
+        elif isinstance(event, ModelReplied):
+            self.call_ids.update(call.id for call in event.calls)
+        elif isinstance(event, CallPlanned):
+            self.call_ids.add(event.call.id)
+
+    def take_up(self, envelopes: Iterable[Envelope], runs: Collection[str]) -> None:
+        """The conversation of a child run, which went on in several."""
+        self._runs = dict.fromkeys(runs)
+        for envelope in envelopes:
+            event = envelope.event
+            if envelope.run in runs:
+                self.run = envelope.run
+                self.apply(event)
+            elif isinstance(event, RunStarted) and event.parent in runs and event.call is not None:
+                self.children[event.call] = envelope.run
 
     def apply(self, event: Event | UnknownEvent) -> None:
         handle = _HANDLERS.get(type(event))
@@ -164,14 +211,16 @@ class Conversation:
         self._started, self.finished = event, None
         self.stale = "run resumed" if event.resumes else "run started"
         if event.resumes is None:
+            self.first_started = event
             self._request += 1
             self.spent = Spent()
             self.plan = None
             self.loads = {}
+            self.wished, self.children, self.counted = {}, {}, {}
             if event.load_mode != "session":
                 self.state.clear_temporary()
         if event.request or event.attachments or event.resumes is None:
-            self._add(Asked(self._request, _asked(event)))
+            self._add(Asked(self._request, asked_parts(event)))
 
     def _epoch_started(self, event: EpochStarted) -> None:
         self._settle()
@@ -198,12 +247,18 @@ class Conversation:
         self._add(Replied(self._request, event.text, event.calls, final))
 
     def _decided(self, event: CallDecided) -> None:
+        if event.decision.verdict == "ask":  # whatever it needs, nothing is done before that is answered
+            self._begun.discard(event.call_id)
         isolation = event.decision.about.get("isolation")
         if isinstance(isolation, dict):
             self._isolated[event.call_id] = isolation.get("executor") in ("sandbox", "container")
 
     def _call_planned(self, event: CallPlanned) -> None:
-        self._begun.add(event.call.id)
+        call = event.call
+        self._begun.add(call.id)
+        self.call_ids.add(call.id)
+        if call.tool == "skill_load" and call.trigger != "model":
+            self.wished[call.id] = call
 
     def _call_acted(self, event: CallActed) -> None:
         self._waiting[event.call_id] = event
@@ -213,11 +268,13 @@ class Conversation:
             self.spent.calls += 1
         if "exit_code" in outcome.data or "session_id" in outcome.data:
             self.spent.scripts += bool(call is None or call.tool in _SCRIPTS or "exit_code" in outcome.data)
-        if isinstance(usage := outcome.data.get("usage"), dict):  # of a child run
-            self.spent.usage = add_usage(self.spent.usage, parse_usage(usage))
-        if isinstance(spent := outcome.data.get("spent"), dict):
-            self.spent.calls += int(spent.get("calls") or 0)
-            self.spent.scripts += int(spent.get("scripts") or 0)
+        if "child" in outcome.data:
+            self._count_child(event.call_id, outcome)
+        if outcome.status != "waiting":
+            self.wished.pop(event.call_id, None)
+            self.children.pop(event.call_id, None)
+            for key in [key for key in self.answers if key[0] == event.call_id]:
+                del self.answers[key]  # it was said about that call, and not about another of that name
         before = dict(self.state.values)
         self.state.merge(event.state_delta, outcome.data)
         if self._placed_in_system and self.state.values != before:
@@ -225,16 +282,29 @@ class Conversation:
         if isinstance(skill := outcome.data.get("skill"), str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
 
+    def _count_child(self, call_id: str, outcome: Outcome) -> None:
+        """All that it has used, also before it waited; what counted then does not count again."""
+        used, before = parse_spent(outcome.data), self.counted.pop(call_id, Spent())
+        self.spent.add(used.less(before))
+        if outcome.status == "waiting":
+            self.counted[call_id] = used
+
     def _asked(self, event: ApprovalAsked) -> None:
         """A new question about a call; what was said to an older one is not the answer to it."""
         self.spent.prompts += 1
+        self._asking.add((event.call_id, event.capability))
         self.asked_isolated[event.call_id] = self._isolated.get(event.call_id, False)
         for key in [key for key in self.answers if key[0] == event.call_id and key[1] in ("", event.capability)]:
             del self.answers[key]
 
     def _person_answered(self, event: ApprovalAnswered) -> None:
-        """An answer to a call that waits may come while nobody runs."""
+        """An answer to a call that waits may come while nobody runs; else the call is being made from here on."""
         self.answers[event.call_id, event.capability] = event
+        if not event.later and event.answer != "no":
+            self._begun.add(event.call_id)
+        if (event.call_id, event.capability) in self._asking:
+            self._asking.discard((event.call_id, event.capability))
+            self.spent.prompts -= not event.asked
 
     def _note(self, event: NoteAppended) -> None:
         self._settle()
@@ -257,7 +327,7 @@ class Conversation:
         kept = self._items[event.dropped :]
         if event.summary:
             kept.insert(0, Noted(self._request, "summary", event.summary))
-        self._items = [_shortened(item, event.replaced) for item in kept]
+        self._items = [shortened(item, event.replaced) for item in kept]
         self._compacted = self._request
         self.stale = "compacted"
 
@@ -265,7 +335,7 @@ class Conversation:
         self._settle()
         self.finished = event
         if event.text and event.stop_reason not in ("answer", "waiting"):
-            self._add(Replied(self._request, event.text, ()))
+            self._add(Replied(self._request, event.text, (), ours=True))
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +373,7 @@ class Conversation:
         if not isinstance(item, Answered) or self._placed_in_system:
             return []
         data = item.outcome.data
-        new = [p for p in _shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
+        new = [p for p in shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
         parts = [self._part(data["skill"], data["digest"], path) for path in new]
         return [*(part for part in parts if part is not None), *self._arguments(item.outcome)]
 
@@ -311,7 +381,7 @@ class Conversation:
         match item:
             case Asked(_, parts):
                 return [Message(role="user", parts=parts)]
-            case Replied(_, text, calls, _):
+            case Replied(_, text, calls, _, _):
                 return [Message(role="assistant", parts=(Part(text=text),) if text else (), calls=calls)]
             case Answered(_, call_id, outcome, True):
                 return [Message(role="tool", call_id=call_id, parts=(Part(text=render_outcome(outcome)), *shown))]
@@ -371,7 +441,7 @@ class Conversation:
             shown: list[Part] = []
             if isinstance(item, Answered) and not self._placed_in_system and self._may_show(item):
                 data = item.outcome.data
-                places = [(data["skill"], data["digest"], path) for path in _shows(item.outcome)]
+                places = [(data["skill"], data["digest"], path) for path in shows(item.outcome)]
                 shown = [part for place in places if (part := wanted.pop(place, None)) is not None]
                 if item.request == self._request and self._compacted != self._request:
                     shown += self._arguments(item.outcome)
@@ -380,7 +450,7 @@ class Conversation:
         if wanted:
             text = Part(text=CONTEXT, ref="note:context")
             first.append(Message(role="system", parts=(text, *wanted.values())))
-        return Lines(tools, [*first, *_paired(messages)])
+        return Lines(tools, [*first, *paired(messages)])
 
     def _may_show(self, item: Answered) -> bool:
         """In turn mode what an earlier request loaded is a stub, even where the same skill is in use again."""
@@ -395,59 +465,6 @@ class Conversation:
                 if part is not None:
                     found[id, digest, path] = part
         return found
-
-
-def part_ref(id: str, digest: str, path: str) -> str:
-    return f"skill://{id}@{digest}/{path}" if path else f"skill://{id}@{digest}"
-
-
-def render_outcome(outcome: Outcome) -> str:
-    """What the model reads of an outcome: a failure has its code and what to do next. Whatever a tool says is data: it
-    can neither close nor open our tags, and holds no characters that nobody sees. What is framed was safe before."""
-    if outcome.status == "ok":
-        return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
-    code = f" [{outcome.code}]" if outcome.code else ""
-    hint = f"\n{outcome.hint}" if outcome.hint else ""
-    return make_safe(f"{outcome.status}{code}: {outcome.content}{hint}")
-
-
-def make_safe(text: str) -> str:
-    return neutralise(strip_invisible(text))
-
-
-def _asked(event: RunStarted) -> tuple[Part, ...]:
-    files = [part for part in event.attachments if part.kind == "file"]
-    others = [part for part in event.attachments if part.kind != "file"]
-    listed = "Files given:\n" + "\n".join(f"- {make_safe(visible(part.text or part.ref or ''))}" for part in files)
-    notes = [Part(text=listed, ref="note:files")] if files else []
-    return (Part(text=event.request), *others, *notes)
-
-
-def _shows(outcome: Outcome) -> list[str]:
-    show = outcome.data.get("show")
-    if not isinstance(show, list) or not isinstance(outcome.data.get("digest"), str):
-        return []
-    return [path for path in show if isinstance(path, str)]
-
-
-def _shortened(item: Item, replaced: dict[str, str]) -> Item:
-    if not isinstance(item, Answered) or item.call_id not in replaced:
-        return item
-    return replace(item, outcome=replace(item.outcome, content=replaced[item.call_id]))
-
-
-def _paired(messages: list[Message]) -> list[Message]:
-    """A result whose call is gone cannot be sent, nor a call without its result."""
-    calls = {call.id for message in messages for call in message.calls}
-    results = {message.call_id for message in messages if message.role == "tool"}
-    kept: list[Message] = []
-    for message in messages:
-        if message.role == "tool" and message.call_id not in calls:
-            continue
-        lost = [call for call in message.calls if call.id not in results]
-        kept.append(message)
-        kept += [Message(role="tool", call_id=call.id, parts=(Part(text="(no result)"),)) for call in lost]
-    return kept
 
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {

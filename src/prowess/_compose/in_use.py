@@ -1,12 +1,11 @@
-"""Which skills a session has loaded, and which of their docs: its state, under the keys of the source documents."""
+"""Which skills a session has loaded, and which of their docs: its state, under the keys of `tools/skill_state`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-LOADED, DOCS = "temp:skill:loaded:", "temp:skill:docs:"
+from prowess.tools.skill_state import DOCS_KEY, LOADED_KEY, parse_docs
 
 
 class InUse(NamedTuple):
@@ -28,7 +27,7 @@ class State:
                 self.values.pop(key, None)
             else:
                 self.values[key] = value
-            name = key.removeprefix(LOADED)
+            name = key.removeprefix(LOADED_KEY)
             if name == key:
                 continue
             if value is None:
@@ -39,8 +38,8 @@ class State:
     def unload(self, id: str) -> None:
         for name in [name for name, each in self.skills.items() if each.id == id]:
             del self.skills[name]
-            self.values.pop(f"{LOADED}{name}", None)
-            self.values.pop(f"{DOCS}{name}", None)
+            self.values.pop(f"{LOADED_KEY}{name}", None)
+            self.values.pop(f"{DOCS_KEY}{name}", None)
 
     def clear_temporary(self) -> None:
         for key in [key for key in self.values if key.startswith("temp:")]:
@@ -51,15 +50,5 @@ class State:
         """(id, digest) -> selected docs; None is all of them."""
         found: dict[tuple[str, str], list[str] | None] = {}
         for name, each in self.skills.items():
-            found[each.id, each.digest] = parse_docs(self.values.get(f"{DOCS}{name}"))
+            found[each.id, each.digest] = parse_docs(self.values.get(f"{DOCS_KEY}{name}"))
         return found
-
-
-def parse_docs(value: Any) -> list[str] | None:
-    if value == "*":
-        return None
-    try:
-        docs = json.loads(value) if isinstance(value, str) else []
-    except (ValueError, RecursionError):
-        return []
-    return [doc for doc in docs if isinstance(doc, str)] if isinstance(docs, list) else []

@@ -20,6 +20,7 @@ class Replied:
     text: str
     calls: tuple[ToolCall, ...]
     final: bool = False  # the model gave it as its answer
+    ours: bool = False  # it is what we said at the end of a run, not the model
 
 
 @dataclass(frozen=True, slots=True)

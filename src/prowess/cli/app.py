@@ -63,6 +63,16 @@ def run(args: Sequence[str]) -> int:
         return 1
 
 
+def leave() -> None:
+    """After an interrupt: what was cut off in its midst says nothing more, and one more ends us without a word."""
+    import logging  # only who is interrupted pays for it
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.unraisablehook = lambda _: None
+    logging.getLogger("asyncio").disabled = True
+
+
 def _usage(error: click.UsageError, as_json: bool) -> int:
     where = error.ctx.command_path if error.ctx else "prowess"
     runs_something = where == "prowess exec"  # there 2 is what the command may have said
@@ -184,6 +194,18 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], cl
 
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Actions(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if has_none else args)
+
+
+def actions(name: str, commands: dict[str, click.Command], *, help: str, example: str) -> click.Group:
+    """A verb that has actions; without one, the list."""
+    lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
+    return _Actions(name, commands, help=help, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)
 
 
 def bounds_options(function: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-import pwd
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,8 +14,8 @@ from typing import Any
 import click
 
 from prowess._act import approval_keys
-from prowess._wiring import skill_access, workspace_dir
-from prowess.cli.app import Call, verb
+from prowess._wiring import is_shared, skill_access, whoami, workspace_dir
+from prowess.cli.app import Call, actions, verb
 from prowess.cli.approvals_grant import give
 from prowess.cli.documents import finding_row
 from prowess.cli.doing import render_doing
@@ -34,7 +33,8 @@ from prowess.ports import EventLog
 from prowess.runtime import Runtime
 from prowess.skills.entry import Skill
 from prowess.skills.findings import visible
-from prowess.workspace.place import hold_session
+from prowess.values import SessionKey
+from prowess.workspace.place import hold_session, is_held
 
 _ANSWERS: dict[str, Answer] = {"yes": "once", "once": "once", "run": "run", "always": "always", "no": "no"}
 
@@ -51,12 +51,13 @@ def list_approvals(call: Call) -> int:
         note_findings(call, runtime)
         store, sessions = asyncio.run(_find(runtime))
         standing = load_approvals(runtime.places.state_dir)
-    waiting = [question for session in sessions for question in session.questions]
+        waiting = [question for session in sessions for question in session.questions]
+        asking = {each.key for each in waiting if not each.ended and _is_held(runtime, each.key)}
     damaged = [session.key.session for session in sessions if session.damage]
     if call.screen.is_json:
         document = {
             "store": store,
-            "waiting": [_waiting_row(call, question) for question in waiting],
+            "waiting": [_waiting_row(call, question, question.key in asking) for question in waiting],
             "approvals": [_standing_row(number, row) for number, row in enumerate(standing.rows, 1)],
             "damaged": damaged,
             "findings": [finding_row(finding) for finding in standing.findings],
@@ -64,7 +65,7 @@ def list_approvals(call: Call) -> int:
         call.screen.document({"schema": "prowess.approvals-list/1", **document})
         return 0
     for question in waiting:
-        _show_waiting(call, question)
+        _show_waiting(call, question, question.key in asking)
     if standing.rows:
         rows = [_cells(number, row) for number, row in enumerate(standing.rows, 1)]
         call.screen.table(["number", "skill", "capability", "content", "since", "by"], rows)
@@ -82,7 +83,11 @@ async def _find(runtime: Runtime, session: str | None = None) -> tuple[str, list
         return store, await find_waiting(log, session)
 
 
-def _waiting_row(call: Call, question: Waiting) -> dict[str, Any]:
+def _is_held(runtime: Runtime, key: SessionKey) -> bool:
+    return is_held(workspace_dir(runtime.config, runtime.places), key)
+
+
+def _waiting_row(call: Call, question: Waiting, asking: bool) -> dict[str, Any]:
     about, answer = question.decision.about, question.answer
     return {
         "session": question.key.session,
@@ -97,8 +102,9 @@ def _waiting_row(call: Call, question: Waiting) -> dict[str, Any]:
         "since": question.since,
         "answer": None if answer is None else answer.answer,
         "of_child": question.of_child,
-        "to_answer": _to_answer(call, question),
-        "to_resume": to_resume(call, question.key.session),
+        "state": "waiting" if question.ended else "asking" if asking else "cut-off",
+        "to_answer": None if asking else _to_answer(call, question),
+        "to_resume": None if asking else to_resume(call, question),
     }
 
 
@@ -115,7 +121,7 @@ def _cells(number: int, row: Standing) -> list[str]:
     return [str(number), row.skill, row.capability, digest, short_time(row.at), row.by]
 
 
-def _show_waiting(call: Call, question: Waiting) -> None:
+def _show_waiting(call: Call, question: Waiting, asking: bool) -> None:
     screen, session = call.screen, visible(question.key.session)
     screen.heading(f"{visible(question.call.id)} · session {session} · since {short_time(question.since)}")
     if screen.verbose:
@@ -127,19 +133,26 @@ def _show_waiting(call: Call, question: Waiting) -> None:
         screen.text(f"  {visible(question.call.tool)}{f' of {visible(str(of))}' if of else ''}{need}")
         screen.text(f"  {render_doing(question.call)}")
         screen.text(f"  {visible(question.why)}")
+    if asking:
+        screen.text("  It is being asked now, where it runs. Answer it there; or end that run, and answer it here.\n")
+        return
+    if not question.ended:
+        screen.text("  The run was cut off while it asked. Nothing of this call was done.")
     if question.answer is not None:
         screen.text(f"  answered: {question.answer.answer}")
     else:
         screen.text(f"  answer:  {visible(_to_answer(call, question))}")
-    screen.text(f"  resume:  {visible(to_resume(call, question.key.session))}\n")
+    screen.text(f"  resume:  {visible(to_resume(call, question))}\n")
 
 
 def _to_answer(call: Call, question: Waiting) -> str:
-    return command_to_answer(call, question.call.id, "always" if question.of_child else "yes", question.key.session)
+    return command_to_answer(call, question.call.id, "yes", question.key.session)
 
 
-def to_resume(call: Call, session: str) -> str:
-    return shlex.join(["prowess", "run", *where(call), "--session", session, "--resume"])
+def to_resume(call: Call, question: Waiting) -> str:
+    """With what was said about the run that asked, which is not in the configuration."""
+    given = ["--session", question.key.session, "--resume"]
+    return shlex.join(["prowess", "run", *where(call), *question.again, *given])
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
@@ -168,7 +181,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
         note_findings(call, runtime)
         _, sessions = asyncio.run(_find(runtime, session))
         question = choose(sessions, call_id, session)
-        stored = asyncio.run(_answer(runtime, question, given, because))
+        stored = asyncio.run(_answer(call, runtime, question, given, because))
         others = [each for each in stored if each.answer is None]
     document = {
         "session": question.key.session,
@@ -177,7 +190,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
         "capability": question.capability,
         "answer": given,
         "waiting": len(others),
-        "to_resume": to_resume(call, question.key.session),
+        "to_resume": to_resume(call, question),
     }
     if call.screen.is_json:
         call.screen.document({"schema": "prowess.approval-answered/1", **document})
@@ -208,7 +221,7 @@ def choose(sessions: Sequence[Session], call_id: str, session: str | None) -> Wa
         raise StoreError(
             f"The question about '{call_id}' was answered already: {last.answer if last else ''}.",
             code="already-answered",
-            hint=f"Go on: prowess run --session {asked[-1].key.session} --resume",
+            hint="Go on as `prowess approvals list` says.",
         )
     if any(call_id in each.calls for each in sessions):
         raise StoreError(
@@ -228,10 +241,24 @@ def choose(sessions: Sequence[Session], call_id: str, session: str | None) -> Wa
     )
 
 
-async def _answer(runtime: Runtime, question: Waiting, given: Answer, because: str | None) -> Sequence[Waiting]:
+async def _answer(
+    call: Call, runtime: Runtime, question: Waiting, given: Answer, because: str | None
+) -> Sequence[Waiting]:
     """Under the session's lock, to the question as it is then; what is asked in that session, afterwards."""
     refuse_in_vain(question, given)
-    by = who()
+    by = whoami()
+    if _is_held(runtime, question.key) and not question.ended:
+        raise StoreError(
+            f"The question about '{question.call.id}' is being asked now, where session '{question.key.session}' runs.",
+            code="session-in-use",
+            hint="Answer it there; or end that run, and answer it here.",
+        )
+    if not question.ended and is_shared(runtime.config):
+        raise StoreError(
+            f"The run that asked about '{question.call.id}' has not ended; it may be at work on another machine.",
+            code="run-not-ended",
+            hint=f"If it was cut off, go on with it, and it is asked again: {to_resume(call, question)}",
+        )
     with hold_session(workspace_dir(runtime.config, runtime.places), question.key):
         async with opened(runtime) as (log, _):
             if log is None:
@@ -240,7 +267,7 @@ async def _answer(runtime: Runtime, question: Waiting, given: Answer, because: s
             if given == "always":
                 grant(runtime.places.state_dir, make_standing(get_content(runtime, question), kept_under(question), by))
             event = ApprovalAnswered(
-                call_id=question.call.id, answer=given, why=because, by=by, capability=question.capability
+                call_id=question.call.id, answer=given, why=because, by=by, capability=question.capability, later=True
             )
             await _append(log, question, event)
             return (await read_waiting(log, question.key)).questions
@@ -263,19 +290,12 @@ async def _append(log: EventLog, question: Waiting, event: ApprovalAnswered) -> 
 
 
 def refuse_in_vain(question: Waiting, given: Answer) -> None:
-    """A child run begins anew: its calls are other calls then, and only what stands for good reaches them."""
     about = question.decision.about
     if given == "always" and not (about.get("skill") and about.get("digest")):
         raise ConfigError(
             f"{question.capability} is of no skill, so there is no content to bind an 'always' to.",
             code="approval-not-bound",
             hint="Answer 'yes', or 'run' for the whole run.",
-        )
-    if given in ("once", "run") and question.of_child:
-        raise ConfigError(
-            "It was asked in a child run, which begins anew: an answer to this one call would be lost.",
-            code="approval-of-child",
-            hint=f"Answer 'always', or resume with --yes {question.capability}.",
         )
 
 
@@ -304,14 +324,6 @@ def kept_under(question: Waiting) -> str:
     isolation = question.decision.about.get("isolation") or {}
     isolated = isolation.get("executor") in ("sandbox", "container")
     return approval_keys(question.capability, isolated=isolated)[0]
-
-
-def who() -> str:
-    """Whoever runs this, as the system knows them."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
 
 
 # --- revoke -----------------------------------------------------------------------------------------------------------
@@ -368,18 +380,9 @@ def _confirm(rows: Sequence[Standing]) -> None:
         raise SkillDenied("Nothing was taken back.", code="not-confirmed", hint="")
 
 
-class _Actions(click.Group):
-    """Without one, the list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if has_none else args)
-
-
-command = _Actions(
+command = actions(
     "approvals",
-    commands={"list": list_approvals, "answer": answer, "grant": give, "revoke": take_back},
+    {"list": list_approvals, "answer": answer, "grant": give, "revoke": take_back},
     help="Answer questions that wait, and see or take back what is approved for good.\n\nWithout an action, the list.",
-    epilog="\b\nExample:\n  prowess approvals list --json\n  prowess approvals answer call-2 yes",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    example="prowess approvals list --json\nprowess approvals answer call-2 yes",
 )

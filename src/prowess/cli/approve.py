@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from prowess.cli.question import Question, make_question, render_help, render_prompt, render_question
 from prowess.errors import ConfigError
 from prowess.events import Answer, ApprovalAnswered
-from prowess.policy.decision import CAPABILITIES, RISKS
+from prowess.policy.allowed_tools import ALIASES, canonical_tools
+from prowess.policy.decision import CAPABILITIES, RISKS, find_risk
 from prowess.values import Decision, ToolCall
 
 __all__ = ["TerminalApprover", "parse_answer", "parse_yes", "read_answer", "render_question", "somebody_is_there"]
@@ -33,26 +34,40 @@ _LONGEST_WHY = 1000
 
 
 def parse_yes(said: Sequence[str]) -> dict[str, str]:
-    """Tool -> the word that approves it. A class of risk stands for its tools, and nothing high is in one."""
+    """Tool -> the word that approves it. A name of another system stands for all tools behind it, a class of risk for
+    its tools; what is of high risk is approved only by a name that means nothing else."""
     found: dict[str, str] = {}
-    names = [*RISKS, *sorted(CAPABILITIES)]
     for word in said:
-        if word in _CLASSES:
-            found |= {tool: word for tool, risk in RISKS.items() if risk in _CLASSES[word] and tool not in found}
-        elif word in names:
-            found[word] = word
-        elif word in ("high", "unknown"):
+        risk_said = word.strip().casefold()
+        if risk_said in ("high", "unknown"):
             high = ", ".join(tool for tool, risk in RISKS.items() if risk == "high")
             raise ConfigError(
                 f"--yes {word} is not possible: what is of that risk is approved by its name.",
                 code="usage",
                 hint=f"Name the tool: {high}.",
             )
-        else:
-            near = difflib.get_close_matches(word, [*names, *_CLASSES], n=1)
-            hint = f"Did you mean --yes {near[0]}?" if near else f"There are: low, medium, {', '.join(names)}."
-            raise ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=hint)
+        if risk_said in _CLASSES:
+            risks = _CLASSES[risk_said]
+            found |= {tool: risk_said for tool, risk in RISKS.items() if risk in risks and tool not in found}
+            continue
+        named = canonical_tools(word)
+        if not all(tool in RISKS or tool in CAPABILITIES for tool in named):
+            raise _unknown_yes(word)
+        found |= {tool: word for tool in named if len(named) == 1 or find_risk(tool) != "high"}
     return found
+
+
+def _unknown_yes(word: str) -> ConfigError:
+    """A pattern is one of `allowed-tools` and of rules; here a tool is approved whatever it is told."""
+    ours = (*_CLASSES, *RISKS, *sorted(CAPABILITIES))
+    names = {name.casefold(): name for name in (*ALIASES, *ours)}
+    plain = word.partition("(")[0].strip()
+    near = difflib.get_close_matches(plain.casefold(), names, n=1)
+    meant = f"Did you mean --yes {names[near[0]]}?" if near else f"There are: {', '.join(ours)}."
+    whole = "--yes approves every call of a tool and takes no pattern; a rule does. " if plain != word.strip() else ""
+    if re.search(r"[*?\[]", plain):
+        whole, meant = "There are no wildcards here: name each tool. ", f"There are: {', '.join(ours)}."
+    return ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=whole + meant)
 
 
 class TerminalApprover:
@@ -73,8 +88,9 @@ class TerminalApprover:
         self.nobody: list[str] = []  # what could not be asked, for whoever explains it
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        if call.tool in self._yes:
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {self._yes[call.tool]}")
+        said = self._yes.get(call.tool)
+        if said is not None and not (said in _CLASSES and _is_asked_each_time(decision)):
+            return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {said}", asked=False)
         if not self._ask or not somebody_is_there():
             self.nobody.append(call.tool)
             return None
@@ -89,6 +105,11 @@ class TerminalApprover:
                     _forget_typed(sys.stdin.fileno())
                     return ApprovalAnswered(call_id=call.id, answer="no", why=why, by="time-out")
         return ApprovalAnswered(call_id=call.id, answer=answer, why=why, by="terminal")
+
+
+def _is_asked_each_time(decision: Decision) -> bool:
+    """Somebody has named it to be asked about: a class of risk, which names nothing, is no answer to that."""
+    return bool(decision.about.get("each_time"))
 
 
 async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:

@@ -1,4 +1,5 @@
-"""Files on their way into and out of a store of artifacts: whole or not at all, and no terminal obeys them."""
+"""Files on their way in and out, as a person names them: whole or not at all, none replaced without --force, and no
+terminal obeys them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from prowess._files import open_regular
+from prowess._files import kind_of, open_regular
 from prowess._mime import is_text
 from prowess.cli.render import printable
 from prowess.errors import ConfigError, StoreError
@@ -41,18 +42,33 @@ def needs_output(name: str) -> ConfigError:
     return ConfigError(f"'{name}' is not text.", code="needs-output", hint="Add -o FILE, or send it into a pipe.")
 
 
+def find_target(cwd: str, output: str | None, force: bool) -> str | None:
+    """Where `-o` leads, if it may be written; None is stdout."""
+    if output in (None, "-"):
+        if force:
+            raise ConfigError(
+                "--force is about a file, and there is no -o FILE.", code="usage", hint="Name one: -o FILE."
+            )
+        return None
+    target = os.path.join(cwd, output)
+    refuse_target(target, force)
+    return target
+
+
 def refuse_target(target: str, force: bool) -> None:
     """A device, a FIFO or a folder is never replaced: whoever names one means something else."""
-    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
+    if os.path.exists(target) and not stat.S_ISREG(mode := os.stat(target).st_mode):
         raise ConfigError(
-            f"{target} is not a file that could be replaced.", code="file-exists", hint="Name a file, or use a pipe."
+            f"{target} is {kind_of(mode)}, not a file that could be replaced.",
+            code="file-exists",
+            hint="Name a file, or use a pipe.",
         )
     if os.path.lexists(target) and not force:
         raise ConfigError(f"{target} exists already.", code="file-exists", hint="Add --force to replace it.")
 
 
 @contextmanager
-def open_target(target: str, force: bool) -> Iterator[IO[bytes]]:
+def open_target(target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Beside the target first; a reader, a crash or a full disk never sees half of it."""
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
@@ -63,7 +79,7 @@ def open_target(target: str, force: bool) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         refuse_target(target, force)  # somebody may have been faster
         os.replace(temporary, target)
         temporary = ""

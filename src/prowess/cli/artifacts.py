@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, verb
-from prowess.cli.artifact_files import decode_text, open_source, open_target, print_text, refuse_target, render_size
+from prowess.cli.app import Call, actions, verb
+from prowess.cli.artifact_files import decode_text, find_target, open_source, open_target, print_text, render_size
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
 from prowess.errors import ConfigError, StoreError
@@ -145,9 +145,7 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
     needs -o FILE or a pipe.
     """
     wanted, key = _parse(ref), SessionKey(session=session or _DEFAULT, **whose)
-    target = None if output in (None, "-") else os.path.join(call.cwd, str(output))
-    if target is not None:
-        refuse_target(target, force)
+    target = find_target(call.cwd, output, force)
 
     async def fetch(store: ArtifactStore) -> tuple[SessionKey, Artifact, str | None]:
         there = await _find(store, key, session, wanted.name)
@@ -298,19 +296,10 @@ async def _find(store: ArtifactStore, key: SessionKey, session: str | None, name
     return found[0]
 
 
-class _Actions(click.Group):
-    """Without one, the list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if has_none else args)
-
-
-command = _Actions(
+command = actions(
     "artifacts",
-    commands={"list": list_artifacts, "get": get, "put": put, "rm": rm},
+    {"list": list_artifacts, "get": get, "put": put, "rm": rm},
     help="Show, read, save and remove the files that runs have saved.\n\n"
     "Every version of a file is kept. Without an action, the list.",
-    epilog="\b\nExample:\n  prowess artifacts list --json\n  prowess artifacts get report.md@0 -o report.md",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    example="prowess artifacts list --json\nprowess artifacts get report.md@0 -o report.md",
 )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any
 
-from prowess._run import Result
 from prowess._session import Session
+from prowess._task import Result
 from prowess._triggers import Wish
 from prowess.cli.app import Call, verb
 from prowess.cli.approve import TerminalApprover, parse_yes
@@ -158,7 +158,10 @@ class Chat:
         wishes = {wish.ref: wish for wish in [*wishes_of(self._given), *commands.wishes.values()]}
         self._approver.nobody.clear()
         self._busy = self._talked = True
-        result = self._runner.run(self._run(session, text, list(wishes.values()), files, resume))
+        with self._display or nullcontext():  # also when more than one Ctrl-C ends what runs inside
+            if self._display is not None:
+                self._display.begin()
+            result = self._runner.run(self._run(session, text, list(wishes.values()), files, resume))
         self._files = []
         commands.sent(result.usage)
         self._show(result)
@@ -170,13 +173,12 @@ class Chat:
         if self._display is None and task is not None:
             self._watch.stop = task.cancel
         try:
-            with self._display or nullcontext():
-                if self._display is not None:
-                    self._display.begin()
-                try:
-                    result = await session.run(text, skills=wishes, files=files, resume=resume)
-                finally:
-                    await self._watch.wait_for_end()
+            try:
+                result = await session.run(text, skills=wishes, files=files, resume=resume)
+            finally:
+                await self._watch.wait_for_end()
+            if self._display is not None:
+                self._display.stop()
             given = self._given
             folder = None if given["output_dir"] is None else os.path.join(self._call.cwd, given["output_dir"])
             if not save_files(self._screen, session, result, folder, force=given["force"]):

@@ -80,8 +80,9 @@ def _policy_problems(runtime: Runtime) -> list[Finding]:
 
 def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
     catalog = runtime.catalog
-    plan = runtime.plan()
-    findings = [*broken, *_policy_problems(runtime), *runtime.findings, *_beyond_the_heads(runtime)]
+    problems = _policy_problems(runtime)
+    plan = runtime.plan() if problems else runtime.offer(runtime.plan())
+    findings = [*broken, *problems, *runtime.findings, *_beyond_the_heads(runtime)]
     return {
         "schema": "prowess.doctor/1",
         "roots": [_root_row(runtime, root, findings) for root in catalog.roots],

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from prowess._wiring import find_uid, make_executor, workspace_dir
+from prowess.cli.question import is_ours
 from prowess.cli.render import Screen, count, printable, size
 from prowess.config import Config
 from prowess.errors import ProwessError
@@ -17,9 +18,11 @@ from prowess.workspace.box.selftest import DEFAULT_UID, probe
 from prowess.workspace.limits import parse_limits, refuse_absent
 from prowess.workspace.place import OpenPlace, list_places
 from prowess.workspace.process.processes import Processes
-from prowess.workspace.staging import remove_tree
+from prowess.workspace.staging import make_passable, remove_tree
 
 MECHANISMS = ("bwrap+seccomp", "landlock+seccomp")
+AS_YOU = "A script runs as you: what you can read, change or end, it can; your keys, record and approvals too."
+YOUR_MODES = "as you, a script can change the mode and times of files that are yours, though not read or write them"
 
 
 def examine_workspace(runtime: Runtime) -> dict[str, Any]:
@@ -29,7 +32,6 @@ def examine_workspace(runtime: Runtime) -> dict[str, Any]:
 async def _examine(runtime: Runtime) -> dict[str, Any]:
     config = runtime.config
     dir = workspace_dir(config, runtime.places)
-    places = await asyncio.to_thread(list_places, dir)
     document: dict[str, Any] = {
         "configured": config.workspace.executor,
         "isolation": None,
@@ -37,9 +39,14 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
         "sandboxes": [],
         "container": await _container(runtime),
         "dir": dir,
-        "workspaces": len(places),
-        "size_bytes": sum(info.size_bytes for info in places),
+        "workspaces": 0,
+        "size_bytes": 0,
     }
+    try:
+        places = await asyncio.to_thread(list_places, dir)
+        document |= {"workspaces": len(places), "size_bytes": sum(info.size_bytes for info in places)}
+    except ProwessError as error:  # the sandboxes are tried all the same: a person mends one thing at a time
+        document["error"] = error.to_json()
     try:
         async with Processes() as processes:
             document["sandboxes"] = [await _sandbox(mechanism, processes, config, dir) for mechanism in MECHANISMS]
@@ -67,10 +74,9 @@ async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
 
 
 async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: str) -> dict[str, Any]:
-    """Tried now, not remembered. The folder must be one that the other user can reach."""
-    os.makedirs(dir, exist_ok=True)
-    run_as = find_uid(config)
-    proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=dir)
+    """Tried now, not remembered."""
+    run_as, folder = find_uid(config), await asyncio.to_thread(_folder_to_try_in, dir)
+    proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=folder)
     return {
         "mechanism": mechanism,
         "works": proof.holds,
@@ -82,6 +88,15 @@ async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: st
         "program": proof.program,
         "landlock_abi": proof.landlock_abi,
     }
+
+
+def _folder_to_try_in(dir: str) -> str | None:
+    """That of the workspaces, which the other user can reach; None, for any other, where nothing can be written."""
+    try:
+        make_passable(dir)
+    except OSError:  # opening a workspace in there says why
+        return None
+    return dir if os.access(dir, os.W_OK) else None
 
 
 async def _container(runtime: Runtime) -> dict[str, Any]:
@@ -109,6 +124,8 @@ def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
         screen.text(f"  limits: {limits}")
         for note in isolation["notes"]:
             screen.text(f"  note: {printable(note)}")
+        if isolation["executor"] == "local" and is_ours(isolation["uid"]):
+            screen.text(f"  note: {AS_YOU}")
     if error is not None:
         screen.text(f"  executor: {document['configured']}: NOTHING CAN RUN: {printable(error['message'])}")
         screen.text(f"    {printable(error['hint'] or '')} [{error['code']}]")
@@ -123,6 +140,8 @@ def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
             screen.text(f"    broken: {', '.join(broken)}")
         elif held:
             screen.text(f"    {' · '.join(held)}")
+        if sandbox["works"] and sandbox["mechanism"] == "landlock+seccomp" and is_ours(sandbox["uid"]):
+            screen.text(f"    not held: {YOUR_MODES}")
     container = document["container"]
     if container["works"]:
         found = container["isolation"]

@@ -12,9 +12,7 @@ from prowess.skills.model import Catalog
 from prowess.skills.prompt import render_skill, xml_entry
 
 
-def skill_row(
-    catalog: Catalog, entry: Entry, *, tokens: dict[str, Any] | None = None, digest: str | None = None
-) -> dict[str, Any]:
+def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
     seen = catalog.visibility(entry)
     controls = entry.controls
     allowed = controls.allowed_tools
@@ -36,7 +34,7 @@ def skill_row(
             "run_mode": controls.run_mode,
             "role": controls.role,
         },
-        "tokens": tokens or rough_tokens(entry),
+        "tokens": rough_tokens(entry),
         "finding_codes": list(dict.fromkeys(finding.code for finding in catalog.findings_of(entry))),
     }
 
@@ -49,9 +47,9 @@ def rough_tokens(entry: Entry) -> dict[str, Any]:
 _FRAME = 55  # what a load puts around a body
 
 
-def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate, *, exact: bool = False) -> dict[str, Any]:
+def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate) -> dict[str, Any]:
     """What a skill costs: its entry in the catalog, and what a load adds."""
-    return {"catalog": _in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": exact}
+    return {"catalog": _in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": False}
 
 
 def _in_catalog(entry: Entry, counter: Callable[[str], int]) -> int:

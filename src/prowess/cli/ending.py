@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from prowess._run import Result
 from prowess._session import Session
+from prowess._task import Result
 from prowess.cli.doing import one_line, render_doing, seconds
 from prowess.cli.live import render_usage
 from prowess.cli.outputs import copy_files, describe_isolation
-from prowess.cli.render import Screen, printable, size
+from prowess.cli.render import Screen, count, printable, size
 
 
 def save_files(screen: Screen, session: Session, result: Result, folder: str | None, *, force: bool) -> bool:
@@ -41,9 +41,10 @@ def print_answer(text: str) -> None:
 
 
 def show_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[str, Any] | None) -> None:
-    """`[answer · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, user 64321, network none)]`"""
+    """`[answer · 1 call failed · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, network none)]`"""
     held = describe_isolation(isolation) if isolation else ""
-    parts = [result.stop_reason, seconds(elapsed_s), render_usage(result.usage), held]
+    failed = f"{count(result.failed, 'call')} failed" if result.failed else ""
+    parts = [result.stop_reason, failed, seconds(elapsed_s), render_usage(result.usage), held]
     screen.note(f"[{' · '.join(filter(None, parts))}]")
 
 
@@ -53,10 +54,8 @@ def show_record(screen: Screen, session: str, run: str = "") -> None:
 
 
 def show_waiting(screen: Screen, result: Result, command: str, answers: Callable[[str], str]) -> None:
-    """Which call waits for a person, how to answer it from anywhere, and how to go on. A child run that waits has calls
-    of its own, which only the list knows."""
+    """Which call waits for a person, how to answer it from anywhere, and how to go on."""
     for call in result.waiting:
         screen.note(f"Waiting for approval: {one_line(call.tool)}, {render_doing(call)}")
-        known = call.tool != "skill_load"
-        screen.note(f"  to answer: {printable(answers(call.id)) if known else 'prowess approvals'}")
+        screen.note(f"  to answer: {printable(answers(call.id))}")
     screen.note(f"If you want it: {printable(command)}")

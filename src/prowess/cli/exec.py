@@ -14,16 +14,15 @@ import click
 
 from prowess._kit import Kit
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.approve import TerminalApprover
+from prowess.cli.approve import TerminalApprover, parse_yes
 from prowess.cli.outputs import copy_outputs, show_end
 from prowess.cli.render import printable
-from prowess.cli.session_options import ask_timeout_option
+from prowess.cli.session_options import ask_timeout_option, yes_option
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
 from prowess.runtime import Runtime
 from prowess.values import Outcome
 
 TIMED_OUT, FAILED, DENIED, NOT_FOUND, PIPE_CLOSED = 124, 125, 126, 127, 141
-_ASKED = ["skill_run", "install_dependencies"]
 _NOT_FOUND = ("script-not-found", "skill-not-found")
 _EMPTY: dict[str, Any] = {
     "stdout": "",
@@ -51,7 +50,7 @@ _EMPTY: dict[str, Any] = {
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What runs it.")
 @click.option("--session", metavar="ID", help="Work in this session; its files are there again.  [default: a new one]")
-@click.option("--yes", multiple=True, type=click.Choice(_ASKED), help="Approve it. Repeatable.")
+@yes_option
 @ask_timeout_option
 @click.option(
     "--timeout", type=click.FloatRange(0.001, 86400), metavar="S", help="Seconds it may take.  [default: 300]"
@@ -114,7 +113,7 @@ async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], 
 async def _run(
     call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _Live
 ) -> int:
-    approver = TerminalApprover(given["yes"], ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
+    approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
     granted, refs = split_inputs(given["inputs"], call.cwd)
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
@@ -130,8 +129,8 @@ async def _run(
             args["stdin"] = await asyncio.to_thread(_read_stdin)
         outcome = await kit.call("skill_run", args)
         if "duration_ms" not in outcome.data:
-            return _not_run(call, outcome, approver, given)
-        return await asyncio.to_thread(_ran, call, runtime, kit, outcome, given)
+            return _not_run(call, outcome, approver)
+        return await asyncio.to_thread(_ran, call, kit, outcome, given)
 
 
 def run_arguments(
@@ -226,7 +225,7 @@ class _Live:
             out.buffer.flush()
 
 
-def _ran(call: Call, runtime: Runtime, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
+def _ran(call: Call, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
     data = outcome.data
     code = TIMED_OUT if data["timed_out"] else data["exit_code"] if data["exit_code"] is not None else FAILED
     status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"
@@ -243,7 +242,7 @@ def _ran(call: Call, runtime: Runtime, kit: Kit, outcome: Outcome, given: dict[s
     return code if whole else FAILED
 
 
-def _not_run(call: Call, outcome: Outcome, approver: TerminalApprover, given: dict[str, Any]) -> int:
+def _not_run(call: Call, outcome: Outcome, approver: TerminalApprover) -> int:
     """Nothing was started: denied, nobody to ask, or something is missing that a run needs."""
     hint = outcome.hint
     if outcome.status == "denied":

@@ -11,12 +11,12 @@ from prowess._check import check_loaded
 from prowess._load import load_entry
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.documents import finding_row, skill_row, skill_tokens
-from prowess.errors import SkillError
+from prowess.errors import ConfigError, SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry, Skill
 from prowess.skills.findings import visible
 from prowess.skills.requirements import missing_requirements
-from prowess.values import Finding
+from prowess.values import CatalogPlan, Finding
 
 
 @verb("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
@@ -95,17 +95,29 @@ def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
             f"the catalog's budget of {plan.tokens.budget} tokens has no room left for its description, after "
             f"{len(plan.shown)} skills that come first; the model finds it with skill_search"
         )
+    if refused := _refused(runtime, entry, plan):
+        place = "hidden"
+        reasons.append(refused)
     if not reasons:
         reasons = ["nothing restricts it, and the catalog's budget has room for it"]
     return {
         "status": seen.status,
-        "model_visible": seen.model_visible,
+        "model_visible": seen.model_visible and not refused,
         "user_visible": seen.user_visible,
         "mode": seen.mode,
         "in_prompt": place,
         "reasons": reasons,
         "budget": {"budget": plan.tokens.budget, "used": plan.tokens.used},
     }
+
+
+def _refused(runtime: Runtime, entry: Entry, plan: CatalogPlan) -> str:
+    """Why policy keeps it from models; empty when it does not."""
+    try:
+        denied = entry.id in runtime.offer(plan).hidden and entry.id not in plan.hidden
+    except ConfigError as error:
+        return f"no model is told anything while the policy is broken: {error.message}"
+    return f"a rule denies it; which one: prowess policy check skill_load {entry.id}" if denied else ""
 
 
 _IN_PROMPT = {

@@ -6,7 +6,9 @@ Nothing of it is the answer. What a model or a skill says reaches the terminal s
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,9 +45,9 @@ _LONGEST = 4000  # of what a model says before it calls something
 class Display:
     """`with display:` and give its `show` to whoever watches the run."""
 
-    def __init__(self, *, verbose: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._verbose, self._clock = verbose, clock
-        self._began = clock()
+    def __init__(self, *, verbose: int = 0) -> None:
+        self._verbose = verbose
+        self._began = time.monotonic()
         self._doing = "starting"
         self._text = ""
         self._plan: Plan | None = None
@@ -53,24 +55,29 @@ class Display:
         self._tokens = 0
         self._calls: dict[str, ToolCall] = {}
         self._said: set[str] = set()
+        self._is_over = False
         self.isolation: dict[str, Any] | None = None  # of the last script that ran
         self._console = _open_console() if _is_terminal() else None
         self._live = None if self._console is None else _open_live(self._console, self._render)
 
     def start(self) -> None:
-        if self._live is not None:
+        if self._live is not None and not self._is_over:
             self._live.start()
 
     def stop(self) -> None:
-        """What stays is what was said; the line that tells what happens now is gone."""
+        """What stays is what was said; the line that tells what happens now is gone, and the cursor is back: nobody's
+        impatience comes in between."""
         if self._live is not None:
-            self._live.stop()
+            with _uninterrupted():
+                self._live.stop()
 
     def __enter__(self) -> Display:
+        self._is_over = False
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._is_over = True  # what was cut off in its midst and is cleared away later starts nothing again
         self.stop()
 
     @contextmanager
@@ -84,11 +91,11 @@ class Display:
 
     @property
     def elapsed_s(self) -> float:
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     def begin(self) -> None:
         """Another request."""
-        self._began, self._doing, self._text, self._tokens = self._clock(), "starting", "", 0
+        self._began, self._doing, self._text, self._tokens = time.monotonic(), "starting", "", 0
         self._skill, self._plan, self.isolation = "", None, None
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -152,7 +159,7 @@ class Display:
 
     def _started(self, event: RunStarted, nested: bool) -> None:
         if nested:
-            self._say(f"  a child run: {one_line(event.request, 200)}")
+            self._say("  the child run goes on" if event.resumes else f"  a child run: {one_line(event.request, 200)}")
             return
         for note in event.notes:
             if note not in self._said:  # once, however many requests there are
@@ -215,6 +222,19 @@ class Display:
 
 
 _BY = {"user": "named by you", "caller": "named by you", "path": "for a file", "nested": "as a child run"}
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """For the few milliseconds that it takes, Ctrl-C is not heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def _is_terminal() -> bool:

@@ -49,11 +49,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args == ["--version"]:
         sys.stdout.write(f"prowess {prowess.__version__}\n")
         return 0
+    try:
+        return _run(args, is_process=argv is None)
+    except KeyboardInterrupt:  # before there was anything that could be interrupted
+        sys.stderr.write("Interrupted.\n")
+        return 130
+
+
+def _run(args: Sequence[str], *, is_process: bool) -> int:
     import gc
 
     gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
-    from prowess.cli.app import run
+    from prowess.cli.app import leave, run
 
     gc.freeze()
     gc.enable()
-    return run(args)
+    code = run(args)
+    if code == 130 and is_process:
+        leave()
+    return code

@@ -13,17 +13,25 @@ import click
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.policy_check import check_call
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools, describe_unknown
+from prowess.policy.arguments import ARGUMENTS
 from prowess.skills.findings import visible
 
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# The argument that a text without a name is.
-_MAIN = {
-    **dict.fromkeys(COMMAND_TOOLS, "command"),
-    **PATH_ARGUMENTS,
-    "grep": "pattern",
-    "network_request": "url",
-    "skill_load": "skill",
+# The arguments that texts without a name are, in this order; some names of other systems mean others.
+_MAIN: dict[str, tuple[str, ...]] = {
+    **{tool: (name,) for tool, name in PATH_ARGUMENTS.items()},
+    **{tool: ("skill",) for tool, arguments in ARGUMENTS.items() if "skill" in arguments},
+    **{tool: ("session_id",) for tool, arguments in ARGUMENTS.items() if "session_id" in arguments},
+    **dict.fromkeys(COMMAND_TOOLS, ("command",)),
+    "grep": ("pattern", "path"),
+    "write_file": ("path", "content"),
+    "network_request": ("url", "method"),
+    "skill_read": ("skill", "path"),
+    "skill_search": ("query",),
+    "ask_user": ("question",),
+    "run_script": ("script",),
+    "glob": ("pattern", "path"),
 }
 _NOT_MET = 1
 
@@ -51,12 +59,16 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
     """Explain what policy says about a call, which rule of which file decided, and what would change it.
 
     The call is not made. TOOL is a tool, an alias of another system, or a capability. Its arguments are one JSON
-    object, or KEY=VALUE words (a VALUE that begins with [ or { is JSON); one TEXT is the command, path, pattern or
-    URL. --skill may be repeated: what is loaded narrows calls that name no skill. Exit code 0 whatever the verdict is.
+    object, or KEY=VALUE words (a VALUE that begins with [ or { is JSON); one TEXT is the command, script, path,
+    pattern or URL. --skill may be repeated: what is loaded narrows calls that name no skill. Exit code 0 whatever the
+    verdict is.
     """
     if not tool.strip():
         raise ConfigError("TOOL is empty.", code="usage", hint="Name a tool, an alias or a capability.")
-    args = parse_arguments(canonical_tools(tool)[0], words)
+    if re.search(r"[()]", tool):
+        problem = f"'{tool[:80]}' is an entry of allowed-tools, not a call."
+        raise ConfigError(problem, code="usage", hint="Write a tool, and what it is told: Bash 'git status'.")
+    args = parse_arguments(tool, words)
     with call.runtime(roots=given["roots"], flags={"workspace.executor": given["executor"]}) as runtime:
         document = asyncio.run(check_call(runtime, tool, args, given["skills"], isolation=given["isolation"]))
         if call.screen.is_json:
@@ -70,21 +82,44 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 
 
 def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
-    """One JSON object, KEY=VALUE words, or one text for the argument that matters most."""
+    """One JSON object, KEY=VALUE words, or texts for the arguments that matter most."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _json(words[0], dict, "a JSON object")
+    if len(words) == 1 and _is_list(words[0]):
+        raise ConfigError(f"'{words[0][:80]}' is not a JSON object.", code="usage", hint="Arguments have names.")
+    main = list(_MAIN.get(tool.casefold()) or _MAIN.get(canonical_tools(tool)[0], ()))
     args: dict[str, Any] = {}
     for word in words:
         pair = _PAIR.fullmatch(word)
-        main = _MAIN.get(tool)
         if pair is not None:
             args[pair[1]] = _value(pair[2])
-        elif main is not None and main not in args:
-            args[main] = word
+        elif left := [name for name in main if name not in args]:
+            args[left[0]] = word
         else:
-            hint = "Write KEY=VALUE words, or one JSON object. Is that the name of the tool?"
-            raise ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
+            raise _no_argument(tool, word, words)
     return args
+
+
+def _no_argument(tool: str, word: str, words: Sequence[str]) -> ConfigError:
+    ours = canonical_tools(tool)[0]
+    if ours in COMMAND_TOOLS:
+        hint = f"A command is one word: put it in quotes, '{' '.join(words)[:80]}'."
+    elif ours in ARGUMENTS:
+        hint = f"Write KEY=VALUE words, or one JSON object. Its arguments: {', '.join(ARGUMENTS[ours])}."
+    else:
+        near = describe_unknown(tool)[len(tool) :].strip(" ()")
+        hint = (
+            f"No tool of that name is known here{f' ({near})' if near else ''}. Of another one, write KEY=VALUE words."
+        )
+    return ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
+
+
+def _is_list(text: str) -> bool:
+    """`[ -f x ]` is a command."""
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _value(text: str) -> Any:
@@ -111,22 +146,27 @@ def _refuse_constant(name: str) -> Any:
 
 def _show(call: Call, document: dict[str, Any]) -> None:
     screen = call.screen
-    place, skill = document["place"], document["skill"]
-    screen.text(f"{screen.styled(document['verdict'], 'heading')}  {visible(_call_text(document))}")
-    rows = [("why", document["why"]), ("rule", document["rule"])]
+    place, skill, notes = document["place"], document["skill"], list(document["notes"])
+    rows = []
+    headline = screen.styled(document["effective"], "heading")
+    if document["effective"] != document["verdict"]:
+        rows.append(("because", notes.pop(0)))
+        alone = "policy" if document["loads"] is None else document["tool"]
+        headline += f" ({alone} alone: {document['verdict']})"
+    screen.text(f"{headline}  {visible(_call_text(document))}")
+    rows += [("why", document["why"]), ("rule", document["rule"])]
     if place is not None:
-        rows[1:] = [("rule", f"rule {place['number']} of {place['path']}, line {place['line']}")]
-    rows.append(("risk", document["risk"]))
+        rows[-1:] = [("rule", f"rule {place['number']} of {place['path']}, line {place['line']}")]
+    if document["kind"] == "call":
+        rows.append(("risk", document["risk"]))
     if skill is not None:
         rows.append(("skill", f"{skill['id']} ({'trusted' if skill['trusted'] else 'not trusted'})"))
-    rows += [
-        ("limit", f"{name}: {json.dumps(value, ensure_ascii=False)}") for name, value in document["limits"].items()
-    ]
+    rows += [("limit", _limit(name, value)) for name, value in document["limits"].items()]
     if document["isolation"] is not None:
         rows.append(("isolation", _isolation(document["isolation"])))
     elif document["isolation_error"] is not None:
         rows.append(("isolation", f"none: {document['isolation_error']['message']}"))
-    rows += [("note", note) for note in document["notes"]]
+    rows += [("note", note) for note in notes]
     rows += [("to change", text) for text in document["change"]]
     screen.fields([(f"  {label}", text) for label, text in rows])
     screen.text()
@@ -156,6 +196,12 @@ def _who(step: dict[str, Any]) -> str:
 def _call_text(document: dict[str, Any]) -> str:
     args = json.dumps(document["args"], ensure_ascii=False)
     return f"{document['tool']} {args if len(args) <= 400 else args[:399] + '…'}"
+
+
+def _limit(name: str, value: Any) -> str:
+    if name == "roots":  # of what is written and deleted, besides its own places
+        return f"only below {', '.join(('work/', 'out/', *value))}"
+    return f"{name}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def _isolation(held: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ would obey is spelled out; what is long is cut in the middle, so that its end is
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from prowess.skills.findings import visible
 from prowess.values import Decision, ToolCall
 
 _FIRST = ("command", "script", "args", "cwd", "env", "inputs", "stdin", "dependencies", "path", "url", "method")
-_OURS = ("why", "skill", "digest", "runs in", "changed", "diff")
+_OURS = ("why", "skill", "digest", "runs in", "reaches", "changed", "diff")
+_AS_YOU = "what you can: it runs as you, so your files, keys, programs and approvals are open to it"
 _LONGEST, _TAIL, _DIFF = 6000, 2000, 30_000
 _WIDTH = 8  # of a label
 _INDENT = " " * (_WIDTH + 3)
@@ -27,7 +29,7 @@ _EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
 class Question(NamedTuple):
     text: str
     is_cut: bool
-    may_always: bool  # there is a content to bind it to
+    may_always: bool  # there is a content to bind it to, and it is not asked each time
 
 
 def make_question(call: ToolCall, decision: Decision, *, columns: int | None = None, whole: bool = False) -> Question:
@@ -39,7 +41,7 @@ def make_question(call: ToolCall, decision: Decision, *, columns: int | None = N
         short = text if whole else _shortened(text, longest)
         cut += [label] if short != text else []
         lines += _paragraph(label, short, columns, squeeze=not whole)
-    may_always = bool(about.get("skill") and about.get("digest"))
+    may_always = bool(about.get("skill") and about.get("digest")) and not about.get("each_time")
     return Question("\n".join(lines), bool(cut), may_always)
 
 
@@ -88,6 +90,11 @@ def describe_enforced(isolation: Mapping[str, Any]) -> str:
     return " · ".join([f"{isolation.get('executor')} ({', '.join(inside)})", *held])
 
 
+def is_ours(uid: int | None) -> bool:
+    """Whether a script of that user is, to the machine, the person who reads this."""
+    return uid is None or (hasattr(os, "geteuid") and uid == os.geteuid())
+
+
 def describe_changes(changed: Mapping[str, Any], most: int = 12) -> str:
     """`since 2026-11-16: changed scripts/a.sh · added b.sh`"""
     kinds = [
@@ -121,6 +128,8 @@ def _fields(call: ToolCall, decision: Decision) -> Iterator[tuple[str, str, int]
         yield _label(name), text, _LONGEST
     if isinstance(isolation := about.get("isolation"), Mapping):
         yield "runs in", describe_enforced(isolation), _LONGEST
+        if isolation.get("executor") == "local" and is_ours(isolation.get("uid")):
+            yield "reaches", _AS_YOU, _LONGEST
     if isinstance(changed := about.get("changed"), Mapping):
         yield "changed", describe_changes(changed), _LONGEST
     if diff:

@@ -9,21 +9,22 @@ from itertools import groupby
 from typing import Any
 
 from prowess._triggers import Wish
-from prowess.errors import ProwessError
+from prowess.errors import ProwessError, StoreError
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallActed,
     CallPlanned,
-    Compacted,
     Envelope,
     ErrorRaised,
     Event,
     ModelReplied,
     ModelRequested,
+    RunFinished,
     RunStarted,
     UnknownEvent,
 )
+from prowess.ports import Lease
 from prowess.stores.memory import MemoryEventLog
 from prowess.values import Decision, SessionKey, ToolCall
 from prowess.workspace.beneath import open_file
@@ -39,6 +40,9 @@ class Recorded:
         own = [envelope.event for envelope in self.events if envelope.run == run]
         self.own: list[Event | UnknownEvent] = own
         self.started = next((event for event in own if isinstance(event, RunStarted)), None)
+        ends = [event for event in own if isinstance(event, RunFinished)]
+        self.was_cut_off = not ends or ends[-1].stop_reason == "cancelled"
+        self.to_compare = settled(_before_the_cut(self.events) if self.was_cut_off else self.events)
         self._answers = _answers(self.events)
         self._said = _said(self.events)
 
@@ -47,10 +51,6 @@ class Recorded:
         """No model was asked: `prowess exec`, or another framework's loop."""
         asked = any(isinstance(event, ModelRequested | ModelReplied) for event in self.own)
         return self.started is not None and self.started.model == "caller" and not asked
-
-    @property
-    def summarises(self) -> bool:
-        return any(isinstance(event, Compacted) and event.summary is not None for event in self.own)
 
     @property
     def on_ask(self) -> str:
@@ -63,10 +63,11 @@ class Recorded:
         return "deny" if denied else "wait"
 
     def notes(self) -> Iterator[str]:
+        if self.was_cut_off:
+            ended = "was cancelled" if any(isinstance(event, RunFinished) for event in self.own) else "never ended"
+            yield f"The recorded run {ended}: it is repeated as far as its record goes, and nothing is done after that."
         if self.before:
             yield "Files that earlier runs of its session made are not in the workspace of the replay."
-        if any(isinstance(event, Compacted) for event in self.own):
-            yield "It was shortened to fit its model's context, whose size is not in the record."
 
     def calls(self) -> list[ToolCall]:
         return [event.call for event in self.own if isinstance(event, CallPlanned)]
@@ -82,6 +83,12 @@ class Recorded:
                     docs = tuple(str(doc) for doc in args.get("docs") or ())
                     source, arguments = args.get("source"), str(args.get("arguments") or "")
                     yield Wish(ref=ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
+
+    def given(self, option: str) -> tuple[str, ...]:
+        """Every value of that option of the command that began it."""
+        words = self.started.again if self.started else ()
+        pairs = zip(words[::2], words[1::2], strict=False)  # flags without a value come last
+        return tuple(value for word, value in pairs if word == option)
 
     def attached(self) -> list[str]:
         """Where the files that came with the request are in the workspace."""
@@ -107,6 +114,72 @@ class Recorded:
     async def ask(self, question: str, choices: Sequence[str]) -> str | None:
         said = self._said.get(question)
         return said.pop(0) if said else None
+
+
+class LogUntil(MemoryEventLog):
+    """Full when it has as much as a record: what cannot be written is not done, so that a run ends where its record
+    does. `counted` are the numbers of the events that the record has, too."""
+
+    immediate = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted: list[int | None] = []
+        self._most: int | None = None
+        self._open: set[tuple[int, str]] = set()
+        self._runs: dict[str, int] = {}
+
+    def stop_after(self, record: Sequence[Envelope]) -> None:
+        self._most, self._open = len(record), _open_calls(record)
+
+    @property
+    def is_full(self) -> bool:
+        return self._most is not None and len(self.counted) >= self._most
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        stored = await super().append(key, expected_seq, lease, events)
+        if self._most is not None:
+            self.counted += [each.seq for each in stored if not self._is_beyond(each)]
+            del self.counted[self._most :]  # several are written at once
+        if self.is_full:
+            raise StoreError(
+                "The record ends here.", code="record-ends", hint="There is nothing more that could be repeated."
+            )
+        return stored
+
+    def _is_beyond(self, envelope: Envelope) -> bool:
+        """Of calls that are made at the same time, one may have ended sooner than it did then."""
+        run, event = self._runs.setdefault(envelope.run, len(self._runs)), envelope.event
+        return isinstance(event, CallActed) and (run, event.call_id) in self._open
+
+
+def _open_calls(events: Sequence[Envelope]) -> set[tuple[int, str]]:
+    """(number of the run, call) that have no outcome."""
+    runs: dict[str, int] = {}
+    found: set[tuple[int, str]] = set()
+    for envelope in events:
+        run, event = runs.setdefault(envelope.run, len(runs)), envelope.event
+        if isinstance(event, CallPlanned):
+            found.add((run, event.call.id))
+        elif isinstance(event, CallActed):
+            found.discard((run, event.call_id))
+    return found
+
+
+def _before_the_cut(events: Sequence[Envelope]) -> list[Envelope]:
+    """Without what was written because it was cut off."""
+    found = list(events)
+    while found and _comes_of_a_cut(found[-1].event):
+        found.pop()
+    return found
+
+
+def _comes_of_a_cut(event: Event | UnknownEvent) -> bool:
+    if isinstance(event, RunFinished):
+        return event.stop_reason == "cancelled"
+    return isinstance(event, CallActed) and event.outcome.status == "interrupted"
 
 
 def _answers(events: Sequence[Envelope]) -> dict[str, list[ApprovalAnswered]]:
@@ -199,7 +272,9 @@ def settled(events: Sequence[Envelope]) -> list[Envelope]:
         pending: list[int] = []
         for place in group:
             event = events[place].event
-            if isinstance(event, ModelRequested):
+            if isinstance(event, ErrorRaised) and (event.hint or "").startswith("Trying again"):
+                dropped.add(place)
+            elif isinstance(event, ModelRequested):
                 dropped.update(pending)
                 pending = [place]
             elif isinstance(event, ErrorRaised) and pending:

@@ -13,7 +13,7 @@ import click
 
 from prowess._agent import Limits
 from prowess._policies import load_rules, unknown_tools
-from prowess._run import Result
+from prowess._task import Result
 from prowess.cli.app import Call, verb
 from prowess.cli.approve import TerminalApprover, parse_yes
 from prowess.cli.ask import TerminalAsker
@@ -128,7 +128,8 @@ class Running:
 
     def go(self, runtime: Runtime, text: str, files: Sequence[Given]) -> int:
         try:
-            result = asyncio.run(self._run(runtime, text, files))
+            with self._display or nullcontext():  # also when more than one Ctrl-C ends what runs inside
+                result = asyncio.run(self._run(runtime, text, files))
         except KeyboardInterrupt:
             return self._interrupted()
         except ProwessError as error:
@@ -149,10 +150,7 @@ class Running:
         if self._display is None and task is not None:
             self._watch.stop = task.cancel  # nobody reads it any more
         try:
-            if self._display is None:
-                return await self._in_session(runtime, text, files)
-            with self._display:
-                return await self._in_session(runtime, text, files)
+            return await self._in_session(runtime, text, files)
         except asyncio.CancelledError:
             if self._watch.problem is None or self._display is not None:
                 raise

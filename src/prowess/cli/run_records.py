@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from prowess._audit import SessionRecord, read_session
-from prowess._files import read_regular
+from prowess._files import open_regular, read_regular
 from prowess._wiring import open_log, runs_folder
 from prowess.cli.app import Call
 from prowess.errors import StoreError
@@ -20,7 +20,7 @@ from prowess.runtime import Runtime
 from prowess.skills.findings import visible
 from prowess.stores.run_summary import RunSummary
 from prowess.stores.runs import EVENTS, SUMMARY
-from prowess.values import SessionInfo
+from prowess.values import SessionInfo, SessionKey, from_json
 
 _SUMMARY_BYTES = 16 << 20
 _EVENTS_BYTES = 1 << 30
@@ -111,6 +111,17 @@ def load_summary(folder: str) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
+    """The session that a copy is of, as its summary says, or its first line where it has none."""
+    try:
+        if told is not None:
+            return from_json(SessionKey, told.get("key"))
+        with open(open_regular(os.path.join(folder, EVENTS)), "rb") as file:
+            return parse_event(json.loads(file.readline(_EVENTS_BYTES))).key
+    except (OSError, ValueError, RecursionError, TypeError):
+        return None
 
 
 def load_lines(folder: str) -> list[str] | None:

@@ -88,13 +88,8 @@ def _tell(event: Any, calls: dict[tuple[str, str], ToolCall], run: str, full: bo
 
 
 def _started(event: RunStarted) -> tuple[str, str, str]:
-    of = (
-        f" as a part of {event.parent}"
-        if event.parent
-        else f" and goes on with {event.resumes}"
-        if event.resumes
-        else ""
-    )
+    of = f" as a part of {event.parent}" if event.parent else ""
+    of += f" and goes on with {event.resumes}" if event.resumes else ""
     files = [part.text or "" for part in event.attachments if part.kind == "file"]
     given = f" · with {', '.join(files)}" if files else ""
     return "request", f"run begins{of} · {event.model} · {event.protocol}{given}", event.request

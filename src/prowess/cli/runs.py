@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from prowess._wiring import runs_folder
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, actions, verb
 from prowess.cli.run_records import copies, load_summary, note_findings, opened
 from prowess.cli.runs_diff import diff
 from prowess.cli.runs_export import export
@@ -20,11 +20,11 @@ from prowess.cli.runs_show import show
 from prowess.cli.runs_verify import verify
 from prowess.cli.session_story import one_line, short_time
 from prowess.errors import AuditBroken, StoreError
-from prowess.events import parse_event
+from prowess.events import Envelope, parse_event
 from prowess.ports import EventLog
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
-from prowess.stores.run_summary import RunSummary, summarise
+from prowess.stores.run_summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.values import SessionInfo
 
 _MOST = 1_000_000
@@ -64,6 +64,9 @@ async def _list(runtime: Runtime, session: str | None, limit: int) -> tuple[str,
             raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
         found: list[dict[str, Any]] = []
         damaged: list[str] = []
+        if log is not None:
+            stray = {each.session for each in await log.strays()}
+            damaged = sorted(name for name in stray if session in (None, name))
         for info in sorted(wanted, key=lambda each: each.updated_at, reverse=True):
             # No run of a session can have begun after its last event.
             if len(found) > limit and _nth(found, limit)["started_at"] > info.updated_at:
@@ -71,7 +74,7 @@ async def _list(runtime: Runtime, session: str | None, limit: int) -> tuple[str,
             if log is not None:
                 rows, broken = await _rows(log, info)
                 found += rows
-                damaged += [info.key.session] if broken else []
+                damaged += [info.key.session] if broken and info.key.session not in damaged else []
     known = {info.key.session for info in infos}
     found += _only_copies(runs_folder(runtime.places), known, session, limit + 1)
     found.sort(key=lambda row: row["started_at"], reverse=True)
@@ -84,18 +87,26 @@ def _nth(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
 
 async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[dict[str, Any]], bool]:
     """Only the lines that say where a run begins and ends are read as events: a session can have very many others."""
-    envelopes = []
-    broken = False
+    envelopes, broken = await _read(log, info, '"type":"run_')
+    runs = summarise(envelopes)
+    if any(summary.finished_at is None for summary in runs):  # then only the replies say what it has used
+        envelopes, broken = await _read(log, info, '"type":"run_', '"type":"model_replied"', '"type":"compacted"')
+        runs = summarise(envelopes)
+    return [_row(summary, runs) for summary in runs], broken
+
+
+async def _read(log: EventLog, info: SessionInfo, *kinds: str) -> tuple[list[Envelope], bool]:
+    found: list[Envelope] = []
     try:
         async for line in log.lines(info.key):
-            if '"type":"run_' in line:
-                envelopes.append(parse_event(json.loads(line)))
+            if any(kind in line for kind in kinds):
+                found.append(parse_event(json.loads(line)))
     except (AuditBroken, ValueError, RecursionError, TypeError):
-        broken = True
-    return [_row(summary) for summary in summarise(envelopes)], broken
+        return found, True
+    return found, any(envelope.key != info.key for envelope in found)
 
 
-def _row(summary: RunSummary) -> dict[str, Any]:
+def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> dict[str, Any]:
     usage = summary.usage
     return {
         "run": summary.run,
@@ -105,6 +116,9 @@ def _row(summary: RunSummary) -> dict[str, Any]:
         "model": summary.model,
         "request": one_line(summary.request, 1000),
         "stop_reason": summary.stop_reason,
+        "cut_off": is_cut_off(runs, summary),
+        "resumes": summary.resumes,
+        "resumed_by": find_resuming(runs, summary),
         "tokens": usage.input + usage.output,
         "children": len(summary.children),
         "in_log": True,
@@ -129,6 +143,9 @@ def _only_copies(folder: str, known: set[str], session: str | None, limit: int) 
             "model": str(told.get("model") or ""),
             "request": one_line(str(told.get("request") or ""), 1000),
             "stop_reason": _text(told.get("stop_reason")),
+            "cut_off": told.get("finished_at") is None,
+            "resumes": _text(told.get("resumes")),
+            "resumed_by": None,
             "tokens": sum(number for number in tokens if type(number) is int),
             "children": 0,
             "in_log": False,
@@ -143,23 +160,17 @@ def _text(value: Any) -> str | None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    ended = row["stop_reason"] or "has not ended"
+    ended = row["stop_reason"] or ("cut off" if row["cut_off"] else "has not ended")
+    ended += f", resumed by {row['resumed_by']}" if row["cut_off"] and row["resumed_by"] else ""
     session = row["session"] if row["in_log"] else f"{row['session']} (copy)"
-    request = one_line(row["request"] or "-", _REQUEST)
+    instead = f"(goes on with {row['resumes']})" if row["resumes"] else "-"
+    request = one_line(row["request"] or instead, _REQUEST)
     return [row["run"], short_time(row["started_at"]), session, row["model"], ended, request]
 
 
-class _Actions(click.Group):
-    """Without one, the list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if has_none else args)
-
-
-command = _Actions(
+command = actions(
     "runs",
-    commands={
+    {
         "list": list_runs,
         "show": show,
         "verify": verify,
@@ -169,6 +180,5 @@ command = _Actions(
         "prune": prune,
     },
     help="Show, check, repeat, compare, export and remove the records of runs.\n\nWithout an action, the list.",
-    epilog="\b\nExample:\n  prowess runs\n  prowess runs show r-1f2e\n  prowess runs verify --all --json",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    example="prowess runs\nprowess runs show r-1f2e\nprowess runs verify --all --json",
 )

@@ -12,8 +12,7 @@ from prowess._differ import Difference, first_difference
 from prowess.cli.app import Call, verb
 from prowess.cli.render import Screen, printable
 from prowess.cli.run_records import note_findings
-from prowess.cli.runs_show import read_run
-from prowess.events import Envelope
+from prowess.cli.runs_show import ReadRun, note_damage, read_run
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
 from prowess.stores.run_summary import RunSummary
@@ -29,7 +28,10 @@ def diff(call: Call, a: str, b: str) -> int:
     """
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        (ours, first), (theirs, second) = asyncio.run(_read(runtime, a, b))
+        one, other = asyncio.run(_read(runtime, a, b))
+    for read in (one, other):
+        note_damage(call, read)
+    (ours, first), (theirs, second) = (one.envelopes, one.summary), (other.envelopes, other.summary)
     difference = first_difference(ours, theirs, ignore=("limits",))
     if call.screen.is_json:
         document = {"same": difference is None, "first": render_difference(difference)}
@@ -40,12 +42,8 @@ def diff(call: Call, a: str, b: str) -> int:
     return 0 if difference is None else 1
 
 
-async def _read(
-    runtime: Runtime, a: str, b: str
-) -> tuple[tuple[list[Envelope], RunSummary], tuple[list[Envelope], RunSummary]]:
-    _, ours, first = await read_run(runtime, a)
-    _, theirs, second = await read_run(runtime, b)
-    return (ours, first), (theirs, second)
+async def _read(runtime: Runtime, a: str, b: str) -> tuple[ReadRun, ReadRun]:
+    return await read_run(runtime, a), await read_run(runtime, b)
 
 
 def render_difference(difference: Difference | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import click
 from prowess._wiring import runs_folder, workspace_dir
 from prowess.cli.app import Call, verb
 from prowess.cli.render import Screen, count, size
-from prowess.cli.run_records import copies, load_summary, note_findings, opened
+from prowess.cli.run_records import copies, find_key, load_summary, note_findings, opened
 from prowess.cli.workspaces import parse_age
 from prowess.errors import ConfigError, SkillDenied, StoreError, WorkspaceError
 from prowess.ports import EventLog
@@ -23,24 +23,27 @@ from prowess.runtime import Runtime
 from prowess.skills.findings import visible
 from prowess.stores.runs import EVENTS, remove_copy
 from prowess.values import SessionInfo, SessionKey
-from prowess.workspace.place import hold_session
+from prowess.workspace.place import hold_session, is_held
 
 
 class Copy(NamedTuple):
-    """The folder of a run. `used_at`: when the run ended, or was last written to."""
+    """The folder of a run. `used_at`: when the run ended, or was last written to; `key` is None where nothing in it
+    says of which session it is."""
 
     path: str
     run: str
-    session: str | None
+    key: SessionKey | None
+    has_ended: bool
     used_at: float
     size_bytes: int
 
 
 class Old(NamedTuple):
-    """What would go."""
+    """What would go, and of what is as old the runs that are going on."""
 
     copies: Sequence[Copy]
     sessions: Sequence[SessionKey]
+    going_on: Sequence[Copy] = ()
 
 
 @verb("prune", example="prowess runs prune --older-than 30d\nprowess runs prune --older-than 90d --sessions --yes")
@@ -50,7 +53,7 @@ class Old(NamedTuple):
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, dry_run: bool, yes: bool) -> int:
-    """Remove the folders of old runs.
+    """Remove the folders of old runs; those of runs that are going on are kept.
 
     The log keeps what was in them, unless --sessions is said: then what is that old is gone for good. Workspaces and
     artifacts stay: prowess workspaces clean, prowess sessions delete --files.
@@ -64,6 +67,7 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
         if not dry_run and not yes:
             _confirm(call.screen, old)
         removed, kept = (old, []) if dry_run else asyncio.run(_remove(runtime, old))
+        kept += [_is_going_on(each) for each in old.going_on]
     if call.screen.is_json:
         document = {
             "dry_run": dry_run,
@@ -79,17 +83,28 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
 
 async def _find(runtime: Runtime, before: float, keep: int, with_sessions: bool) -> Old:
     found = sorted(_copies(runs_folder(runtime.places)), key=lambda each: each.used_at, reverse=True)
-    spared = {each.session for each in found[:keep]}
+    spared = {each.key.session if each.key else None for each in found[:keep]}
+    place = workspace_dir(runtime.config, runtime.places)
     old = [each for each in found[keep:] if each.used_at <= before]
+    going_on = [each for each in old if _goes_on(place, each)]
+    old = [each for each in old if each not in going_on]
     if not with_sessions:
-        return Old(old, ())
+        return Old(old, (), going_on)
     async with opened(runtime) as (log, _):
         infos = await log.sessions() if log is not None else []
         spared |= await _last(log, infos, keep) if log is not None else set()
     gone = [
         info.key for info in infos if info.key.session not in spared and _moment(info.updated_at, time.time()) <= before
     ]
-    return Old(old, gone)
+    return Old(old, gone, going_on)
+
+
+def _goes_on(place: str, copy: Copy) -> bool:
+    return not copy.has_ended and copy.key is not None and is_held(place, copy.key)
+
+
+def _is_going_on(copy: Copy) -> str:
+    return f"{copy.path}: the run is going on"
 
 
 async def _last(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str | None]:
@@ -117,9 +132,9 @@ def _copies(folder: str) -> list[Copy]:
             used_at = os.lstat(path).st_mtime
         if told is not None:  # when it ended is known better than from a file that may have been copied
             used_at = _moment(told.get("finished_at"), used_at)
-        key = told.get("key") if told else None
-        session = key.get("session") if isinstance(key, dict) else None
-        found.append(Copy(path, name.partition("-")[2], session, used_at, _size(path)))
+        run, key = name.partition("-")[2], find_key(path, told)
+        has_ended = told is not None and told.get("finished_at") is not None
+        found.append(Copy(path, run, key, has_ended, used_at, _size(path)))
     return found
 
 
@@ -158,6 +173,9 @@ async def _remove(runtime: Runtime, old: Old) -> tuple[Old, list[str]]:
                 except WorkspaceError as error:
                     kept.append(f"session {key.session}: {error.message}")
     for each in old.copies:
+        if _goes_on(folder, each):  # since we asked
+            kept.append(_is_going_on(each))
+            continue
         try:
             remove_copy(each.path)
             removed.append(each)

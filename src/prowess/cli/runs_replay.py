@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -15,10 +16,10 @@ import click
 from prowess._agent import Limits
 from prowess._differ import Difference, first_difference
 from prowess._triggers import Wish, find_wishes
-from prowess._wiring import new_session, workspace_dir
+from prowess._wiring import new_session, runs_folder, workspace_dir
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.render import count
-from prowess.cli.replay_parts import Recorded, copy_files, put_back, settled
+from prowess.cli.replay_parts import LogUntil, Recorded, copy_files, put_back, settled
 from prowess.cli.run_records import find_run, note_findings, opened
 from prowess.cli.runs_diff import render_difference, show_difference
 from prowess.cli.runs_show import run_of
@@ -27,7 +28,6 @@ from prowess.events import Envelope
 from prowess.models.replay import ReplayModel
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
-from prowess.stores.memory import MemoryEventLog
 from prowess.values import SessionKey
 from prowess.workspace.place import place_id, remove_place
 
@@ -42,19 +42,26 @@ _OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
     type=click.Choice(["auto", "local", "sandbox", "container", "none"]),
     help="What runs scripts.  [default: as configured]",
 )
-@click.option("--instructions", metavar="TEXT", help="The instructions that the run was given.")
+@click.option("--instructions", metavar="TEXT", help="Other instructions than the run was given.")
 def replay(call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None) -> int:
     """Do again what was decided in a run, with today's code and skills and without a model; say where it goes apart.
 
     It works in a session and a workspace of its own; scripts are really run. Answers of people are the recorded ones;
-    whatever nobody was asked then is denied now. Exit code 0: the same; 1: it went another way.
+    whatever nobody was asked then is denied now. A run that was cut off is repeated as far as its record goes. Roots
+    and executor are those that it was given, in a folder that is trusted, unless you give others. Exit code 0: the
+    same; 1: it went another way.
     """
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        recorded = asyncio.run(_recorded(runtime, run))
+        recorded, in_log, ours = asyncio.run(_recorded(runtime, run))
+        trusted = in_log and runtime.loaded.project_trusted
+        answers_count = ours and runtime.loaded.project_trusted
         workspace = os.path.join(workspace_dir(runtime.config, runtime.places), "workspaces", place_id(recorded.key))
+    roots, executor, notes = _as_then(call, recorded, roots, executor, trusted=trusted)
     with call.runtime(roots=roots, flags={**_OWN, "workspace.executor": executor}) as runtime:
-        replaying = Replaying(runtime, recorded, instructions or "")
+        instructions = instructions or "".join(recorded.given("--instructions")[-1:])
+        replaying = Replaying(runtime, recorded, instructions, answers_count=answers_count)
+        replaying.notes += notes
         asyncio.run(replaying.go(os.path.join(workspace, "root")))
     difference = replaying.difference()
     if call.screen.is_json:
@@ -77,14 +84,38 @@ def replay(call: Call, run: str, roots: Sequence[str], executor: str | None, ins
 
 def _show(call: Call, replaying: Replaying, difference: Difference | None) -> None:
     if difference is None:
-        call.screen.text(f"same  {visible(replaying.recorded.run)}  {count(len(replaying.events), 'event')}")
+        same = "same as far as it goes" if replaying.recorded.was_cut_off else "same"
+        call.screen.text(f"{same}  {visible(replaying.recorded.run)}  {count(len(replaying.events), 'event')}")
         return
     show_difference(call.screen, difference, "recorded", "today")
     if replaying.error is not None:
         call.screen.note(f"It ended with: {visible(replaying.error.message)} [{replaying.error.code}]")
 
 
-async def _recorded(runtime: Runtime, ref: str) -> Recorded:
+def _as_then(
+    call: Call, recorded: Recorded, roots: Sequence[str], executor: str | None, *, trusted: bool
+) -> tuple[Sequence[str], str | None, list[str]]:
+    """Roots and executor that the run was given, where the replay was given none of its own; and what to say about it.
+
+    A root that is named counts as the user's own, so that a record says which only where its folder is trusted.
+    """
+    then_roots, then_executor = (() if roots else recorded.given("--root")), recorded.given("--executor")[-1:]
+    then_executor = () if executor else then_executor
+    words = [word for root in then_roots for word in ("--root", root)]
+    words += [word for name in then_executor for word in ("--executor", name)]
+    if not words:
+        return roots, executor, []
+    said = shlex.join(words)
+    if not trusted:
+        return roots, executor, [f"The run was given {said}, which is not taken from a record that is not trusted."]
+    for root in then_roots:
+        if "://" not in root and not os.path.isdir(os.path.join(call.cwd, os.path.expanduser(root))):
+            return roots, executor, [f"The run was given {said}, and '{root}' is not there now."]
+    return then_roots or roots, next(iter(then_executor), executor), [f"As in the recorded run: {said}"]
+
+
+async def _recorded(runtime: Runtime, ref: str) -> tuple[Recorded, bool, bool]:
+    """The run, whether the log itself has it, and whether that or our own folder of copies does."""
     async with opened(runtime) as (log, _):
         found = await find_run(runtime, log, ref)
     _, events, summary = run_of(found)
@@ -97,15 +128,23 @@ async def _recorded(runtime: Runtime, ref: str) -> Recorded:
             code="recording-invalid",
             hint=f"See what is wrong with it: prowess runs verify {summary.run}",
         )
-    return recorded
+    has_it = bool(found.record and found.summary)
+    return recorded, has_it, has_it or _is_own_copy(runtime, found.folder)
+
+
+def _is_own_copy(runtime: Runtime, folder: str | None) -> bool:
+    own = os.path.realpath(runs_folder(runtime.places))
+    return folder is not None and os.path.dirname(os.path.realpath(folder)) == own
 
 
 class Replaying:
     """One recorded run, done again. `events` is what happened, `notes` what could not be as it was."""
 
-    def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str) -> None:
+    def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str, *, answers_count: bool) -> None:
+        """`answers_count`: what people said then is theirs, and not just somebody's file."""
         self._runtime, self.recorded, self._instructions = runtime, recorded, instructions
-        self._log = MemoryEventLog()
+        self._answers_count = answers_count
+        self._log = LogUntil()
         self._key = SessionKey(session=new_session())
         self.events: list[Envelope] = []
         self.error: ProwessError | None = None
@@ -114,22 +153,26 @@ class Replaying:
     def difference(self) -> Difference | None:
         recorded = self.recorded
         return first_difference(
-            settled(recorded.events), settled(self.events), ignore=("model",), reordered=bool(recorded.before)
+            recorded.to_compare, settled(self.events), ignore=("model",), reordered=bool(recorded.before)
         )
 
     async def go(self, workspace: str) -> None:
         await put_back(self._log, self._key, self.recorded.before)
         before = (await self._log.head(self._key)).seq
+        if self.recorded.was_cut_off:
+            self._log.stop_after(self.recorded.to_compare)
         try:
             if self.recorded.by_caller:
                 await self._calls(workspace)
             else:
                 await self._session(workspace)
         except ProwessError as error:
-            self.error = error
+            self.error = None if self._log.is_full else error
         finally:
             remove_place(workspace_dir(self._runtime.config, self._runtime.places), self._key)
         self.events = [envelope async for envelope in self._log.read(self._key, after_seq=before)]
+        if self._log.is_full:
+            self.events = [each for each in self.events if each.seq in self._log.counted]
         if self.error is not None and not self.events:
             raise self.error  # it did not even begin
 
@@ -149,7 +192,6 @@ class Replaying:
                     load_mode=started.load_mode,
                     placement=started.placement,
                     instructions=self._instructions,
-                    summarise=recorded.summarises,
                 )
             )
             await session.run(started.request, skills=self._wishes(), files=files, resume=started.resumes is not None)
@@ -179,7 +221,7 @@ class Replaying:
             "session": self._key.session,
             "log": self._log,
             "standing": False,  # a repetition approves nothing, and takes nothing for approved
-            "approver": recorded.approve if self._runtime.loaded.project_trusted else None,
+            "approver": recorded.approve if self._answers_count else None,
             "asker": recorded.ask,
             "on_ask": recorded.on_ask,
         }

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from prowess._audit import SessionRecord
 from prowess.cli.app import Call, verb
 from prowess.cli.render import Screen, count, printable
-from prowess.cli.run_records import Found, find_run, load_lines, note_findings, opened
+from prowess.cli.run_records import Found, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.run_timeline import Moment, timeline
+from prowess.cli.runs_verify import verify_one
 from prowess.errors import AuditBroken
 from prowess.events import Envelope
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
-from prowess.stores.run_summary import RunSummary
+from prowess.stores.run_summary import RunSummary, find_resuming, is_cut_off
 
 
 @verb("show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events")
@@ -31,32 +32,73 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
     """
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        lines, envelopes, summary = asyncio.run(read_run(runtime, run))
+        read = asyncio.run(read_run(runtime, run))
+    lines, envelopes, summary = read.lines, read.envelopes, read.summary
     if events:
         for line in lines:
             sys.stdout.write(f"{line}\n")
+        note_damage(call, read)
         return 0
     moments = timeline(envelopes, full=full)
     if call.screen.is_json:
         rows = [_row(moment) for moment in timeline(envelopes, full=True)]
-        call.screen.document({**summary.to_json(), "schema": "prowess.run-shown/1", "timeline": rows})
+        known = {"cut_off": read.cut_off, "resumed_by": read.resumed_by}
+        known |= {"damage": read.damage, "unreadable": read.unreadable}
+        call.screen.document({**summary.to_json(), "schema": "prowess.run-shown/1", **known, "timeline": rows})
         return 0
     heading = f"{summary.run} · {summary.started_at[:19].replace('T', ' ')} · session {summary.key.session}"
     call.screen.heading(visible(heading))
     width = len(f"{(moments[-1].offset_ms or 0) / 1000:.3f}") if moments else 0
     for moment in moments:
         _print(call.screen, moment, indent="" if moment.run == summary.run else "  ", width=width)
-    if len(envelopes) < len(lines):
-        call.screen.note(f"warning: {count(len(lines) - len(envelopes), 'line')} cannot be read: prowess runs verify")
-    call.screen.note(f"\n{count(len(envelopes), 'event')} · {summary.stop_reason or 'has not ended'}")
+    note_damage(call, read)
+    ended = summary.stop_reason or ("cut off" if read.cut_off else "has not ended")
+    resumed = f" · resumed by {visible(read.resumed_by)}" if read.resumed_by else ""
+    call.screen.note(f"\n{count(len(envelopes), 'event')} · {ended}{resumed}")
     return 0
 
 
-async def read_run(runtime: Runtime, ref: str) -> tuple[list[str], list[Envelope], RunSummary]:
-    """The lines of a run and what they say: from the log, else from its copy. AuditBroken when nothing is readable."""
-    async with opened(runtime) as (log, _):
+class ReadRun(NamedTuple):
+    """The lines of a run and what they say. `damage`: why `runs verify` says that they are not what was written;
+    `unreadable`: how many events are missing from them, or are none."""
+
+    lines: list[str]
+    envelopes: list[Envelope]
+    summary: RunSummary
+    damage: str | None
+    unreadable: int
+    cut_off: bool
+    resumed_by: str | None
+
+
+async def read_run(runtime: Runtime, ref: str) -> ReadRun:
+    """From the log, else from its copy. AuditBroken when nothing is readable."""
+    async with opened(runtime) as (log, place):
         found = await find_run(runtime, log, ref)
-    return run_of(found)
+        result = await verify_one(log, place, found)
+    is_read = result["where"] == "log" or found.summary is None  # a copy that was edited changes nothing here
+    return _read(found, str(result["why"]) if not result["valid"] and is_read else None)
+
+
+def _read(found: Found, damage: str | None) -> ReadRun:
+    lines, envelopes, summary = run_of(found)
+    if found.record is None or found.summary is None:
+        is_whole = found.folder is not None and load_summary(found.folder) is not None
+        cut_off = is_whole and summary.finished_at is None
+        return ReadRun(lines, envelopes, summary, damage, len(lines) - len(envelopes), cut_off, None)
+    runs = found.record.runs
+    unreadable = len(found.record.slice(summary)) - len(envelopes)
+    following = is_cut_off(runs, summary), find_resuming(runs, summary)
+    return ReadRun(lines, envelopes, summary, damage, unreadable, *following)
+
+
+def note_damage(call: Call, read: ReadRun) -> None:
+    """On stderr in any case: what is printed may go to a program that has no field for it."""
+    run = visible(read.summary.run)
+    if read.damage is not None:
+        call.screen.note(f"warning: this record is not what was written: prowess runs verify {run}")
+    if read.unreadable:
+        call.screen.note(f"warning: {count(read.unreadable, 'event is', 'events are')} missing or cannot be read")
 
 
 def run_of(found: Found) -> tuple[list[str], list[Envelope], RunSummary]:

@@ -24,6 +24,12 @@ SETTINGS = {
     "max_seconds": "limits.seconds",
     "max_cost": "limits.cost",
 }
+yes_option = click.option(
+    "--yes",
+    multiple=True,
+    metavar="TOOL|low|medium",
+    help="Approve a tool, by our name or another system's (Bash, Write …), or all of that risk at most. Repeatable.",
+)
 ask_timeout_option = click.option(
     "--ask-timeout",
     type=click.FloatRange(0.001, 86400),
@@ -38,12 +44,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--input", "inputs", multiple=True, metavar="FILE[=TO]", help="Give it a file or folder. Repeatable."),
     click.option("--session", metavar="ID", help="Go on in this session.  [default: a new one]"),
     click.option("--resume", is_flag=True, help="Go on with the run that was cut off, waits or met a limit."),
-    click.option(
-        "--yes",
-        multiple=True,
-        metavar="TOOL|low|medium",
-        help="Approve a tool, or all of that risk at most. Repeatable.",
-    ),
+    yes_option,
     click.option(
         "--on-ask",
         type=click.Choice(["wait", "deny"]),
@@ -95,6 +96,7 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
 def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """For `Runtime.open_session`, without the people and observers."""
     return {
+        "again": tuple(_said_again(given)),
         "model": given["model"],
         "session": given["session"],
         "protocol": given["protocol"],
@@ -139,7 +141,12 @@ def command_to_go_on(
     call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), verb: str = "run"
 ) -> str:
     """The same call again, in the session that there is now: whatever was said about it still holds."""
-    words = ["prowess", verb, *where(call)]
+    words = ["prowess", verb, *where(call), *_said_again(given), "--session", session, *more]
+    return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
+
+
+def _said_again(given: dict[str, Any]) -> list[str]:
+    words: list[str] = []
     for root in given["roots"]:
         words += ["--root", root]
     names = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")
@@ -147,6 +154,4 @@ def command_to_go_on(
         value = given[name]
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    words += [f"--{flag}" for flag in ("summarise", "force") if given[flag]]
-    words += ["--session", session, *more]
-    return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
+    return [*words, *(f"--{flag}" for flag in ("summarise", "force") if given[flag])]

@@ -100,7 +100,8 @@ def _thing(envelope: Envelope, acted: dict[tuple[str, str], Outcome]) -> dict[st
     if isinstance(event, ErrorRaised):
         return {"kind": "error", "text": event.message, "code": event.code}
     if isinstance(event, RunStarted) and event.parent is not None:
-        return {"kind": "run", "text": f"child run {envelope.run}: {event.request}"}
+        what = f"goes on with {event.resumes}" if event.resumes else event.request
+        return {"kind": "run", "text": f"child run {envelope.run}: {what}"}
     if isinstance(event, RunFinished) and event.code:
         return {"kind": "error", "text": event.text or "The run ended with an error.", "code": event.code}
     if isinstance(event, UnknownEvent):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from prowess._wiring import open_log, workspace_dir
-from prowess.cli.app import Call, verb
+from prowess._wiring import workspace_dir
+from prowess.cli.app import Call, actions, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
+from prowess.cli.run_records import note_findings, opened
 from prowess.cli.session_story import one_line, short_time, show, tell
 from prowess.errors import AuditBroken, ConfigError, SkillDenied, StoreError
 from prowess.events import parse_event
@@ -31,28 +30,6 @@ _MOST = 1_000_000
 _REQUEST = 60  # characters of a request in the list
 
 
-@asynccontextmanager
-async def _opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
-    """The log, and where it is. None: nothing was ever recorded there, and looking makes no file."""
-    log = open_log(runtime.config, runtime.places)
-    place = str(getattr(log, "path", "")) or "memory:"
-    try:
-        yield None if _is_missing_file(place) else log, place
-    finally:
-        await log.close()
-
-
-def _is_missing_file(place: str) -> bool:
-    return os.path.isabs(place) and not os.path.exists(place)
-
-
-def _note_findings(call: Call, runtime: Runtime) -> None:
-    """What was ignored in the configuration may be the very setting that says where sessions are."""
-    for finding in runtime.setup_findings:
-        if finding.severity != "info" and not call.screen.is_json:
-            call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
-
-
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
@@ -64,7 +41,7 @@ def list_sessions(call: Call, limit: int) -> int:
     Those that have expired are removed.
     """
     with call.runtime() as runtime:
-        _note_findings(call, runtime)
+        note_findings(call, runtime)
         store, rows, more, pruned = asyncio.run(_list(runtime, limit))
         if call.screen.is_json:
             findings = [finding_row(finding) for finding in runtime.setup_findings]
@@ -80,7 +57,7 @@ def list_sessions(call: Call, limit: int) -> int:
 
 
 async def _list(runtime: Runtime, limit: int) -> tuple[str, list[dict[str, Any]], int, int]:
-    async with _opened(runtime) as (log, store):
+    async with opened(runtime) as (log, store):
         if log is None:
             return store, [], 0, 0
         prune = getattr(log, "prune_expired", None)
@@ -135,7 +112,7 @@ def show_session(call: Call, id: str, events: bool) -> int:
     """Show what was asked, loaded, called and answered in a session, run by run."""
     key = SessionKey(session=id)
     with call.runtime() as runtime:
-        _note_findings(call, runtime)
+        note_findings(call, runtime)
         if events:
             asyncio.run(_print_lines(runtime, key))
             return 0
@@ -154,13 +131,13 @@ _SHORT = ("run", "started_at", "request", "stop_reason")
 
 
 async def _tell(runtime: Runtime, key: SessionKey) -> tuple[SessionInfo, list[dict[str, Any]]]:
-    async with _opened(runtime) as (log, _):
+    async with opened(runtime) as (log, _):
         info, known = await _find(log, key)
         return info, tell([envelope async for envelope in known.read(key)])
 
 
 async def _print_lines(runtime: Runtime, key: SessionKey) -> None:
-    async with _opened(runtime) as (log, _):
+    async with opened(runtime) as (log, _):
         _, known = await _find(log, key)
         async for line in known.lines(key):
             sys.stdout.write(f"{line}\n")
@@ -180,7 +157,7 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     """
     key = SessionKey(session=id)
     with call.runtime() as runtime:
-        _note_findings(call, runtime)
+        note_findings(call, runtime)
         head, artifacts = asyncio.run(_look(runtime, key))
         if not yes:
             _confirm(id, head, files, artifacts)
@@ -199,7 +176,7 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
 
 
 async def _look(runtime: Runtime, key: SessionKey) -> tuple[Head, list[tuple[str, int]]]:
-    async with _opened(runtime) as (log, _):
+    async with opened(runtime) as (log, _):
         info, _ = await _find(log, key)
     return info.head, await _artifacts(runtime.open_artifacts(), key)
 
@@ -219,7 +196,7 @@ async def _delete(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[s
             store = runtime.open_artifacts()
             for name, version in artifacts:
                 await store.delete(key, name, version=version)
-        async with _opened(runtime) as (log, _):
+        async with opened(runtime) as (log, _):
             _, known = await _find(log, key)
             await known.delete(key)
     return workspace
@@ -251,18 +228,9 @@ async def _find(log: EventLog | None, key: SessionKey) -> tuple[SessionInfo, Eve
     raise StoreError(f"No session '{key.session}'.", code="session-unknown", hint=f"{meant}See: prowess sessions list")
 
 
-class _Actions(click.Group):
-    """Without one, the list."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if has_none else args)
-
-
-command = _Actions(
+command = actions(
     "sessions",
-    commands={"list": list_sessions, "show": show_session, "delete": delete},
+    {"list": list_sessions, "show": show_session, "delete": delete},
     help="Show and remove what was said and done in sessions.\n\nWithout an action, the list.",
-    epilog="\b\nExample:\n  prowess sessions list --json\n  prowess sessions show s-1f2e",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    example="prowess sessions list --json\nprowess sessions show s-1f2e",
 )

@@ -10,6 +10,7 @@ import click
 
 from prowess._discover import discover
 from prowess._paths import is_inside
+from prowess._policies import read_rules
 from prowess._urls import shown_url
 from prowess.cli.app import Call, verb
 from prowess.cli.documents import finding_row
@@ -110,6 +111,8 @@ def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes:
                 lines = [line.strip() for line in file.read(100_000).splitlines()]
             for line in [line for line in lines if line and not line.startswith("#")]:
                 screen.note(f"    {visible(line)}")
+            if problem := _find_mistake(path):
+                screen.note(f"  It has a mistake, and once it is trusted nothing runs until that is mended: {problem}")
     if yes:
         return
     if not sys.stdin.isatty():
@@ -118,6 +121,17 @@ def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes:
         )
     if not click.confirm(question, err=True):
         raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
+
+
+def _find_mistake(path: str) -> str | None:
+    """In a policy; of a configuration the next command says it."""
+    if not path.endswith("policy.toml"):
+        return None
+    try:
+        read_rules(path)
+    except ConfigError as error:
+        return visible(error.message)
+    return None
 
 
 def _done(call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | None) -> int:

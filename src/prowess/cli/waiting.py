@@ -1,4 +1,4 @@
-"""Questions that wait for a person: those of every session whose last run ended because nobody could be asked."""
+"""Questions that wait for a person: nobody could be asked, somebody is being asked now, or the run was cut off then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Waiting(NamedTuple):
     capability: str
     why: str
     since: str
-    of_child: bool  # it was asked in a child run, which begins anew when the session is resumed
+    of_child: bool  # a child run asked it
+    ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off while it did
+    again: tuple[str, ...] = ()  # what has to be said again to resume the run
     answer: ApprovalAnswered | None = None  # when it was answered since, and nobody has gone on
 
 
@@ -64,39 +66,73 @@ async def read_waiting(log: EventLog, key: SessionKey) -> Session:
 
 
 def find_questions(key: SessionKey, envelopes: Iterable[Envelope]) -> list[Waiting]:
-    """Those that are open when the last run of the session has ended as waiting, in the order they were asked."""
-    calls: dict[tuple[str, str], ToolCall] = {}
-    decisions: dict[tuple[str, str], Decision] = {}
-    asked: dict[tuple[str, str], Waiting] = {}  # by call and capability
-    children: set[str] = set()
-    last, waits = "", False
+    """Those that are open when the last run of the session ended as waiting or has not ended, as they were asked."""
+    reading = _Reading(key)
     for envelope in envelopes:
+        reading.apply(envelope)
+    return reading.questions()
+
+
+class _Reading:
+    """A child run can have calls of the same name as its parent; one that is resumed is the same work."""
+
+    def __init__(self, key: SessionKey) -> None:
+        self._key = key
+        self._work: dict[str, str] = {}  # run -> the first one of those that went on with each other
+        self._children: set[str] = set()
+        self._calls: dict[tuple[str, str], ToolCall] = {}
+        self._decisions: dict[tuple[str, str], Decision] = {}
+        self._asked: dict[tuple[str, str, str], Waiting] = {}  # by work, call and capability
+        self._last, self._ending = "", ""
+        self._again: tuple[str, ...] = ()
+
+    def apply(self, envelope: Envelope) -> None:
         event, run = envelope.event, envelope.run
         if isinstance(event, RunStarted):
-            if event.parent is not None:
-                children.add(run)
-                continue
-            last, waits = run, False
-            if event.resumes is None:  # what was asked for before is given up
-                asked.clear()
+            self._started(event, run)
         elif isinstance(event, CallPlanned):
-            calls[run, event.call.id] = event.call
+            self._calls[run, event.call.id] = event.call
         elif isinstance(event, CallDecided) and event.decision.verdict == "ask":
-            decisions[run, event.call_id] = event.decision
+            self._decisions[run, event.call_id] = event.decision
         elif isinstance(event, ApprovalAsked):
-            call = calls.get((run, event.call_id)) or ToolCall(id=event.call_id, tool=event.capability or "?")
-            decision = decisions.get((run, event.call_id)) or Decision(verdict="ask", rule="", why=event.why)
-            capability = event.capability or call.tool
-            place = (event.call_id, capability)
-            since = asked[place].since if place in asked else envelope.at
-            asked[place] = Waiting(key, run, call, decision, capability, event.why, since, run in children)
+            self._ask(event, run, envelope.at)
         elif isinstance(event, ApprovalAnswered):
-            for place in [place for place in asked if place[0] == event.call_id]:
-                if event.capability in ("", place[1]):
-                    asked[place] = asked[place]._replace(answer=event)
+            for place in self._places(run, event.call_id):
+                if event.capability in ("", place[2]):
+                    self._asked[place] = self._asked[place]._replace(answer=event)
         elif isinstance(event, CallActed) and event.outcome.status != "waiting":
-            for place in [place for place in asked if place[0] == event.call_id]:
-                del asked[place]
-        elif isinstance(event, RunFinished) and run == last:
-            waits = event.stop_reason == "waiting"
-    return [each for each in asked.values() if waits]
+            for place in self._places(run, event.call_id):
+                del self._asked[place]
+        elif isinstance(event, RunFinished) and run == self._last:
+            self._ending = event.stop_reason
+
+    def questions(self) -> list[Waiting]:
+        """What was answered in a run that has not ended is being done."""
+        ended = self._ending == "waiting"
+        if not ended and self._ending:
+            return []
+        found = [each._replace(ended=ended, again=self._again) for each in self._asked.values()]
+        return [each for each in found if ended or each.answer is None or each.answer.later]
+
+    def _started(self, event: RunStarted, run: str) -> None:
+        self._work[run] = self._work.get(event.resumes, event.resumes) if event.resumes else run
+        if event.parent is not None:
+            self._children.add(run)
+            return
+        self._last, self._ending, self._again = run, "", event.again
+        if event.resumes is None:  # what was asked for before is given up
+            self._asked.clear()
+
+    def _ask(self, event: ApprovalAsked, run: str, at: str) -> None:
+        call = self._calls.get((run, event.call_id)) or ToolCall(id=event.call_id, tool=event.capability or "?")
+        decision = self._decisions.get((run, event.call_id)) or Decision(verdict="ask", rule="", why=event.why)
+        capability = event.capability or call.tool
+        place = (self._work.get(run, run), event.call_id, capability)
+        since = self._asked[place].since if place in self._asked else at
+        self._asked[place] = Waiting(
+            self._key, run, call, decision, capability, event.why, since, run in self._children, ended=False
+        )
+
+    def _places(self, run: str, call_id: str) -> list[tuple[str, str, str]]:
+        work = self._work.get(run, run)
+        return [place for place in self._asked if place[:2] == (work, call_id)]

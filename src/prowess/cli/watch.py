@@ -19,8 +19,9 @@ _PATIENCE_S = 5.0
 class Watch:
     """An observer. When what it shows reaches nobody any more, `stop` is told, once."""
 
-    def __init__(self, show: Show, stop: Callable[[], object] = lambda: None) -> None:
-        self._show, self.stop = show, stop
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self.stop: Callable[[], object] = lambda: None
         self.problem: OSError | None = None
         self.started = self.ended = False  # the run that was watched last
         self._parts: set[str] = set()

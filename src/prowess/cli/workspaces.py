@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import sys
 import time
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import click
 
+from prowess._wiring import workspace_dir
 from prowess.cli.app import Call, verb
 from prowess.cli.render import count, size
-from prowess.errors import ConfigError, SkillDenied
-from prowess.workspace.place import PlaceInfo, clean_places, find_dir, list_places
+from prowess.cli.run_records import opened
+from prowess.errors import ConfigError, ProwessError, SkillDenied
+from prowess.ports import EventLog
+from prowess.runtime import Runtime
+from prowess.skills.findings import visible
+from prowess.workspace.leftovers import (
+    Leftovers,
+    OldTrees,
+    clean,
+    clean_trees,
+    find_old_trees,
+    list_leftovers,
+    trees_of,
+)
+from prowess.workspace.place import PlaceInfo
+from prowess.workspace.published import TreeInfo
+from prowess.workspace.script.environments import EnvironmentInfo
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_PACKAGES = 60  # characters
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -34,24 +54,25 @@ _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def command(call: Call, action: str, **given: Any) -> int:
     """Show and clean what sessions have left on disk; build the image for containers.
 
-    A workspace that somebody works in is never cleaned. Artifacts and records are kept elsewhere and stay.
+    That is workspaces, the packages that were installed for scripts, and published skills. What is in use is never
+    cleaned, nor is a published skill that a session may go on from. Artifacts and records are kept elsewhere and stay.
     """
     if action == "build-image":
         return _build(call, given["base"], given["tag"])
-    with call.runtime() as runtime:
-        dir = find_dir(runtime.config.workspace.dir, runtime.places.cache_dir)
     if action == "list":
-        return _list(call, dir, list_places(dir))
+        with call.runtime() as runtime:
+            dir = workspace_dir(runtime.config, runtime.places)
+        return _list(call, dir, list_leftovers(dir))
     older, keep = parse_age(given["older_than"]), parse_size(given["keep"])
     if older is None and keep is None and not given["everything"]:
         raise ConfigError(
             "Say what to clean.", code="usage", hint="--older-than 7d, --keep 2G, or --all for everything not in use."
         )
-    dry = given["dry_run"]
-    if not dry and not given["yes"]:
-        _confirm(clean_places(dir, older_than_s=older, keep_bytes=keep, dry_run=True)[0])
-    removed, kept = clean_places(dir, older_than_s=older, keep_bytes=keep, dry_run=dry)
-    return _cleaned(call, dir, removed, kept, dry)
+    with call.runtime() as runtime:
+        dir = workspace_dir(runtime.config, runtime.places)
+        if not given["dry_run"] and not given["yes"]:
+            _confirm(_clean(runtime, dir, older, keep, dry_run=True).removed)
+        return _cleaned(call, dir, _clean(runtime, dir, older, keep, dry_run=given["dry_run"]), given["dry_run"])
 
 
 def parse_age(text: str | None) -> float | None:
@@ -72,43 +93,137 @@ def parse_size(text: str | None) -> int | None:
     return int(float(found[1]) * _SIZES[found[2].upper()])
 
 
-def _list(call: Call, dir: str, places: list[PlaceInfo]) -> int:
+class Cleaned(NamedTuple):
+    removed: Leftovers
+    in_use: Leftovers
+    needed: int = 0  # published skills that sessions may go on from
+    others: Sequence[str] = ()  # the stores of other projects that may need some of them
+    problem: str | None = None  # why no published skill was removed
+
+
+def _clean(runtime: Runtime, dir: str, older: float | None, keep: int | None, *, dry_run: bool) -> Cleaned:
+    """Published skills have an age and no share of the size: what they were made of may be gone."""
+    removed, in_use = clean(dir, older_than_s=older, keep_bytes=keep, dry_run=dry_run)
+    if older is None and keep is not None:
+        return Cleaned(removed, in_use)
+    try:
+        store, old, named = asyncio.run(_find_old_trees(runtime, dir, older or 0.0))
+    except (ProwessError, OSError, ValueError, RecursionError) as error:  # then nobody knows which of them are needed
+        return Cleaned(removed, in_use, problem=str(error))
+    trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
+    of_others = [info for info in old.of_others if info.digest not in named]
+    ours = [info for info in (*old.free, *old.of_others) if info.digest in named]
+    return Cleaned(
+        removed._replace(trees=trees),
+        in_use._replace(trees=used),
+        needed=len(ours) + len(of_others),
+        others=old.others if of_others else (),
+    )
+
+
+async def _find_old_trees(runtime: Runtime, dir: str, older: float) -> tuple[str, OldTrees, set[str]]:
+    """(our store, what is old enough, the contents that sessions of our store have loaded)."""
+    async with opened(runtime) as (log, store):
+        old = find_old_trees(dir, store, older_than_s=older)
+        named: set[str] = set()
+        if log is not None and (old.free or old.of_others):
+            for tenant in old.tenants:
+                named |= await _named(log, tenant)
+        return store, old, named
+
+
+async def _named(log: EventLog, tenant: str) -> set[str]:
+    """The contents that its sessions have loaded. Only lines that may say so are parsed: there can be very many."""
+    found: set[str] = set()
+    for info in await log.sessions(tenant):
+        async for line in log.lines(info.key):
+            if '"type":"skill_loaded"' in line:
+                found.add(str(json.loads(line).get("digest")))
+    return found
+
+
+def _list(call: Call, dir: str, left: Leftovers) -> int:
+    published = {"path": trees_of(dir), "skills": len(left.trees), "size_bytes": _total(left.trees)}
     if call.screen.is_json:
-        rows = [_row(info) for info in places]
-        call.screen.document({"schema": "prowess.workspaces/1", "dir": dir, "workspaces": rows})
+        call.screen.document(
+            {
+                "schema": "prowess.workspaces/1",
+                "dir": dir,
+                "workspaces": [_row(info) for info in left.places],
+                "environments": [_environment_row(info) for info in left.environments],
+                "published": published,
+            }
+        )
         return 0
-    if places:
-        rows = [
-            [info.session, "in use" if info.in_use else _ago(info.used_at), size(info.size_bytes), info.path]
-            for info in reversed(places)
-        ]
+    if left.places:
+        rows = [[info.session, _used(info), size(info.size_bytes), info.path] for info in reversed(left.places)]
         call.screen.table(["session", "used", "size", "path"], rows)
-    total = sum(info.size_bytes for info in places)
-    call.screen.note(f"\n{count(len(places), 'workspace')} · {size(total)} · {dir}")
+    if left.places and left.environments:
+        call.screen.text()
+    if left.environments:
+        rows = [[info.key, _used(info), size(info.size_bytes), _packages(info)] for info in reversed(left.environments)]
+        call.screen.table(["environment", "used", "size", "packages"], rows)
+    if left.trees and (left.places or left.environments):
+        call.screen.text()
+    if left.trees:
+        call.screen.text(f"published: {count(len(left.trees), 'skill')}  {size(_total(left.trees))}")
+    call.screen.note(f"\n{_counted(left)} · {dir}")
     return 0
 
 
-def _cleaned(call: Call, dir: str, removed: list[PlaceInfo], kept: list[PlaceInfo], dry: bool) -> int:
+def _cleaned(call: Call, dir: str, cleaned: Cleaned, dry: bool) -> int:
+    removed, in_use = cleaned.removed, cleaned.in_use
     if call.screen.is_json:
         call.screen.document(
             {
                 "schema": "prowess.workspaces-cleaned/1",
                 "dir": dir,
                 "dry_run": dry,
-                "removed": [_row(info) for info in removed],
-                "in_use": [_row(info) for info in kept],
+                "removed": [_row(info) for info in removed.places],
+                "in_use": [_row(info) for info in in_use.places],
+                "environments": {
+                    "removed": [_environment_row(info) for info in removed.environments],
+                    "in_use": [_environment_row(info) for info in in_use.environments],
+                },
+                "published": {
+                    "removed": [_tree_row(info) for info in removed.trees],
+                    "in_use": [_tree_row(info) for info in in_use.trees],
+                    "needed": cleaned.needed,
+                    "needed_by_others": list(cleaned.others),
+                    "problem": cleaned.problem,
+                },
             }
         )
         return 0
-    for info in removed:
-        call.screen.text(
-            f"{'would remove' if dry else 'removed'}  {info.session}  {size(info.size_bytes)}  {info.path}"
+    for said, found in (("would remove" if dry else "removed", removed), ("in use, kept", in_use)):
+        for name, info in _named_lines(found):
+            call.screen.text(f"{said}  {visible(name)}  {size(info.size_bytes)}  {visible(info.path)}")
+    if cleaned.problem is not None:
+        call.screen.note(
+            f"warning: No published skill was removed, because it is not known which are needed: "
+            f"{visible(cleaned.problem)}"
         )
-    for info in kept:
-        call.screen.text(f"in use, kept  {info.session}  {info.path}")
-    freed = sum(info.size_bytes for info in removed)
-    call.screen.note(f"{count(len(removed), 'workspace')} · {size(freed)}{' (nothing was removed)' if dry else ''}")
+    if cleaned.needed:
+        others = f"; some by sessions in {visible(', '.join(cleaned.others))}" if cleaned.others else ""
+        call.screen.note(f"kept: {count(cleaned.needed, 'published skill')} that sessions may go on from{others}")
+    call.screen.note(f"{_counted(removed)}{' (nothing was removed)' if dry else ''}")
     return 0
+
+
+def _named_lines(found: Leftovers) -> list[tuple[str, PlaceInfo | EnvironmentInfo | TreeInfo]]:
+    return [
+        *((info.session, info) for info in found.places),
+        *((f"environment {_packages(info)}", info) for info in found.environments),
+        *(("published skill", info) for info in found.trees),
+    ]
+
+
+def _counted(left: Leftovers) -> str:
+    """`2 workspaces · 1 environment · 31.4 MB`: what there is none of is not worth a word, but for workspaces."""
+    parts = [count(len(left.places), "workspace")]
+    parts += [count(len(left.environments), "environment")] if left.environments else []
+    parts += [count(len(left.trees), "published skill")] if left.trees else []
+    return " · ".join([*parts, size(left.size_bytes)])
 
 
 def _build(call: Call, base: str | None, tag: str | None) -> int:
@@ -129,30 +244,61 @@ def _build(call: Call, base: str | None, tag: str | None) -> int:
     return 0
 
 
-def _confirm(places: list[PlaceInfo]) -> None:
-    if not places:
+def _confirm(left: Leftovers) -> None:
+    if not any(left):
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{count(len(places), 'workspace')} would be removed, and nobody is there to say yes.",
+            f"{_counted(left)} would be removed, and nobody is there to say yes.",
             code="needs-yes",
             hint="Look with --dry-run, then add --yes.",
         )
-    total = sum(info.size_bytes for info in places)
-    if not click.confirm(f"Remove {count(len(places), 'workspace')} with {size(total)}?", err=True):
+    if not click.confirm(f"Remove {_counted(left)}?", err=True):
         raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
 
 
 def _row(info: PlaceInfo) -> dict[str, Any]:
+    return {"id": info.id, "session": info.session, "files": info.files, **_on_disk(info)}
+
+
+def _environment_row(info: EnvironmentInfo) -> dict[str, Any]:
     return {
-        "id": info.id,
-        "session": info.session,
+        "key": info.key,
+        "dependencies": list(info.dependencies),
+        "resolved": list(info.resolved),
+        "made_for": info.made_for,
+        "whole": info.is_whole,
+        **_on_disk(info),
+    }
+
+
+def _tree_row(info: TreeInfo) -> dict[str, Any]:
+    return {"digest": info.digest, **_on_disk(info)}
+
+
+def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> dict[str, Any]:
+    return {
         "path": info.path,
         "size_bytes": info.size_bytes,
-        "files": info.files,
         "used_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(info.used_at)),
         "in_use": info.in_use,
     }
+
+
+def _packages(info: EnvironmentInfo) -> str:
+    """As many of the packages that were asked for as a line has room for."""
+    if not info.is_whole:
+        return "(unfinished)"
+    text = ", ".join(info.dependencies)
+    return text if len(text) <= _PACKAGES else f"{text[: _PACKAGES - 1]}…"
+
+
+def _used(info: PlaceInfo | EnvironmentInfo) -> str:
+    return "in use" if info.in_use else _ago(info.used_at)
+
+
+def _total(trees: Collection[TreeInfo]) -> int:
+    return sum(info.size_bytes for info in trees)
 
 
 def _ago(used_at: float) -> str:

@@ -8,15 +8,13 @@ from typing import Any
 
 from prowess.events import ModelReplied
 from prowess.models.anthropic_messages import blocks_to_keep, read_event, render_request
-from prowess.models.draft import Draft, OnDelta
-from prowess.models.endpoint import Endpoint, check_address, check_key, check_sdk, parse_params
-from prowess.models.provider_errors import Where
-from prowess.models.transcript import arrange, wire_name
+from prowess.models.draft import OnDelta, begin_draft
+from prowess.models.endpoint import Provider, open_endpoint
+from prowess.models.transcript import arrange
 from prowess.models.windows import find_window
 from prowess.values import Message, ToolSpec
 
-ADDRESS = "https://api.anthropic.com"
-_VARIABLE = "ANTHROPIC_API_KEY"
+PROVIDER = Provider(sdk="anthropic", address="https://api.anthropic.com", variable="ANTHROPIC_API_KEY", added="/v1")
 _NO_PARAMS: Mapping[str, Any] = {}
 _KEPT_REPLIES = 256
 
@@ -34,12 +32,8 @@ class AnthropicModel:
         timeout_s: float = 600.0,
     ) -> None:
         self._name = name
-        check_sdk("anthropic")
-        self._options = parse_params(params, self.name, timeout_s)
-        key = check_key(self.name, api_key, base_url, _VARIABLE)
-        address = check_address(self.name, base_url or ADDRESS).removesuffix("/v1")  # the SDK adds it
-        self._endpoint = Endpoint(
-            "anthropic", Where(model=self.name, address=address, key=key, variable=_VARIABLE), self._options.timeout_s
+        self._endpoint, self._options = open_endpoint(
+            PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
         self._thoughts: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()  # by the first call of a reply
 
@@ -69,8 +63,7 @@ class AnthropicModel:
             timeout=client.timeout,  # said again, or the SDK refuses a long reply that is not streamed
             extra_body={**body, **self._options.body, **self._form(schema)},
         )
-        taken = {call.id for message in messages for call in message.calls}
-        draft = Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
+        draft = begin_draft(messages, tools, on_delta)
         await self._endpoint.exchange(opened, read_event, draft)
         reply = draft.reply()
         if kept := blocks_to_keep(draft):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from prowess.events import CallDelta, Finish, ModelReplied, TextDelta
-from prowess.values import ToolCall, Usage
+from prowess.models.transcript import wire_name
+from prowess.values import Message, ToolCall, ToolSpec, Usage
 
 OnDelta = Callable[[TextDelta | CallDelta], None]
 
@@ -88,6 +89,12 @@ class Draft:
             request_id=self.request_id,
             model=self.model,
         )
+
+
+def begin_draft(messages: Sequence[Message], tools: Sequence[ToolSpec], on_delta: OnDelta | None) -> Draft:
+    """Of the reply to this request."""
+    taken = {call.id for message in messages for call in message.calls}
+    return Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
 
 
 class _Call:

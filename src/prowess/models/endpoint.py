@@ -50,6 +50,33 @@ class Options(NamedTuple):
     max_tokens: int | None
 
 
+class Provider(NamedTuple):
+    """What is known of a provider before anybody configures anything."""
+
+    sdk: str  # and the name of its extra, and of its models before the colon
+    address: str
+    variable: str  # where people keep its key
+    added: str = ""  # what the SDK adds to an address by itself
+
+
+def open_endpoint(
+    provider: Provider,
+    model: str,
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    params: Mapping[str, Any],
+    timeout_s: float,
+) -> tuple[Endpoint, Options]:
+    """Checked, and nothing sent."""
+    check_sdk(provider.sdk)
+    options = parse_params(params, model, timeout_s)
+    key = check_key(model, api_key, base_url, provider.variable)
+    address = check_address(model, base_url or provider.address).removesuffix(provider.added)
+    where = Where(model=model, address=address, key=key, variable=provider.variable)
+    return Endpoint(provider.sdk, where, options.timeout_s), options
+
+
 def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Options:
     body = dict(params)
     for name in ("api", "base_url"):  # whoever opened the model has read them

@@ -43,8 +43,7 @@ def render_result(
     code = result.get("exit_code")
     if code == 0 and not result.get("timed_out"):
         return _succeeded(result, skill, command)
-    ended = "took too long and was ended" if result.get("timed_out") else f"ended with exit code {code}"
-    lines = [f"The command of the skill '{skill}' {ended}:", "", f"    {command}", ""]
+    lines = [f"The command of the skill '{skill}' failed: it {_how_it_ended(result)}.", "", f"    {command}", ""]
     for name in ("stderr", "stdout"):
         if said := _text(result.get(name)).strip():
             lines += [_tail(said, _ERROR_CHARACTERS), ""]
@@ -58,6 +57,16 @@ def render_result(
     if isinstance(missing, Mapping) and missing.get("hint"):
         lines += [_text(missing["hint"]), ""]
     return "\n".join([*lines, *_files(result), *_warnings(result), _signed(skill)]).strip()
+
+
+def _how_it_ended(result: Mapping[str, Any]) -> str:
+    code = result.get("exit_code")
+    if result.get("timed_out"):
+        return "took too long and was ended"
+    if not isinstance(code, int):
+        return "ended without an exit code"
+    signal = f" (signal {code - 128})" if 128 < code <= 128 + 64 else ""
+    return f"ended with exit code {code}{signal}"
 
 
 def render_refusal(what: str, said: str) -> str:

@@ -9,16 +9,14 @@ from urllib.parse import urlsplit
 from prowess.errors import ConfigError
 from prowess.events import ModelReplied
 from prowess.models import openai_chat, openai_responses
-from prowess.models.draft import Draft, OnDelta
-from prowess.models.endpoint import Endpoint, check_address, check_key, check_sdk, parse_params
-from prowess.models.provider_errors import Where
-from prowess.models.transcript import arrange, wire_name
+from prowess.models.draft import OnDelta, begin_draft
+from prowess.models.endpoint import Provider, open_endpoint
+from prowess.models.transcript import arrange
 from prowess.models.windows import find_window
 from prowess.values import Message, ToolSpec
 
 Api = Literal["chat", "responses"]
-ADDRESS = "https://api.openai.com/v1"
-_VARIABLE = "OPENAI_API_KEY"
+PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
 _NO_PARAMS: Mapping[str, Any] = {}
 
 
@@ -36,17 +34,14 @@ class OpenAIModel:
         timeout_s: float = 600.0,
     ) -> None:
         self._name = name
-        check_sdk("openai")
-        self._options = parse_params(params, self.name, timeout_s)
-        key = check_key(self.name, api_key, base_url, _VARIABLE)
-        address = check_address(self.name, base_url or ADDRESS)
-        self._is_openai = urlsplit(address).hostname == urlsplit(ADDRESS).hostname
+        self._endpoint, self._options = open_endpoint(
+            PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
+        )
+        self._is_openai = urlsplit(self._endpoint.where.address).hostname == urlsplit(PROVIDER.address).hostname
         self.api: Api = _checked_api(
             self.name, api or params.get("api") or ("responses" if self._is_openai else "chat")
         )
         self._wire = openai_responses if self.api == "responses" else openai_chat
-        where = Where(model=self.name, address=address, key=key, variable=_VARIABLE)
-        self._endpoint = Endpoint("openai", where, self._options.timeout_s)
 
     @property
     def name(self) -> str:
@@ -72,8 +67,7 @@ class OpenAIModel:
         opened = calls.with_streaming_response.create(
             model=self._name, stream=self._options.stream, extra_body=body, **first
         )
-        taken = {call.id for message in messages for call in message.calls}
-        draft = Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
+        draft = begin_draft(messages, tools, on_delta)
         await self._endpoint.exchange(opened, self._wire.read_event, draft)
         return draft.reply()
 

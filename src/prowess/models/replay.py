@@ -2,7 +2,8 @@
 
 The loop tells each request's hash to `expect` before it asks. The first one that differs from the recording is kept as
 `divergence`, or with `strict` is an error. Child runs have replies of their own: when several are waiting, the request
-decides which of them is asked.
+decides which of them is asked. Where the recorded run was shortened, so is this one, and in the same way: how large the
+window of its model was is not known here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from prowess.events import (
     CallDelta,
     Compacted,
     Envelope,
+    ErrorRaised,
     ModelReplied,
     ModelRequested,
     RunStarted,
@@ -27,6 +29,7 @@ from prowess.events import (
 from prowess.values import Message, ToolSpec
 
 MAX_LINE_BYTES = 64 << 20
+NO_SUMMARY = "No summary: "  # begins what is said when a model was asked for one and gave none
 
 
 class Divergence(NamedTuple):
@@ -37,10 +40,17 @@ class Divergence(NamedTuple):
     actual: ModelRequested
 
 
+class Shortened(NamedTuple):
+    """What was decided when a request did not fit any more, and what went wrong when a summary was asked for."""
+
+    event: Compacted
+    failed: ErrorRaised | None
+
+
 class _Recorded(NamedTuple):
     run: str
     requested: ModelRequested | None
-    replied: ModelReplied
+    replied: ModelReplied | None  # None: the request did not fit into the model's window
 
 
 class ReplayModel:
@@ -54,7 +64,10 @@ class ReplayModel:
         opened = [envelope.event for envelope in recorded if isinstance(envelope.event, RunStarted)]
         self.started = opened[0] if opened else None
         self.protocol = self.started.protocol if self.started else "tools"
-        self._left = _pair(recorded)
+        self._left, self._shortened = _pair(recorded)
+        self._requests = {each.run: each.event.request for each in recorded if isinstance(each.event, RunStarted)}
+        self._runs: dict[str, str | None] = {}  # that ask now -> recorded
+        self._played: dict[str, int] = {}  # recorded run -> how many of its requests came again
         self._strict = strict
         self._asked = 0
         self._next: _Recorded | None = None
@@ -62,7 +75,7 @@ class ReplayModel:
     @property
     def unused(self) -> int:
         """How many recorded replies nobody has asked for."""
-        return len(self._left)
+        return sum(each.replied is not None for each in self._left)
 
     def expect(self, sha256: str, bytes: int) -> None:
         """What the next request is, as `model_requested` says it."""
@@ -79,6 +92,11 @@ class ReplayModel:
                 code="replay-diverged",
                 hint="Skills, prompts or tools have changed since. Compare the runs, or record it again.",
             )
+
+    def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
+        """How the recorded run was shortened before the request that `run` makes next; once, with `take`."""
+        place = self._place(run, task)
+        return self._shortened.pop(place, None) if take else self._shortened.get(place)
 
     async def reply(
         self,
@@ -98,6 +116,13 @@ class ReplayModel:
             )
         chosen, self._next = self._next or self._left[0], None
         self._left.remove(chosen)
+        self._played[chosen.run] = self._played.get(chosen.run, 0) + 1
+        if chosen.replied is None:
+            raise ModelError(
+                f"Request {self._asked} was too long for the model when it was recorded.",
+                code="context-overflow",
+                hint="It is shortened as it was then.",
+            )
         if on_delta is not None and chosen.replied.text:
             on_delta(TextDelta(text=chosen.replied.text))
         return chosen.replied
@@ -113,6 +138,16 @@ class ReplayModel:
         asked = (r for r in waiting.values() if r.requested and r.requested.sha256 == actual.sha256)
         return next(asked, None) or next(iter(waiting.values()), None)
 
+    def _place(self, run: str, task: str) -> tuple[str | None, int]:
+        """The first that asks is the run itself; of its children, the next one that was given this task."""
+        if run not in self._runs:
+            taken = set(self._runs.values())
+            free = [each for each in self._requests if each not in taken]
+            same = [each for each in free if self._runs and self._requests[each] == task]
+            self._runs[run] = next(iter(same or free), None)
+        recorded = self._runs[run]
+        return recorded, self._played.get(recorded or "", 0)
+
     def _diverged(self) -> str:
         if self.divergence is None:
             return ""
@@ -123,22 +158,27 @@ class ReplayModel:
         )
 
 
-def _pair(events: Sequence[Envelope]) -> list[_Recorded]:
-    """Each reply with the request that it answers. A request that was tried again counts once. A summary is a reply
-    too, and is kept with the compaction that it was asked for."""
+def _pair(events: Sequence[Envelope]) -> tuple[list[_Recorded], dict[tuple[str | None, int], Shortened]]:
+    """Each reply with the request that it answers, which counts once when it was tried again; and what was shortened,
+    by run and by how many of its requests came before."""
     found: list[_Recorded] = []
+    shortened: dict[tuple[str | None, int], Shortened] = {}
     asked: dict[str, ModelRequested] = {}
-    last: dict[str, str] = {}
+    failed: dict[str, ErrorRaised] = {}
     for envelope in events:
         event, run = envelope.event, envelope.run
         if isinstance(event, ModelRequested):
             asked[run] = event
         elif isinstance(event, ModelReplied):
             found.append(_Recorded(run, asked.pop(run, None), event))
-            last[run] = event.text
-        elif isinstance(event, Compacted) and event.summary is not None and last.get(run) != event.summary:
-            found.append(_Recorded(run, None, ModelReplied(text=event.summary, usage=event.usage)))
-    return found
+        elif isinstance(event, Compacted):
+            if run in asked:
+                found.append(_Recorded(run, asked.pop(run), None))
+            shortened[run, sum(each.run == run for each in found)] = Shortened(event, failed.get(run))
+        failed.pop(run, None)
+        if isinstance(event, ErrorRaised) and event.message.startswith(NO_SUMMARY):
+            failed[run] = event
+    return found, shortened
 
 
 def load_recording(path: str | os.PathLike[str], *, name: str | None = None, strict: bool = False) -> ReplayModel:

@@ -258,5 +258,6 @@ def _describes(rule: AllowRule, words: tuple[str, ...]) -> bool:
     if len(words) < len(rule.words) or (len(words) > len(rule.words) and not rule.prefix):
         return False
     program = words[0]
-    fits = is_program(program, rule.words[0]) or ("*" in rule.words[0] and match_path(rule.words[0], program))
+    is_pattern = bool(re.search(r"[*?]", rule.words[0]))
+    fits = is_program(program, rule.words[0]) or (is_pattern and match_path(rule.words[0], program))
     return fits and all(map(match_word, rule.words[1:], words[1:]))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from prowess._nouns import Finding
 from prowess.errors import StoreError
 from prowess.events import ApprovalAnswered
-from prowess.policy.user_file import UserFile, now
+from prowess.policy.user_file import UserFile, file_signature, now
 from prowess.skills.entry import Skill
 from prowess.skills.findings import Note, make_finding, visible
 
@@ -132,7 +132,7 @@ class ApprovalFile:
         self._approvals = Approvals()
 
     def current(self) -> Approvals:
-        seen = _signature(_file(self._state_dir).path)
+        seen = file_signature(_file(self._state_dir).path)
         if seen != self._seen:
             self._approvals = load_approvals(self._state_dir)
             self._seen = seen
@@ -222,14 +222,6 @@ def _locked(state_dir: str) -> Iterator[None]:
             code="approvals-unwritable",
             hint="Make the folder writable, or set PROWESS_HOME to one that is.",
         ) from error
-
-
-def _signature(path: str) -> object:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _file(state_dir: str) -> UserFile:

@@ -25,6 +25,7 @@ from prowess.policy.allowed_tools import (
     canonical_tools,
     command_words,
 )
+from prowess.policy.command_rules import find_unread
 from prowess.policy.commands import NotSimple, judge_command, split_command
 from prowess.policy.names import find_refusal
 from prowess.policy.rules import Request, Rule, Rules, find_rule
@@ -233,6 +234,8 @@ def _by_rules(request: Request, rules: Rules) -> Said:
     why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
     if not rules.trusted:  # its author may be anybody, and a reason is told to the model and to people
         why = f"Rule {rule.number} of {rule.path}, which is not trusted, {says}."
+    if rule.commands and rule.verdict != "allow" and (unread := find_unread(request.args)):
+        why = f"{unread} A command that cannot be read counts as one that the rule is about: {why}"
     decision = Decision(verdict=rule.verdict, rule=rule.label, why=why)
     return Said("policy", decision, rules.path, rule, rules.only_tightens)
 

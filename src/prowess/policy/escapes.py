@@ -23,6 +23,8 @@ OPAQUE = frozenset(
     lynx links elinks psql mysql mariadb mongo mongosh redis-cli sqlplus mail mailx mutt ftp sftp lftp open xdg-open
     coreutils cpulimit logsave ansible ansible-playbook salt salt-call puppet vagrant vipe vidir ranger nnn mc fzf tig
     gpg-agent ssh-agent dbus-launch xterm gnome-terminal konsole qemu-system-x86_64 qemu-x86_64 binfmt_misc zrun
+    coresched uclampset enosys pipesz runcon uname26 i486 i586 i686 lckdo mispipe pee envuidgid runsvdir tcpsvd udpsvd
+    inetd cttyhack openvt sg newgrp fakechroot scl toolbox distrobox aa-exec tsocks
     """.split()
 )
 # Program -> words with which it runs a command of the caller's.
@@ -115,6 +117,22 @@ ESCAPES = {
     "pip": Escape(("python", "editable"), "e"),
     "dc": Escape((), "e", re.compile(r".*!")),
 }  # fmt: skip
+# What a shell itself does with words that it keeps for later, or that it reads as code. It runs in the shell that reads
+# the command, so quotes do not hold it.
+_KEEPS_CODE = Escape((), "CFW")
+_READS_INDICES = Escape((), "", re.compile(r"(?s).*\w\[.*(\$\(|`)"))  # an index is arithmetic, which runs $(…)
+BUILTINS = {
+    "trap": Escape((), "", re.compile(r"(?s).")),
+    "fc": Escape((), "", re.compile(r"(?s).")),
+    "alias": Escape((), "", re.compile(r"(?s).+=")),
+    **dict.fromkeys(("compgen", "complete"), _KEEPS_CODE),
+    **dict.fromkeys(("mapfile", "readarray"), Escape((), "C")),
+    "hash": Escape((), "p"),
+    "enable": Escape((), "f"),
+    "jobs": Escape((), "x"),
+    "bind": Escape((), "xf"),
+    **dict.fromkeys("test [ let printf read unset declare typeset local export readonly wait".split(), _READS_INDICES),
+}
 _ALIASES = {
     "gmake": "make",
     "bmake": "make",
@@ -143,6 +161,8 @@ def find_escape(name: str, args: Sequence[str], anything: str) -> str | None:
         return _find_sed_escape(args, anything)
     if name == "git":
         return _find_git_escape(args, anything)
+    if name in BUILTINS:
+        return _find_builtin_escape(BUILTINS[name], args)
     escape = ESCAPES.get(name)
     if escape is None:
         return None
@@ -158,6 +178,14 @@ def find_escape(name: str, args: Sequence[str], anything: str) -> str | None:
         elif (arg.startswith("-") or (escape.bundle_without_dash and not number)) and set(arg) & set(escape.short):
             return arg
         if escape.words and escape.words.match(arg):
+            return arg
+    return None
+
+
+def _find_builtin_escape(escape: Escape, args: Sequence[str]) -> str | None:
+    """Words that are only known later are no matter: what adds them (xargs) starts a program, never a shell's own."""
+    for arg in args:
+        if (arg.startswith("-") and set(arg) & set(escape.short)) or (escape.words and escape.words.match(arg)):
             return arg
     return None
 

@@ -18,12 +18,22 @@ def match_word(pattern: str, word: str) -> bool:
 
 def match_path(pattern: str, path: str) -> bool:
     """Whether a path inside the workspace (or, for an absolute pattern, an absolute one) fits. `docs/` is all below."""
-    pattern, path = pattern.removeprefix("workspace://"), path.removeprefix("workspace://")
-    if not is_plain_path(path):
-        return False
-    if pattern.endswith("/"):
-        pattern += "**"
-    return _fits(_without_dots(pattern), _without_dots(path))
+    path = path.removeprefix("workspace://")
+    return is_plain_path(path) and _fits(plain_pattern(pattern), _without_dots(path))
+
+
+def match_below(pattern: str, folder: str) -> bool:
+    """Whether something at or below a folder could fit."""
+    pattern, folder = plain_pattern(pattern), _without_dots(folder.removeprefix("workspace://"))
+    if folder == ".":
+        return not pattern.startswith("/")
+    return _fits(pattern, folder) or _fits(pattern, folder.rstrip("/") + "/", begins=True)
+
+
+def plain_pattern(pattern: str) -> str:
+    """The one way to write a pattern for paths."""
+    pattern = pattern.removeprefix("workspace://")
+    return _without_dots(f"{pattern}**" if pattern.endswith("/") else pattern)
 
 
 def is_plain_path(path: str) -> bool:
@@ -42,9 +52,9 @@ def _without_dots(path: str) -> str:
     return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _fits(pattern: str, text: str, *, begins: bool = False) -> bool:
     """All ends that the pattern so far can have, piece by piece: patterns come from skills, and a regular expression
-    with many stars could take for ever."""
+    with many stars could take for ever. With `begins`: whether a text that begins so can fit."""
     ends = [True] + [False] * len(text)
     for piece in re.findall(r"\*\*+/?|\*|\?|[^*?]+", pattern):
         after = [False] * len(ends)
@@ -60,5 +70,11 @@ def _fits(pattern: str, text: str) -> bool:
                 after[at + 1] = text[at] != "/"
             elif is_end and piece != "?" and text.startswith(piece, at):
                 after[at + len(piece)] = True
+            elif begins and is_end and piece != "?" and piece.startswith(text[at:]):
+                return True
         ends = after
+        if begins and ends[-1]:
+            return True
+        if True not in ends:
+            return False
     return ends[-1]

@@ -22,6 +22,7 @@ ANYTHING = "\0anything"  # a word that is only known while the command runs; no 
 _A_PATH = "./\0path"  # a file name that find will put there: never an option, but perhaps a program
 _DEEPEST = 12
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
+_CHDIR = re.compile(r"(^|\s)(-[iv0]*C|--c)")
 _LOADER = re.compile(r"ld(-linux.*|-musl.*|-[0-9.]+|64|)\.so(\.[0-9]+)*|ld\.so.*|rtld")
 _VERSIONED = re.compile(r"([a-z][a-z+]+?)[-.]?[0-9].*")
 
@@ -34,6 +35,7 @@ class Start(NamedTuple):
     hidden: str | None = None  # why it cannot be told what would be started
     in_code: bool = False  # found in the code of the one before it
     like: str | None = None  # a program that does the same; who denies that one denies this
+    elsewhere: bool = False  # in a folder that the one before it chose, where a relative path is another file
 
     @property
     def word(self) -> str:
@@ -85,7 +87,17 @@ def _unfold(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
         return
     yield Start(argv)
     if inner:
-        yield from _unfold(inner, depth + 1)
+        yield from _moved(_unfold(inner, depth + 1), name == "env" and _changes_folder(argv, inner))
+
+
+def _changes_folder(argv: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+    """Whether env was told a folder. With -S its options may stand within a word."""
+    own = argv[1 : len(argv) - len(inner)] if argv[-len(inner) :] == inner else argv[1:]
+    return any(_CHDIR.search(word) for word in own)
+
+
+def _moved(starts: Iterator[Start], elsewhere: bool) -> Iterator[Start]:
+    return (start._replace(elsewhere=True) for start in starts) if elsewhere else starts
 
 
 def _unclear(name: str, why: str | tuple[str, ...]) -> str:
@@ -95,6 +107,16 @@ def _unclear(name: str, why: str | tuple[str, ...]) -> str:
 def _sentence(text: str) -> str:
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return (shown if len(shown) <= 200 else shown[:197] + "…").rstrip(".") + "."
+
+
+def runs_files(word: str) -> bool:
+    """Whether it is a shell or another interpreter, which runs the file that it is given."""
+    return _family(word) in SHELLS or _family(word) in INTERPRETERS
+
+
+def reads_as_shell(word: str) -> bool:
+    """Whether the code that it is handed is a shell's, where `$x` and backticks may become any word."""
+    return _family(word) in SHELLS or _family(word) in ("eval", "su", "runuser", "script", "watch", "parallel")
 
 
 def _family(word: str) -> str:
@@ -195,7 +217,7 @@ def _find(argv: tuple[str, ...], depth: int) -> Iterator[Start]:
                 yield Start(argv, hidden=f"{word} has no end.")
                 return
             command = tuple(part.replace("{}", _A_PATH) for part in argv[at:end])
-            yield from _unfold(command, depth + 1)
+            yield from _moved(_unfold(command, depth + 1), word in ("-execdir", "-okdir"))
             at = end + 1
 
 

@@ -12,21 +12,27 @@
 
 A rule that allows fits only what certainly is what it says: one simple command, a plain path. A rule that asks or
 denies also fits what may be it: one command of several, a program behind `env`, a text that cannot be read for certain.
+A rule that no call can fit is a mistake, and is refused like one that fails its own examples.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
+from prowess._nouns import Finding
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
+from prowess.policy.arguments import Misfit, find_default, find_misfit
 from prowess.policy.command_rules import CommandRule, fits_command, parse_command_rule
-from prowess.policy.globs import is_plain_path, match_anything, match_path, match_word
+from prowess.policy.globs import match_anything, match_path, match_word
+from prowess.policy.path_rules import fits_path
+from prowess.policy.url_rules import fits_url, urls_like
 from prowess.values import Source, Verdict
 
 SCHEMA = "prowess.policy/1"
@@ -34,7 +40,8 @@ _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why",
 _CRITERIA = ("tool", "args", "skill", "source", "path", "command")
 _EXAMPLE_KEYS = ("tool", "args", "skill", "source", "command", "path")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
-_MOST_RULES = 1_000
+# A file may be anybody's, and every call is held against all of it.
+_MOST_RULES, _MOST_TEXTS, _LONGEST = 1_000, 10_000, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,7 @@ class Request:
     skill: str | None = None  # the id of the skill that the call names; None: an ambient call
     source: Source | None = None
     trusted: bool = False  # whether that skill's source is trusted
+    touches: tuple[tuple[str, str | None], ...] = ()  # skills (id, source) whose files it reads without naming them
     kind: Literal["call", "capability"] = "call"
 
 
@@ -61,6 +69,7 @@ class Rule(NamedTuple):
     sources: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     commands: tuple[CommandRule, ...] = ()
+    ids: frozenset[str] = frozenset()  # exactly these skills; of rules that we make ourselves, for as many as there are
 
     @property
     def label(self) -> str:
@@ -75,6 +84,7 @@ class Rules(NamedTuple):
     path: str = ""
     only_tightens: bool = False
     trusted: bool = True  # False: of a folder that nobody trusts, whose words are not ours
+    problem: Finding | None = None  # why nothing in such a folder's file is in force
 
 
 def parse_rules(text: str, path: str) -> Rules:
@@ -95,6 +105,8 @@ def parse_rules(text: str, path: str) -> Rules:
         _refuse(path, _find_line(text, "rule"), "rule is not a list of tables", "Write [[rule]] above each one.")
     if len(found) > _MOST_RULES:
         _refuse(path, None, f"there are more than {_MOST_RULES} rules", "Use patterns.")
+    if _count(found) > _MOST_TEXTS:
+        _refuse(path, None, f"the rules have more than {_MOST_TEXTS} texts", "Use patterns that fit more.")
     headers = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
     lines = headers if len(headers) == len(found) else [_find_line(text, "rule")] * len(found)
     return Rules(tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1)), path)
@@ -110,21 +122,30 @@ def tightened(rules: Rules) -> Rules:
     return rules._replace(rules=tuple(r for r in rules.rules if r.verdict != "allow"), only_tightens=True)
 
 
+def _is_about(rule: Rule, id: str | None, source: str | None) -> bool:
+    """Whether that is a skill of the rule, or the rule is about no skill in particular."""
+    if (rule.sources and source not in rule.sources) or (rule.ids and id not in rule.ids):
+        return False
+    return not rule.skills or any(_fits_skill(pattern, id) for pattern in rule.skills)
+
+
 def fits(rule: Rule, request: Request) -> bool:
     """Whether every criterion fits. What is unclear fits a rule that asks or denies, and none that allows."""
     strict = rule.verdict == "allow"
     if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
         return False
-    if rule.sources and request.source not in rule.sources:
+    touched = () if strict else request.touches
+    if not any(_is_about(rule, id, source) for id, source in ((request.skill, request.source), *touched)):
         return False
-    if rule.skills and not any(_fits_skill(pattern, request.skill) for pattern in rule.skills):
+    if not all(_fits_argument(name, patterns, _said(request, name), strict) for name, patterns in rule.args):
         return False
-    if not all(_fits_argument(patterns, request.args.get(name), strict) for name, patterns in rule.args):
-        return False
-    if rule.paths and not _fits_path(rule, request, strict):
+    if rule.paths and not fits_path(rule.paths, request.tool, request.args, strict=strict):
         return False
     return not rule.commands or (
-        request.tool in COMMAND_TOOLS and fits_command(rule.commands, request.args, strict=strict)
+        request.tool in COMMAND_TOOLS
+        and fits_command(
+            rule.commands, request.args, strict=strict, names_folder=any(name == "cwd" for name, _ in rule.args)
+        )
     )
 
 
@@ -134,25 +155,23 @@ def _fits_skill(pattern: str, skill: str | None) -> bool:
     return match_anything(pattern, skill) or match_anything(pattern, skill.partition(":")[2])
 
 
-def _fits_argument(patterns: Sequence[str], value: Any, strict: bool) -> bool:
+def _said(request: Request, name: str) -> Any:
+    """What is not said is what it is by default: a request without a method is a GET."""
+    value = request.args.get(name)
+    return find_default(request.tool, name) if value is None else value
+
+
+def _fits_argument(name: str, patterns: Sequence[str], value: Any, strict: bool) -> bool:
     if isinstance(value, (list, tuple)):
-        each = [_fits_argument(patterns, item, strict) for item in value]
+        each = [_fits_argument(name, patterns, item, strict) for item in value]
         return bool(each) and (all(each) if strict else any(each))
     if isinstance(value, bool):
         value = "true" if value else "false"
     if not isinstance(value, (str, int, float)):
         return value is not None and not strict  # a table: nobody can say that it is not meant
+    if name == "url":
+        return fits_url(patterns, str(value), strict=strict)
     return any(match_anything(pattern, str(value)) for pattern in patterns)
-
-
-def _fits_path(rule: Rule, request: Request, strict: bool) -> bool:
-    name = PATH_ARGUMENTS.get(request.tool)
-    if name is None:
-        return False
-    path = request.args.get(name, ".")
-    if not isinstance(path, str) or not is_plain_path(path):
-        return not strict
-    return any(match_path(pattern, path) for pattern in rule.paths)
 
 
 # --- reading one rule -----------------------------------------------------------------------------------------------
@@ -198,8 +217,59 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
         paths=texts["path"],
         commands=tuple(commands),
     )
+    if misfit := _find_misfit(rule, texts["tool"]):
+        raise ConfigError(
+            f"{_place(path, line)}: rule {number} can never fit: {_printable(misfit.problem)}.",
+            code="policy-never-fits",
+            hint=_printable(misfit.hint),
+        )
     _check_examples(rule, item)
     return rule
+
+
+def _find_misfit(rule: Rule, named: Sequence[str]) -> Misfit | None:
+    """Why no call at all could fit the rule, so that it would stand there and do nothing."""
+    found = find_misfit(
+        named,
+        rule.tools,
+        dict(rule.args),
+        command=bool(rule.commands),
+        paths=rule.paths,
+        about_skill=[name for name, asked in (("skill", rule.skills), ("source", rule.sources)) if asked],
+        allows=rule.verdict == "allow",
+    )
+    of = {pattern.partition(":")[0] if ":" in pattern else "" for pattern in rule.skills}
+    if found is None and rule.sources and of and of <= {*get_args(Source)} - {*rule.sources}:
+        return Misfit("skill and source fit no call together", "The id of a skill begins with its source.")
+    if found is not None or rule.verdict != "allow":
+        return found
+    if rule.paths and not any(match_path(pattern, path) for pattern in rule.paths for path in _paths_like(pattern)):
+        hint = "Write it without '..', backslashes and control characters."
+        return Misfit("what allows has to be certain, and no plain path is like that", hint)
+    urls = dict(rule.args).get("url", ())
+    if urls and not any(fits_url(urls, text, strict=True) for url in urls for text in urls_like(url)):
+        hint = "Write it as it is asked for: without a user, '..', '//', '#', and nothing encoded that need not be."
+        return Misfit("what allows has to be certain, and no plain URL is like that", hint)
+    if rule.commands and not any(
+        fits_command([each], {"command": text}, strict=True) for each in rule.commands for text in _commands_like(each)
+    ):
+        hint = "Nobody can tell which program it would start. Name that program as well, or ask instead."
+        return Misfit("what allows has to be certain, and no such command is", hint)
+    return None
+
+
+def _paths_like(pattern: str) -> tuple[str, ...]:
+    return _filled(pattern), f"{_filled(pattern)}a", "."  # `docs/` is what lies below it
+
+
+def _commands_like(command: CommandRule) -> Iterator[str]:
+    text = shlex.join(map(_filled, command.words))
+    yield from (text, f"{text} a", f"{text} {text}", shlex.join(command.words))
+
+
+def _filled(pattern: str) -> str:
+    """A text that a pattern is meant for."""
+    return re.sub(r"\*+|\?", "a", re.sub(r"\*\*+/", "", pattern))
 
 
 def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
@@ -247,9 +317,17 @@ def _texts(item: Mapping[str, Any], name: str, number: int, path: str, line: int
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         _refuse(path, line, f"{name} of rule {number} is neither a text nor a list of texts", f'Write: {name} = "…".')
+    if any(len(text) > _LONGEST for text in texts):
+        _refuse(path, line, f"{name} of rule {number} is longer than {_LONGEST} characters", "Use a pattern.")
     if name in item and not texts:
         _refuse(path, line, f"{name} of rule {number} is empty", "Remove it, or say what fits.")
     return tuple(texts)
+
+
+def _count(value: Any) -> int:
+    """Texts and numbers, however deep."""
+    items = value.values() if isinstance(value, dict) else value
+    return sum(map(_count, items)) if isinstance(value, (dict, list)) else 1
 
 
 def _find_line(text: str, name: str) -> int | None:

@@ -1,6 +1,7 @@
 """Trust is given by a person, to a folder and what is below it, to a config file by content, and to a URL by digest.
 
 It is kept in `<state_dir>/trust.json`. What cannot be read trusts nothing, and is never overwritten without being kept.
+What is taken back holds from the next look on; what is given, for whoever begins after that.
 A linked git worktree is trusted as the repository it belongs to, when both of them say so.
 """
 
@@ -16,7 +17,7 @@ from prowess._files import read_regular
 from prowess._nouns import Finding
 from prowess._paths import is_inside
 from prowess.errors import ConfigError, StoreError
-from prowess.policy.user_file import UserFile, now
+from prowess.policy.user_file import UserFile, file_signature, now
 from prowess.skills.findings import Note, make_finding
 
 SCHEMA = "prowess.trust/1"
@@ -83,6 +84,35 @@ def load_trust(state_dir: str) -> Trust:
         return Trust()
     except (OSError, ValueError, RecursionError) as error:
         return Trust(findings=(_corrupt(store.path, str(error) or type(error).__name__),))
+
+
+class TrustFile:
+    """Trust as it is now: read again when the file was changed, and the same value as long as it was not."""
+
+    def __init__(self, state_dir: str) -> None:
+        self.path = _store(state_dir).path
+        self._state_dir = state_dir
+        self._seen: object = None
+        self._trust = Trust()
+
+    def current(self) -> Trust:
+        seen = file_signature(self.path)
+        if seen != self._seen:
+            self._trust, self._seen = load_trust(self._state_dir), seen
+        return self._trust
+
+
+def still_trusted(before: Trust, now: Trust) -> Trust:
+    """What was trusted before and is trusted now; `before` itself when nothing of it was taken back."""
+    narrower = (f for f in now.folders if f not in before.folders and before.trusts_folder(f.path))
+    left = Trust(
+        folders=(*(f for f in before.folders if now.trusts_folder(f.path)), *narrower),
+        files=tuple(f for f in before.files if now.accepts_file(f.path, f.sha256)),
+        urls=tuple(u for u in before.urls if now.accepts_url(u.url, u.digest)),
+        findings=now.findings,
+    )
+    kept_all = len(left.files) == len(before.files) and {*before.folders} <= {*left.folders}
+    return before if kept_all and left.urls == before.urls else left
 
 
 def grant_folder(state_dir: str, path: str) -> Trust:

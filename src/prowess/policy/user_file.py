@@ -69,5 +69,14 @@ class UserFile(NamedTuple):
             os.close(fd)
 
 
+def file_signature(path: str) -> object:
+    """Another one whenever the file was written anew; never None."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

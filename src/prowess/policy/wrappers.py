@@ -21,6 +21,10 @@ class Wrapper(NamedTuple):
     numbers: bool = False  # -5 is an option
 
 
+_RESOURCES = tuple(
+    "as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack raw "
+    "noheadings verbose".split()
+)
 WRAPPERS = {
     "env": Wrapper("i0v", "uCa", ("ignore-environment", "null", "debug"), ("unset", "chdir", "argv0"), assigns=True),
     "nice": Wrapper("", "n", (), ("adjustment",), numbers=True),
@@ -47,6 +51,12 @@ WRAPPERS = {
     "dbus-run-session": Wrapper(),
     "xvfb-run": Wrapper("a", "en"),
     "chronic": Wrapper("ve"),
+    "prlimit": Wrapper("", "p", _RESOURCES, ("pid",)),
+    "choom": Wrapper("", "np", (), ("adjust", "pid")),
+    "eatmydata": Wrapper(),
+    "catchsegv": Wrapper(),
+    "setpgid": Wrapper("f", "", ("foreground",)),
+    "ifne": Wrapper("n"),
 }
 XARGS = Wrapper(
     "0rtpxo",

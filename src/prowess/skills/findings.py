@@ -571,6 +571,13 @@ RULES: dict[str, Rule] = {
         "Look at the change, then run: prowess trust",
         "Trust is given to a content, not to a name.",
     ),
+    "policy-ignored-untrusted": Rule(
+        "config",
+        "warning",
+        "The policy of this folder, which is not trusted, is broken, and its rules are not in force: {reason}",
+        "Mend or remove the file. In a folder that you trust, nothing runs until it is mended.",
+        "What a stranger wrote may tighten, and must not be able to stop your work; a policy of your own must.",
+    ),
     # --- the security scan -----------------------------------------------------------------------------------------
     "scan-hidden-tags": Rule(
         "scan",

@@ -289,6 +289,11 @@ class Catalog:
         }
         return self._with(entries=kept, findings=findings, roots=roots, modes=modes, removed=())
 
+    def distrusting(self, is_taken_back: Callable[[Entry], bool]) -> Catalog:
+        """The same skills, of which some are not trusted any more."""
+        entries = [entry._replace(trusted=False) if is_taken_back(entry) else entry for entry in self._entries]
+        return self._with(entries=entries, removed=self._removed)
+
     def changes_since(self, before: Catalog) -> Changes:
         old, new = before._by_id, self._by_id
         return Changes(

@@ -20,9 +20,7 @@ FOLDERS = (".agent", ".agents", ".claude")
 BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")
 
 
-def default_roots(
-    *, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False, builtin: bool = True
-) -> list[Root]:
+def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False) -> list[Root]:
     """The project's roots from `cwd` up to `top` (its git root, or the project folder), the user's, and the builtin
     one.
     """
@@ -33,8 +31,7 @@ def default_roots(
         for place in _places(folder)
     ]
     found += [Root("user", place, True, expected=False, origin="default") for place in _places(home)]
-    if builtin:
-        found.append(Root("builtin", BUILTIN, True, expected=False, origin="default"))
+    found.append(Root("builtin", BUILTIN, True, expected=False, origin="default"))
     return found
 
 

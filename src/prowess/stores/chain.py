@@ -34,9 +34,14 @@ class ChainReport:
 
 
 def verify_chain(
-    lines: Iterable[str | Mapping[str, Any] | Envelope], anchor: Head | None = None, *, after: Head = GENESIS
+    lines: Iterable[str | Mapping[str, Any] | Envelope],
+    anchor: Head | None = None,
+    *,
+    after: Head = GENESIS,
+    key: SessionKey | None = None,
 ) -> ChainReport:
-    """Check a session's lines against each other and, if given, against the head that was kept at their end.
+    """Check a session's lines against each other and, if given, against the head that was kept at their end and the
+    session under which they are stored.
 
     A run is a slice: `after` is the head before its first line. Prefer stored lines to envelopes: a field that this
     version does not know is part of the hash, and is not in the envelope.
@@ -46,7 +51,7 @@ def verify_chain(
         events += 1
         if first_bad is None:
             data = _data_of(line)
-            why = _fault_of(data, head)
+            why = _fault_of(data, head) or (_moved(data, key) if key else None)
             if why:
                 first_bad = head.seq + 1
             else:
@@ -136,10 +141,10 @@ def unknown_session(key: SessionKey) -> StoreError:
     )
 
 
-def broken_record(key: SessionKey, what: str) -> AuditBroken:
+def broken_record(key: SessionKey, what: str, hint: str | None = None) -> AuditBroken:
     return AuditBroken(
         f"The record of session '{key.session}' {what}."[:300],
-        hint="Restore the database from a copy, or delete the session.",
+        hint=hint or "Restore the database from a copy, or delete the session.",
     )
 
 
@@ -205,6 +210,15 @@ def _fault_of(data: Any, before: Head) -> str | None:
         return "missing, moved or repeated"
     if data.get("prev") != before.hash:
         return "not linked to the event before it"
+    return None
+
+
+def _moved(data: Mapping[str, Any], key: SessionKey) -> str | None:
+    """A whole session under another name, or another owner's, is a chain as good as before: only its lines know."""
+    for name in ("session", "user", "app", "tenant"):
+        written, found = data.get(name, "default"), getattr(key, name)
+        if written != found:
+            return f"of {name} {str(written)[:100]!r}, and stored as one of {found[:100]!r}"
     return None
 
 

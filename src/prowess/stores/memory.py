@@ -16,7 +16,7 @@ from prowess.events import Envelope, parse_event, render_at
 from prowess.ports import Content
 from prowess.stores.artifact_parts import large_pieces, not_found, pieces, too_large
 from prowess.stores.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session
-from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, artifact_scope
+from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, Stray, artifact_scope
 
 
 class MemoryEventLog:
@@ -98,6 +98,10 @@ class MemoryEventLog:
         with self._lock:
             self._get(key)
             del self._sessions[key]
+
+    async def strays(self) -> Sequence[Stray]:
+        """None: a session and its events are one thing here."""
+        return []
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -22,7 +22,7 @@ from prowess.events import Envelope, parse_event, render_at
 from prowess.stores import postgres_rows as rows
 from prowess.stores.chain import broken_record, check_fence, parse_expiry, seal, unknown_session
 from prowess.stores.postgres_link import Link, is_lost
-from prowess.values import Head, Lease, SessionInfo, SessionKey
+from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 if TYPE_CHECKING:
     import psycopg
@@ -114,6 +114,10 @@ class PostgresEventLog:
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
+
+    async def strays(self) -> Sequence[Stray]:
+        """Events that somebody left behind who changed rows of sessions, or removed them past the foreign key."""
+        return await self._do(rows.strays)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)

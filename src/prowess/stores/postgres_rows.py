@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.stores.chain import GENESIS
 from prowess.stores.migrations import POSTGRES, refuse_newer
-from prowess.values import Head, SessionInfo, SessionKey
+from prowess.values import Head, SessionInfo, SessionKey, Stray
 
 if TYPE_CHECKING:
     import psycopg
@@ -49,6 +50,16 @@ _LIST = """SELECT tenant, app, "user", session, seq, hash, created_at, updated_a
     WHERE tenant = %(tenant)s AND (%(app)s::text IS NULL OR app = %(app)s)
     AND (%(user)s::text IS NULL OR "user" = %(user)s) AND starts_with(session, %(prefix)s)
     AND (expires_at IS NULL OR expires_at > %(now)s)"""
+# A row that is gone cannot say whose they were; their first line can.
+_STRAY = """SELECT found.events, found.first, found.tenant, found.session,
+        (SELECT line FROM prowess_events WHERE session = found.id AND seq = found.first)
+    FROM (
+        SELECT events.session AS id, count(*) AS events, min(events.seq) AS first,
+            min(sessions.tenant) AS tenant, min(sessions.session) AS session
+        FROM prowess_events AS events LEFT JOIN prowess_sessions AS sessions ON sessions.id = events.session
+        WHERE sessions.id IS NULL OR events.seq > sessions.seq OR events.seq < 1
+        GROUP BY events.session) AS found
+    ORDER BY found.id"""
 _EXPIRE = """UPDATE prowess_sessions SET expires_at = %(at)s
     WHERE key_hash = %(key)s AND (expires_at IS NULL OR expires_at > %(now)s)"""
 _DELETE = """DELETE FROM prowess_sessions
@@ -124,6 +135,10 @@ def infos(
     return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
 
 
+def strays(connection: Connection) -> list[Stray]:
+    return [_stray(*row) for row in connection.execute(_STRAY)]
+
+
 def expire(connection: Connection, key: SessionKey, at: str | None, now: str) -> bool:
     return connection.execute(_EXPIRE, {"key": key_hash(key), "at": at, "now": now}).rowcount == 1
 
@@ -139,6 +154,17 @@ def prune(connection: Connection, now: str) -> int:
 def key_hash(key: SessionKey) -> bytes:
     """No part has a line break in it."""
     return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
+
+
+def _stray(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> Stray:
+    if session is not None:
+        return Stray(str(tenant), session, events, first, orphaned=False)
+    try:
+        said = json.loads(line or "")
+    except (ValueError, RecursionError):
+        said = None
+    told: dict[str, Any] = said if isinstance(said, dict) else {}
+    return Stray(str(told.get("tenant") or "default"), str(told.get("session") or "?"), events, first, orphaned=True)
 
 
 def _info(row: tuple[Any, ...]) -> SessionInfo:

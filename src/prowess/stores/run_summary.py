@@ -1,13 +1,13 @@
 """A run in a few lines, from its events alone: who asked what, which skills and tools, why it stopped.
 
 A child run is part of the run that it belongs to: its events, skills and calls count there. A run that has no
-`run_finished` has not ended, or was cut off.
+`run_finished` has not ended, or was cut off: it has used what the replies that came say.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -17,7 +17,9 @@ from prowess.events import (
     ApprovalAsked,
     CallActed,
     CallPlanned,
+    Compacted,
     Envelope,
+    ModelReplied,
     RunFinished,
     RunStarted,
     SkillLoaded,
@@ -118,6 +120,7 @@ def summarise(envelopes: Iterable[Envelope], *, after: Head = GENESIS) -> list[R
     """The runs of one session, in the order in which they began; `after` is the head before the first event."""
     runs: dict[str, RunSummary] = {}
     calls: dict[tuple[str, str], ToolCall] = {}  # of a run, by id
+    asking: set[tuple[str, str, str]] = set()  # questions that nobody has answered yet
     head = after
     for envelope in envelopes:
         event = envelope.event
@@ -134,17 +137,46 @@ def summarise(envelopes: Iterable[Envelope], *, after: Head = GENESIS) -> list[R
             calls[envelope.run, event.call.id] = event.call
         elif isinstance(event, CallActed):
             _acted(summary, event, calls.get((envelope.run, event.call_id)))
+        elif isinstance(event, ModelReplied | Compacted) and summary.finished_at is None:
+            summary.usage = _added(summary.usage, event.usage)
         elif isinstance(event, SkillLoaded):
             skill = {"id": event.id, "name": event.name or event.id.rpartition(":")[2], "digest": event.digest}
             summary.skills.append({**skill, "trigger": event.trigger, "rank": event.rank, "reason": event.reason})
         elif isinstance(event, ApprovalAsked):
             summary.asked += 1
+            asking.add((envelope.run, event.call_id, event.capability))
         elif isinstance(event, ApprovalAnswered):
+            if (envelope.run, event.call_id, event.capability) in asking and not event.asked:
+                summary.asked -= 1  # it was answered before anybody had to be
+            asking.discard((envelope.run, event.call_id, event.capability))
             by = event.by or "unknown"
             summary.answered[by] = summary.answered.get(by, 0) + 1
         elif envelope.run == summary.run:
             _frame(summary, envelope)
     return list({id(each): each for each in runs.values()}.values())
+
+
+def is_cut_off(runs: Sequence[RunSummary], run: RunSummary) -> bool:
+    """Of the runs of a session: one that has no end while another began after it will not get one."""
+    return run.finished_at is None and any(each.run == run.run for each in runs[:-1])
+
+
+def find_resuming(runs: Sequence[RunSummary], run: RunSummary) -> str | None:
+    """The run that goes on with it."""
+    return next((each.run for each in runs if each.resumes == run.run), None)
+
+
+def _added(one: Usage, other: Usage) -> Usage:
+    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0)
+    return Usage(
+        input=one.input + other.input,
+        cached=one.cached + other.cached,
+        output=one.output + other.output,
+        reasoning=one.reasoning + other.reasoning,
+        cache_written=one.cache_written + other.cache_written,
+        requests=one.requests + other.requests,
+        cost=cost,
+    )
 
 
 def _frame(summary: RunSummary, envelope: Envelope) -> None:

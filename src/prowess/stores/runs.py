@@ -2,8 +2,9 @@
 Large texts of outcomes are files as well, `outputs/<sha256>`, and run.json lists them.
 
 The log is the truth and the folder a copy of it, for people and their tools. So a copy that cannot be written never
-stops a run: it is told once, and made good from the log when the run ends. A child run is in the folder of the run that
-it belongs to. What a process was killed before it could copy is taken from the log when the run goes on.
+stops a run: it is told once, and made good from the log when the run ends, or when its session is opened again. A child
+run is in the folder of the run that it belongs to. Where run.json is, all of the copy is; one without a `stop_reason`
+is of a run that was cut off, and is written when another run of its session begins.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import groupby
 
-from prowess._files import write_whole
+from prowess._files import read_regular, write_whole
 from prowess._state import ensure_ignored
 from prowess.errors import AuditBroken, ProwessError, StoreError
 from prowess.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
@@ -24,12 +26,13 @@ from prowess.ports import EventLog
 from prowess.stores.chain import GENESIS, link
 from prowess.stores.one_thread import OneThread
 from prowess.stores.run_summary import RunSummary, large_outputs, summarise
-from prowess.values import Head, Lease, SessionInfo, SessionKey
+from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _AT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _OUTPUT = re.compile(r"[0-9a-f]{64}")
+_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # as _files names them
 EVENTS, SUMMARY, OUTPUTS = "events.jsonl", "run.json", "outputs"
 
 
@@ -41,8 +44,12 @@ class MirroredLog:
         self._on_problem = on_problem
         self._told = False
         self.path = str(getattr(inner, "path", ""))
+        self._store = store_id(self.path)
         self._thread = OneThread("prowess-runs")
         self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; those of children are their parent's
+        self._cut_off: dict[
+            SessionKey, tuple[str, str]
+        ] = {}  # a run without an end, and its folder: until another begins
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
@@ -70,6 +77,8 @@ class MirroredLog:
         ends = run == copy.run and any(isinstance(envelope.event, RunFinished) for envelope in part)
         if ends or copy.has_ended:
             await self._finish(key, copy)
+        if run == copy.run and isinstance(first.event, RunStarted) and key in self._cut_off:
+            await self._mend_one(key, *self._cut_off.pop(key), ended=True)
 
     def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
         """Of a run that begins here; None: it began before we looked."""
@@ -90,11 +99,11 @@ class MirroredLog:
         """The whole run from the log: another process began it, or wrote to it since."""
         summary, lines = await self._slice(key, run)
         path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
-        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq, broken=True)
+        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq, broken=True, made=True)
         copy.has_ended = summary.finished_at is not None  # and a person answers what it was asked
         for each in (summary.run, *summary.children):
             self._copies[key, each] = copy
-        await self._thread.ask(lambda: _write(path, lines))
+        await self._thread.ask(lambda: _begin_again(path, lines))
         copy.broken = False
         return copy
 
@@ -102,10 +111,10 @@ class MirroredLog:
         summary, lines = await self._slice(key, copy.run, copy.after)
         for each in (summary.run, *summary.children):
             self._copies.pop((key, each), None)
-        text = json.dumps(summary.to_json(), indent=1).encode()
+        text = json.dumps({**summary.to_json(), "store": self._store}, indent=1).encode()
 
         def finish() -> None:
-            if copy.broken:  # there may be room again
+            if copy.broken or not os.path.lexists(os.path.join(copy.path, EVENTS)):  # there may be room again
                 _write(copy.path, lines)
             _write_outputs(copy.path, lines if summary.outputs else ())
             write_whole(os.path.join(copy.path, SUMMARY), text + b"\n", mode=0o600)  # last: then all of it is there
@@ -121,6 +130,46 @@ class MirroredLog:
                 return summary, [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
         raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
 
+    async def _mend(self, key: SessionKey) -> None:
+        """What a full disk or a kill has left undone in the copies of a session, from the log. A copy that says
+        something else than the log stays as it is, for whoever verifies it; one that is gone was removed."""
+        begun: dict[str, Envelope] = {}
+        ended: set[str] = set()
+        try:
+            async for line in self.inner.lines(key):
+                if '"type":"run_' in line:
+                    envelope = parse_event(json.loads(line))
+                    if isinstance(envelope.event, RunStarted) and envelope.event.parent is None:
+                        begun[envelope.run] = envelope
+                    elif isinstance(envelope.event, RunFinished):
+                        ended.add(envelope.run)
+        except (StoreError, ValueError, RecursionError):
+            return  # whoever reads the session next is told what is wrong with it
+        last = next(reversed(begun), None)
+        self._cut_off.pop(key, None)
+        for run, started in begun.items():
+            try:
+                path = os.path.join(self.folder, folder_name(run, started.at))
+                if not await self._thread.ask(lambda path=path: _is_unfinished(path)):
+                    continue
+                await self._mend_one(key, run, path, ended=run in ended or run != last)
+                if run == last and run not in ended:
+                    self._cut_off[key] = run, path
+            except (OSError, ProwessError, ValueError) as error:
+                self._tell(run, error)
+
+    async def _mend_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
+        summary, lines = await self._slice(key, run)
+        lacks = await self._thread.ask(lambda: _lacks_the_end(path, lines))
+        if lacks is None:
+            return
+        if ended:
+            await self._finish(
+                key, _Copy(path=path, run=run, after=summary.after, last_seq=summary.head.seq, broken=lacks)
+            )
+        elif lacks:
+            await self._thread.ask(lambda: _write(path, lines))
+
     def _look_at(self, run: str, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and isinstance(error := done.exception(), Exception):
             self._tell(run, error)
@@ -134,7 +183,9 @@ class MirroredLog:
     # --- as the log inside does it
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
-        return await self.inner.lease(key, owner)
+        lease = await self.inner.lease(key, owner)
+        await self._mend(key)  # nobody else can write to the session any more
+        return lease
 
     def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
         return self.inner.read(key, after_seq=after_seq)
@@ -149,6 +200,9 @@ class MirroredLog:
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(tenant, app=app, user=user, prefix=prefix)
+
+    async def strays(self) -> Sequence[Stray]:
+        return await self.inner.strays()
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         await self.inner.expire(key, at)
@@ -165,7 +219,12 @@ class MirroredLog:
         except AuditBroken as error:  # a reason to delete it, and none not to
             runs = []
             self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
+        except StoreError as error:
+            if error.code != "session-unknown":
+                raise
+            runs = []  # its row is gone; whether anything of it is left, the log knows
         await self.inner.delete(key)
+        self._cut_off.pop(key, None)
         for each in [known for known in self._copies if known[0] == key]:
             del self._copies[each]
         for summary in runs:
@@ -193,6 +252,13 @@ class _Copy:
     last_seq: int  # that it has, or should have
     broken: bool = False
     has_ended: bool = False
+    made: bool = False  # its file: if that is not there any more, somebody has removed it
+
+
+def store_id(path: str) -> str | None:
+    """Which store a copy is of, without saying where that is; None of one that has no place."""
+    where = os.path.realpath(path) if os.path.isabs(path) else path
+    return sha256(where.encode("utf-8", "surrogateescape")).hexdigest()[:12] if where else None
 
 
 def folder_name(run: str, started_at: str) -> str:
@@ -212,26 +278,31 @@ def folder_name(run: str, started_at: str) -> str:
 
 
 def _make(path: str) -> None:
-    if not os.path.isdir(path):
-        ensure_ignored(os.path.dirname(os.path.dirname(path)))
-        os.makedirs(path, mode=0o700)
-    elif os.path.islink(path):
+    """The folder before anything else: a full disk has room for that the longest, and where it is, it is mended."""
+    if os.path.islink(path):
         raise OSError(f"{path} is a link")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if not os.path.lexists(os.path.join(path, EVENTS)):
+        ensure_ignored(os.path.dirname(os.path.dirname(path)))
 
 
 def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
     if copy.broken:  # what is missing before these lines is made good when the run ends
         return
     copy.broken = True
-    _add(copy.path, lines)
-    copy.broken = False
+    if not copy.made:
+        _make(copy.path)
+    try:
+        _add(copy.path, lines, 0 if copy.made else os.O_CREAT)
+    except FileNotFoundError as error:  # a new file would have these lines, and none of those before them
+        raise OSError("it was removed while the run was going on") from error
+    copy.broken, copy.made = False, True
 
 
-def _add(path: str, lines: Sequence[str]) -> None:
+def _add(path: str, lines: Sequence[str], more: int) -> None:
     """All of them or, where the system lets us, none: half a line is worse than none."""
-    _make(path)
     data = "".join(f"{line}\n" for line in lines).encode("ascii")
-    file = os.open(os.path.join(path, EVENTS), _APPEND, 0o600)
+    file = os.open(os.path.join(path, EVENTS), _APPEND | more, 0o600)
     try:
         before = os.fstat(file).st_size
         if os.write(file, data) != len(data):
@@ -239,6 +310,27 @@ def _add(path: str, lines: Sequence[str]) -> None:
             raise OSError("the disk is full, or a limit was reached")
     finally:
         os.close(file)
+
+
+def _begin_again(path: str, lines: Sequence[str]) -> None:
+    _unlink(os.path.join(path, SUMMARY))  # it is not the summary of these lines
+    _write(path, lines)
+
+
+def _is_unfinished(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.path.lexists(os.path.join(path, SUMMARY))
+
+
+def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
+    """Whether there is less in it than in the log; None when it is something else. What a kill left beside the files
+    that were being written is removed."""
+    _remove_halves(path)
+    whole = "".join(f"{line}\n" for line in lines).encode("ascii")
+    try:
+        copied = read_regular(os.path.join(path, EVENTS), len(whole))
+    except FileNotFoundError:
+        copied = b""
+    return len(copied) < len(whole) if whole.startswith(copied) else None
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
@@ -265,6 +357,7 @@ def remove_copy(path: str) -> None:
     if os.path.islink(path):
         raise OSError(f"{path} is a link")
     folder = os.path.join(path, OUTPUTS)
+    _remove_halves(path)
     if os.path.isdir(folder) and not os.path.islink(folder):
         for name in os.listdir(folder):
             if _OUTPUT.fullmatch(name):
@@ -273,6 +366,14 @@ def remove_copy(path: str) -> None:
     for name in (EVENTS, SUMMARY):
         _unlink(os.path.join(path, name))
     _remove_empty(path)
+
+
+def _remove_halves(path: str) -> None:
+    """Files that were being written when the process was killed."""
+    for folder in (path, os.path.join(path, OUTPUTS)):
+        for name in os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else ():
+            if _HALF.fullmatch(name):
+                _unlink(os.path.join(folder, name))
 
 
 def _unlink(path: str) -> None:

@@ -26,7 +26,7 @@ from prowess.stores import sqlite_rows as rows
 from prowess.stores.chain import broken_record, link, numbered, parse_expiry
 from prowess.stores.one_thread import OneThread
 from prowess.stores.sqlite_file import migrate, store_error
-from prowess.values import Head, Lease, SessionInfo, SessionKey
+from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 T = TypeVar("T")
 
@@ -104,6 +104,10 @@ class SqliteEventLog:
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
+
+    async def strays(self) -> Sequence[Stray]:
+        """Events that somebody left behind who changed or removed rows of sessions."""
+        return await self._ask(rows.strays)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)
@@ -197,7 +201,7 @@ class SqliteEventLog:
 def _make_private_file(path: str) -> None:
     """Only the owner may read what was said in a session; SQLite gives its other files the same rights."""
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         pass
@@ -205,7 +209,7 @@ def _make_private_file(path: str) -> None:
         raise StoreError(
             f"{path} cannot be made: {error.strerror}.",
             code="store-unavailable",
-            hint="Name a folder that can be written.",
+            hint="Make its folder writable, set PROWESS_HOME to one that is, or name another file: the setting store.",
         ) from error
 
 

@@ -37,7 +37,21 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
     code, what, hint = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF) or _OTHER
     if code == "store-unavailable" and os.path.isfile(path) and not os.access(path, os.W_OK):
         code, what, hint = _MEANINGS[sqlite3.SQLITE_READONLY]
+    if code == "store-read-only" and (owner := _another_owner(path)) is not None:
+        hint = (
+            f"It belongs to user {owner}, as happens when Prowess is once started with sudo: "
+            "have its folder given back to you (chown -R), or name another file with the setting store."
+        )
     return StoreError(f"{path} {what} ({error}).", code=code, hint=hint)
+
+
+def _another_owner(path: str) -> int | None:
+    """Whose it is, if not ours."""
+    try:
+        owner = os.stat(path).st_uid
+    except OSError:
+        return None
+    return owner if hasattr(os, "geteuid") and owner != os.geteuid() else None
 
 
 def _version(connection: sqlite3.Connection, path: str) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from prowess.events import Envelope
-from prowess.stores.chain import GENESIS, check_fence, seal, unknown_session
-from prowess.values import Head, Lease, SessionInfo, SessionKey
+from prowess.stores.chain import GENESIS, broken_record, check_fence, seal, unknown_session
+from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 _PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once: enough to be fast, few enough to let others in between
 
@@ -33,6 +33,12 @@ _LIST = """SELECT tenant, app, user, session, seq, hash, created_at, updated_at,
 _EXPIRE = """UPDATE sessions SET expires_at = ?
     WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND (expires_at IS NULL OR expires_at > ?)"""
 _EXPIRED = "SELECT tenant, app, user, session FROM sessions WHERE expires_at <= ?"
+_STRAY = """SELECT events.tenant, events.session, count(*), min(events.seq), min(sessions.seq IS NULL)
+    FROM events LEFT JOIN sessions USING (tenant, app, user, session)
+    WHERE sessions.seq IS NULL OR events.seq > sessions.seq OR events.seq < 1
+    GROUP BY events.tenant, events.app, events.user, events.session"""
+_HAS_ROW = "SELECT 1 FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
+_HAS_EVENTS = "SELECT count(*) FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
 _FORGET = (
     "DELETE FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
     "DELETE FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
@@ -44,6 +50,9 @@ def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) 
     columns = _columns(key)
     with _transaction(connection):
         if connection.execute(_GET, (*columns, now)).fetchone() is None:
+            if left := _orphans(connection, columns):  # they may be all that is left of what happened
+                hint = "Restore the database from a copy, or use another session; see: prowess runs verify --all"
+                raise broken_record(key, f"has {left} events, and no row that says that there are any", hint)
             _forget(connection, columns)
         connection.execute(_COUNT)
         token: int = connection.execute(_COUNTED).fetchone()[0]
@@ -122,9 +131,26 @@ def prune(connection: sqlite3.Connection, now: str) -> int:
 
 
 def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
+    """Also what is left of a session whose row is gone: nobody could begin one of that name otherwise."""
+    columns = _columns(key)
     with _transaction(connection):
-        get(connection, key, now)
-        _forget(connection, _columns(key))
+        if not _orphans(connection, columns):
+            get(connection, key, now)
+        _forget(connection, columns)
+
+
+def strays(connection: sqlite3.Connection) -> list[Stray]:
+    return [
+        Stray(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
+        for tenant, session, events, first, orphaned in connection.execute(_STRAY)
+    ]
+
+
+def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
+    """How many events there are of a session that has no row, not even one that has expired."""
+    if connection.execute(_HAS_ROW, columns).fetchone() is not None:
+        return 0
+    return connection.execute(_HAS_EVENTS, columns).fetchone()[0]
 
 
 @contextmanager

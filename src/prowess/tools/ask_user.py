@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from prowess.ports import Asker, Need, Within
+from prowess.ports import Asker, Within
+from prowess.tools.base import PlainTool
 from prowess.tools.knowledge_arguments import AskArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.values import Outcome, ToolSpec
@@ -14,7 +15,8 @@ from prowess.values import Outcome, ToolSpec
 _HINT = "Go on with the most sensible assumption and say which one."
 
 
-class AskUser:
+class AskUser(PlainTool):
+    kind = AskArguments
     spec = ToolSpec(
         name="ask_user",
         description="Ask the user one question that only they can answer.",
@@ -23,12 +25,6 @@ class AskUser:
 
     def __init__(self, asker: Asker | None) -> None:
         self._asker = asker
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(AskArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(AskArguments, args, self.spec.name)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from prowess.errors import ToolRetry
+from prowess.errors import ConfigError, ToolRetry
 from prowess.ports import Need, Within
+from prowess.tools.function import as_tool
+from prowess.tools.schema import Arguments, parse_arguments
 from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
+
+_SWITCHED = ("write_file", "delete_file", "network_request")  # there only where tools.enable names them
 
 
 class Tool(Protocol):
@@ -30,11 +34,39 @@ class Tool(Protocol):
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn: ...
 
 
-class Tools:
-    """A Toolset of these tools, always in this order."""
+class PlainTool:
+    """What most tools are: their arguments are of one kind, and nothing has to be granted besides."""
 
-    def __init__(self, *tools: Tool) -> None:
-        self._tools = {tool.spec.name: tool for tool in tools}
+    kind: type[Arguments]
+    spec: ToolSpec
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(self.kind, args, self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+
+class Tools:
+    """A Toolset of these tools, always in this order. A plain function is made a tool as `@prowess.tool` does."""
+
+    def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for given in tools:
+            if is_toolset(given):
+                raise ConfigError(
+                    f"Tools was given {type(given).__name__}, which is a set of tools already.",
+                    code="tool-invalid",
+                    hint="Use it as it is, or make one set of several: Joined(Tools(…), …).",
+                )
+            tool: Tool = as_tool(given)
+            if tool.spec.name in self._tools:
+                raise ConfigError(
+                    f"There would be two tools '{tool.spec.name}'.",
+                    code="tool-duplicate",
+                    hint="Give one of them another name: tool(name=…)(function).",
+                )
+            self._tools[tool.spec.name] = tool
 
     def specs(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._tools.values()]
@@ -53,10 +85,22 @@ class Tools:
     def _get(self, name: str) -> Tool:
         tool = self._tools.get(name)
         if tool is None:
-            near = difflib.get_close_matches(name, self._tools, n=1)
-            meant = f" Did you mean {near[0]}?" if near else ""
-            raise ToolRetry(f"There is no tool '{name[:80]}'.{meant} There are: {', '.join(self._tools) or 'none'}.")
+            raise no_tool(name, self._tools)
         return tool
+
+
+def is_toolset(given: object) -> bool:
+    """See ports.Toolset; and not the class of one."""
+    return not isinstance(given, type) and all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))
+
+
+def no_tool(name: str, known: Collection[str]) -> ToolRetry:
+    there = f"There are: {', '.join(known) or 'none'}."
+    if name in _SWITCHED:
+        return ToolRetry(f"{name} is switched off. A person can enable it: tools.enable = ['{name}']. {there}")
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return ToolRetry(f"There is no tool '{name[:80]}'.{meant} {there}")
 
 
 def refuse_unstorable(args: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ class ChildWork(Work):
         )
         self._parent = parent
         self.granted = parent.granted
+        self._trees = parent._trees  # let go of when the parent is closed
 
     @property
     def root(self) -> str:

@@ -9,7 +9,7 @@ import difflib
 import fnmatch
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -76,6 +76,22 @@ def skill_ref(rest: str, work: Work) -> FileRef:
         except SkillError:
             continue
     return FileRef("", work.get(parts[0] if parts else ""))
+
+
+def skills_read(text: str, work: Work) -> Sequence[Loaded]:
+    """The skills in use whose files a call for that path, or one that looks below it, comes to."""
+    scheme, mark, rest = text.partition("://")
+    try:
+        if mark and scheme == "skill":
+            found = skill_ref(rest, work)
+        else:
+            rel = plain_path(rest if mark else text)
+            if rel in ("", "skills"):
+                return list(work.loaded.values())
+            found = workspace_ref(rel, work)
+    except ProwessError:  # the tool says so
+        return []
+    return [] if found.loaded is None else [found.loaded]
 
 
 def plain_path(path: str) -> str:

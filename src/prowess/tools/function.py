@@ -63,6 +63,25 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
+def is_tool(given: object) -> bool:
+    """A tool, and not the class of one."""
+    return not isinstance(given, type) and all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
+
+
+def as_tool(given: Any) -> Any:
+    """A tool as it is; a function as `tool` makes one of it. ConfigError `tool-invalid` when it is neither."""
+    if is_tool(given):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return tool(given)
+    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+    raise ConfigError(
+        f"{repr(given)[:80]} cannot be a tool: it is {what}.",
+        code="tool-invalid",
+        hint="Give a function with annotations, what @prowess.tool makes of one, or an object that is a Tool.",
+    )
+
+
 class FunctionTool(Generic[P, R]):
     """See tools.base.Tool."""
 

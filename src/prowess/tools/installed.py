@@ -1,11 +1,14 @@
 """The packages that a script declares, found or installed for the Python that will run it.
 
 On this machine that is an environment with an interpreter of its own; for a container, which has another Python, a
-folder for PYTHONPATH. Installing is a capability that was granted before `install` is called.
+folder for PYTHONPATH. Installing is a capability that was granted before `install` is called. Whoever runs a script
+holds its environment meanwhile, so that nobody cleans it away.
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from prowess.errors import WorkspaceError
@@ -14,6 +17,10 @@ from prowess.tools.inside import Python, find_python
 from prowess.tools.work import Loaded, Work
 from prowess.workspace.script.block import ScriptBlock, python_fits
 from prowess.workspace.script.dependencies import Built, Environments
+from prowess.workspace.script.environments import environment_removed
+
+_TRIES = 100
+_WAIT_S = 0.05
 
 
 class Wanted(NamedTuple):
@@ -41,6 +48,20 @@ def find(environments: Environments, wanted: Wanted) -> Built | None:
     return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
 
 
+async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, may_install: bool) -> Built:
+    """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
+    more, is not installed without being granted."""
+    for _ in range(_TRIES):
+        built = find(environments, wanted)
+        if built is None and not may_install:
+            break
+        built = built or await install(environments, wanted)
+        if environments.hold(built, held):
+            return built
+        await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
+    raise environment_removed()
+
+
 async def install(environments: Environments, wanted: Wanted) -> Built:
     there = wanted.elsewhere
     if there is not None:
@@ -55,7 +76,7 @@ async def install(environments: Environments, wanted: Wanted) -> Built:
     return await environments.build(wanted.block, wanted.python)
 
 
-async def refuse_other_python(block: ScriptBlock, work: Work, loaded: Loaded, workspace: Workspace) -> None:
+async def refuse_other_python(block: ScriptBlock, loaded: Loaded, workspace: Workspace) -> None:
     """A script may need a version of Python and nothing else."""
     if not block.requires_python:
         return

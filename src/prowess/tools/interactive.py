@@ -6,12 +6,14 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from prowess.ports import Need, Within
 from prowess.tools.arguments import ExecArguments, PollArguments, SessionArguments, WriteArguments
+from prowess.tools.base import PlainTool
 from prowess.tools.programs import Programs
-from prowess.tools.schema import Arguments, parse_arguments, render_schema
+from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.skill_run import find_needs, plan_job
 from prowess.tools.work import Work
 from prowess.values import Outcome, ToolSpec
@@ -38,10 +40,12 @@ class SkillExec:
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(ExecArguments, args, self.spec.name)
         desk = await self._work.desk(within)
-        job = await plan_job(self._work, wanted, within, desk.workspace, timeout_s=SESSION_S)
-        prepared = await prepare(dataclasses.replace(job, tty=wanted.tty), desk)
-        self._work.granted.clear()
-        running = await self._programs.start(prepared, desk, self._work.get(wanted.skill).skill.entry.id)
+        with ExitStack() as held:
+            job = await plan_job(self._work, wanted, within, desk.workspace, held, timeout_s=SESSION_S)
+            prepared = await prepare(dataclasses.replace(job, tty=wanted.tty), desk)
+            self._work.granted.clear()
+            running = await self._programs.start(prepared, desk, self._work.get(wanted.skill).skill.entry.id)
+            running.held = held.pop_all()  # until it has ended
         wait_s = wanted.yield_ms / 1000
         try:
             if wanted.stdin is not None:
@@ -52,20 +56,11 @@ class SkillExec:
             raise
 
 
-class _OnSession:
-    """What the other three share: they name a session, and need nothing else."""
-
-    kind: type[Arguments]
-    spec: ToolSpec
+class _OnSession(PlainTool):
+    """What the other three share: they name a session."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(self.kind, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
 
 class SkillWriteStdin(_OnSession):

@@ -10,6 +10,7 @@ import asyncio
 import re
 import secrets
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,7 @@ class Running:
     result: Result | None = None
     writing: asyncio.Task[None] | None = None  # what the program has not taken yet
     watching: asyncio.Task[None] | None = None  # until it has ended, and its result is there
+    held: ExitStack = field(default_factory=ExitStack)  # what must not be removed while it runs
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -157,6 +159,7 @@ class Programs:
         else:
             running.printed.stdout.flush()
         start, output = running.lines.since(running.seen, most_lines)
+        running.lines.news.clear()
         document: dict[str, Any] = {
             "status": "running" if running.result is None else "exited",
             "session_id": running.id,
@@ -191,6 +194,7 @@ class Programs:
                     task.cancel()
                     await asyncio.wait((task,))
             await running.session.aclose()
+            running.held.close()
             if running.result is None:
                 running.printed.close()
         self._programs.clear()
@@ -215,6 +219,7 @@ class Programs:
         async with running.turn:
             if running.result is None:
                 ended = await running.session.wait()
+                running.held.close()
                 running.printed.close()
                 running.result = await finish(running.prepared, running.desk, running.printed, ended)
                 await running.session.aclose()
@@ -248,7 +253,8 @@ def guess_interaction(tail: list[str]) -> dict[str, Any]:
 
 
 async def _settled(running: Running, wait_s: float) -> None:
-    """Until it has ended, or has said something and then nothing for a moment, or the time is up."""
+    """Until it has ended, or has said something and then nothing for a moment, or the time is up. What it said since
+    the last look counts: while it was written to, it may have answered already."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     ended = asyncio.ensure_future(running.session.wait())
@@ -256,14 +262,13 @@ async def _settled(running: Running, wait_s: float) -> None:
     try:
         quiet_s = wait_s
         while (left := until - loop.time()) > 0 and not ended.done():
-            running.lines.news.clear()
-            news.cancel()
-            news = asyncio.ensure_future(running.lines.news.wait())
             await asyncio.wait((news, ended), timeout=min(left, quiet_s), return_when=asyncio.FIRST_COMPLETED)
-            heard = news.done()
-            if not heard and quiet_s == SETTLED_S:
+            if news.done():
+                quiet_s = SETTLED_S
+                running.lines.news.clear()
+                news = asyncio.ensure_future(running.lines.news.wait())
+            elif quiet_s == SETTLED_S:
                 return
-            quiet_s = SETTLED_S if heard else quiet_s
     finally:
         ended.cancel()
         news.cancel()

@@ -19,12 +19,12 @@ from prowess.tools.arguments import ReadArguments
 from prowess.tools.file_refs import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.work import Work
-from prowess.values import Outcome, Spawn, ToolSpec, Trigger, parse_artifact_ref
+from prowess.values import Outcome, Spawn, ToolSpec, parse_artifact_ref
 from prowess.workspace.place import Place
 
 MAX_BYTES = 2 << 20  # of a file that is looked at
 MAX_TEXT = 64 << 10  # of what is given at once
-Activate = Callable[[str, Trigger], Awaitable[Outcome]]
+Activate = Callable[[str, Within], Awaitable[Outcome]]
 
 
 class Found(NamedTuple):
@@ -59,8 +59,8 @@ class ReadFile:
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
-        if self._activate is not None and (skill := self._find_skill(wanted.file_name)) is not None:
-            return await self._activate(skill, within.trigger)
+        if self._activate is not None and (skill := self.find_skill(wanted.file_name)) is not None:
+            return await self._activate(skill, within)
         ref, name, data, size = await self._read(wanted.file_name)
         if not is_text(data):
             found = {"ref": ref, "mime_type": guess_mime(ref, data[:512]), "size_bytes": size, "content": None}
@@ -70,7 +70,7 @@ class ReadFile:
         found = _some_lines(text, wanted, ref, size)
         return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data={**found, "paths": [name]})
 
-    def _find_skill(self, text: str) -> str | None:
+    def find_skill(self, text: str) -> str | None:
         """The skill whose SKILL.md that is: by the id of one in use, else by what it is called."""
         if text.rpartition("/")[2].lower() != "skill.md":
             return None

@@ -1,13 +1,11 @@
 """The skills in use, the docs that are selected of each, and what of them the model can see now.
 
-What is selected is in the session's state, under the keys of the source: `temp:skill:loaded:<name>` is "1",
-`temp:skill:docs:<name>` is "*" or a JSON array. A tool reads the state and returns what should change in it. What is in
-view is never concluded from it: that is always asked of the request as it is now.
+What is selected is in the session's state, under the keys of `skill_state`. A tool reads the state and returns what
+should change in it. What is in view is never concluded from it: that is always asked of the request as it is now.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,12 +14,11 @@ from prowess.errors import ResourceNotFound
 from prowess.skills.entry import Entry
 from prowess.skills.findings import visible
 from prowess.skills.prompt import neutralise
+from prowess.tools.base import PlainTool
+from prowess.tools.skill_state import ALL, DOCS_KEY, LOADED_KEY, parse_docs, part_ref, render_docs
 from prowess.tools.work import Loaded, Work
 from prowess.values import Trigger
 
-LOADED_KEY = "temp:skill:loaded:"
-DOCS_KEY = "temp:skill:docs:"
-ALL = "*"
 _MAX_NAMES = 20
 _MAX_NAME = 200
 _MAX_HINT = 2000
@@ -30,11 +27,11 @@ Activate = Callable[[str, str | None, Trigger, str | None], Awaitable[Loaded]]
 
 
 def body_ref(loaded: Loaded) -> str:
-    return f"skill://{loaded.skill.entry.id}@{loaded.skill.digest}"
+    return part_ref(loaded.skill.entry.id, loaded.skill.digest)
 
 
 def doc_ref(loaded: Loaded, doc: str) -> str:
-    return f"{body_ref(loaded)}/{doc}"
+    return part_ref(loaded.skill.entry.id, loaded.skill.digest, doc)
 
 
 class Shelf:
@@ -95,16 +92,11 @@ class Shelf:
 
     def selected(self, loaded: Loaded) -> list[str]:
         """As the state says; a doc that the skill does not have any more is not among them."""
-        text = self.state.get(DOCS_KEY + self.key(loaded))
-        if text == ALL:
+        named = parse_docs(self.state.get(DOCS_KEY + self.key(loaded)))
+        if named is None:
             return list(loaded.skill.docs)
-        try:
-            named = json.loads(text) if isinstance(text, str) else []
-        except (ValueError, RecursionError):  # anybody can write to the state
-            named = []
         real = set(loaded.skill.docs)
-        wanted = [doc for doc in named if isinstance(doc, str) and doc in real] if isinstance(named, list) else []
-        return list(dict.fromkeys(wanted))
+        return [doc for doc in dict.fromkeys(named) if doc in real]
 
     def unseen(self, loaded: Loaded, docs: Iterable[str]) -> list[str]:
         return [doc for doc in docs if not self.in_view(doc_ref(loaded, doc))]
@@ -116,12 +108,7 @@ class Shelf:
 
     def delta_docs(self, loaded: Loaded, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
         """Nothing selected removes the key."""
-        key = DOCS_KEY + self.key(loaded)
-        if all:
-            return {key: ALL}
-        if docs:
-            return {key: json.dumps(list(docs), ensure_ascii=False, separators=(",", ":"))}
-        return {key: None}
+        return {DOCS_KEY + self.key(loaded): ALL if all else render_docs(docs)}
 
     async def drop(self, loaded: Loaded, reason: str) -> dict[str, Any]:
         """It is no longer in use, and that is written down."""
@@ -134,6 +121,13 @@ class Shelf:
         await self.drop(loaded, "the call that loaded it failed")
         if not known_before:
             self.work.forget(loaded.skill.entry.id)
+
+
+class ShelfTool(PlainTool):
+    """A tool of knowledge."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
 
 
 def describe(loaded: Loaded) -> dict[str, Any]:

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prowess.errors import ToolRetry
-from prowess.ports import Need, Within
+from prowess.ports import Within
 from prowess.skills.prompt import neutralise
 from prowess.tools.knowledge_arguments import SelectArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.shelf import ALL, Shelf, describe, shown_name, shown_names
+from prowess.tools.shelf import ShelfTool, describe, shown_name, shown_names
+from prowess.tools.skill_state import ALL
 from prowess.values import Outcome, ToolSpec
 
 MAX_LISTED = 500
 
 
-class SkillListDocs:
+class SkillListDocs(ShelfTool):
+    kind = SkillArguments
     spec = ToolSpec(
         name="skill_list_docs",
         description="Names of a loaded skill's docs.",
         parameters=advertise(SkillArguments, "skill"),
         read_only=True,
     )
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(SkillArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         loaded = self._shelf.work.get(parse_arguments(SkillArguments, args, self.spec.name).skill)
@@ -44,21 +37,13 @@ class SkillListDocs:
         return Outcome(status="ok", content=content, data=data)
 
 
-class SkillSelectDocs:
+class SkillSelectDocs(ShelfTool):
+    kind = SelectArguments
     spec = ToolSpec(
         name="skill_select_docs",
         description="Choose the docs of a loaded skill to see.",
         parameters=advertise(SelectArguments, "skill", "docs", "include_all_docs", "mode"),
     )
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(SelectArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(SelectArguments, args, self.spec.name)

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess.errors import ResourceNotFound, SkillNotFound
-from prowess.ports import Need, Within
+from prowess.ports import Within
 from prowess.skills.entry import Entry
 from prowess.tools.knowledge_arguments import LoadArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.shelf import ALL, Shelf, body_ref, describe, shown_name, shown_names
+from prowess.tools.shelf import Shelf, ShelfTool, body_ref, describe, shown_name, shown_names
+from prowess.tools.skill_state import ALL
 from prowess.tools.work import Loaded
 from prowess.values import Outcome, Spawn, ToolSpec
 
@@ -29,7 +30,8 @@ def _itself(loaded: Loaded) -> tuple[str, ...]:
 INLINE = "It asks to be run by a child agent, which is not possible here: it is loaded into this conversation."
 
 
-class SkillLoad:
+class SkillLoad(ShelfTool):
+    kind = LoadArguments
     spec = ToolSpec(
         name="skill_load",
         description="Load a skill's instructions, and docs of it by name.",
@@ -37,14 +39,8 @@ class SkillLoad:
     )
 
     def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+        super().__init__(shelf)
         self._turn = asyncio.Lock()  # one that takes itself back must not take another one's along
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(LoadArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
         wanted = parse_arguments(LoadArguments, args, self.spec.name)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from prowess._mime import SNIFF_BYTES, guess_mime, is_text
 from prowess.errors import ResourceNotFound
-from prowess.ports import Need, Redaction, Within
+from prowess.ports import Redaction, Within
 from prowess.skills.entry import Skill
 from prowess.skills.prompt import neutralise, render_doc
 from prowess.tools.knowledge_arguments import ReadArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.shelf import Shelf, describe, shown_name, shown_names
+from prowess.tools.shelf import ShelfTool, describe, shown_name, shown_names
 from prowess.tools.work import Loaded
 from prowess.values import Outcome, ToolSpec
 
@@ -26,22 +26,14 @@ MAX_TEXT = 63 << 10  # bytes of what is given at once; with its frame it fits in
 _WITH_HEADINGS = (".md", ".markdown", ".txt")
 
 
-class SkillRead:
+class SkillRead(ShelfTool):
+    kind = ReadArguments
     spec = ToolSpec(
         name="skill_read",
         description="Read a file of a loaded skill, or a section or lines of it.",
         parameters=advertise(ReadArguments, "skill", "path", "section", "start_line", "num_lines"),
         read_only=True,
     )
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(ReadArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,8 +40,9 @@ class SkillRun:
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(RunArguments, args, self.spec.name)
         desk = await self._work.desk(within)
-        job = await plan_job(self._work, wanted, within, desk.workspace)
-        self._work.last = result = await run_job(job, desk)
+        with ExitStack() as held:
+            job = await plan_job(self._work, wanted, within, desk.workspace, held)
+            self._work.last = result = await run_job(job, desk)
         self._work.granted.clear()
         return render_outcome(result)
 
@@ -57,22 +59,31 @@ async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
     if block is None or not block.dependencies:
         return ()
     if installed.find(work.environments, await installed.wanted_for(block, work, loaded, workspace)) is not None:
+        work.to_install.discard(block.digest)
         return ()
+    work.to_install.add(block.digest)
     given = {"skill": args.skill, "script": launch.script, "dependencies": list(block.dependencies)}
     return [Need(capability="install_dependencies", args={**given, "digest": block.digest})]
 
 
 async def plan_job(
-    work: Work, args: RunArguments, within: Within, workspace: Workspace, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    work: Work,
+    args: RunArguments,
+    within: Within,
+    workspace: Workspace,
+    held: ExitStack,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Job:
-    """The arguments as a job: which program with which words, what goes in and what is to come back."""
+    """The arguments as a job: which program with which words, what goes in and what is to come back. What it needs on
+    disk stays there until `held` is closed, which is for whoever runs it to do."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
     await refuse_missing(work, loaded, workspace, within.env)
     judged = within.decision.limits.get("argv")  # with a command list: these words, and no shell
     started = Started(argv=("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged)))
     if args.script is not None:
-        started = await _start_script(work, loaded, args, workspace, judged)
+        started = await _start_script(work, loaded, args, workspace, judged, held)
     return Job(
         skill=loaded.skill.name,
         folder=loaded.folder,
@@ -121,7 +132,12 @@ class Started(NamedTuple):
 
 
 async def _start_script(
-    work: Work, loaded: Loaded, args: RunArguments, workspace: Workspace, judged: Sequence[str] | None
+    work: Work,
+    loaded: Loaded,
+    args: RunArguments,
+    workspace: Workspace,
+    judged: Sequence[str] | None,
+    held: ExitStack,
 ) -> Started:
     """Found from the skill's root whatever the folder it starts in, with its own environment where it declares one."""
     launch = _plan(loaded, args, workspace)
@@ -131,10 +147,11 @@ async def _start_script(
     if launch.block is None or work.environments is None:
         return Started(launch.seen_from(place), launch.env, notes=launch.notes)
     if not launch.block.dependencies:
-        await installed.refuse_other_python(launch.block, work, loaded, workspace)
+        await installed.refuse_other_python(launch.block, loaded, workspace)
         return Started(launch.seen_from(place), launch.env, notes=launch.notes)
     wanted = await installed.wanted_for(launch.block, work, loaded, workspace)
-    built = installed.find(work.environments, wanted) or await installed.install(work.environments, wanted)
+    may_install = launch.block.digest in work.to_install
+    built = await installed.hold(work.environments, wanted, held, may_install=may_install)
     notes = (*launch.notes, *([built.note] if built.note else []))
     env = {**launch.env, **installed.environment_of(built)}
     return Started(launch.seen_from(place, python=built.python), env, (built.path,), built.resolved, notes)

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prowess.errors import SkillNotFound, ToolRetry
-from prowess.ports import Need, Within
+from prowess.ports import Within
 from prowess.skills.entry import Entry
 from prowess.skills.prompt import neutralise
 from prowess.skills.text import strip_invisible
 from prowess.tools.knowledge_arguments import SearchArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.shelf import Shelf
+from prowess.tools.shelf import ShelfTool
 from prowess.values import Outcome, ToolSpec
 
 _MAX_QUERY = 1000
 
 
-class SkillSearch:
+class SkillSearch(ShelfTool):
+    kind = SearchArguments
     spec = ToolSpec(
         name="skill_search",
         description="Find skills that are not listed, by what they are for.",
         parameters=advertise(SearchArguments, "query", "limit"),
         read_only=True,
     )
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(SearchArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(SearchArguments, args, self.spec.name)

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prowess.errors import SkillError
-from prowess.ports import Need, Within
+from prowess.ports import Within
 from prowess.tools.knowledge_arguments import SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.shelf import Shelf, describe, shown_name, shown_names
+from prowess.tools.shelf import ShelfTool, describe, shown_name, shown_names
 from prowess.values import Outcome, ToolSpec
 
 
-class SkillUnload:
+class SkillUnload(ShelfTool):
+    kind = SkillArguments
     spec = ToolSpec(
         name="skill_unload",
         description="Stop using a loaded skill.",
         parameters=advertise(SkillArguments, "skill"),
     )
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-
-    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(SkillArguments, args, self.spec.name).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(SkillArguments, args, self.spec.name)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
 from prowess.ports import Need, Toolset, Within
+from prowess.tools.base import no_tool
 from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -67,9 +68,7 @@ class _Routed:
     def _get(self, name: str) -> _Way:
         way = self._ways.get(name)
         if way is None:
-            near = difflib.get_close_matches(name, self._ways, n=1)
-            meant = f" Did you mean {near[0]}?" if near else ""
-            raise ToolRetry(f"There is no tool '{name[:80]}'.{meant} There are: {', '.join(self._ways) or 'none'}.")
+            raise no_tool(name, self._ways)
         return way
 
 

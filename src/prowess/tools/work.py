@@ -7,6 +7,7 @@ source. A skill that is unloaded is no longer in use and stays known: what it fo
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from zlib import crc32
 
 from prowess._load import read_resource
 from prowess._tracing import span
-from prowess.errors import SkillError, SkillNotFound
+from prowess.errors import SkillError, SkillNotFound, WorkspaceError
 from prowess.ports import ArtifactStore, Executor, Within, Workspace
 from prowess.skills.entry import Skill
 from prowess.skills.validate import WORKSPACE_NAMES
@@ -23,8 +24,12 @@ from prowess.workspace.job import Desk, Result
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, refuse_absent
 from prowess.workspace.place import OpenPlace, Place
+from prowess.workspace.published import HeldTrees, TreeUser, add_user
 from prowess.workspace.script.dependencies import Environments
 from prowess.workspace.staging import SHIPPED, Tree, publish
+
+_TRIES = 100
+_WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class WorkOptions:
     limits: RunLimits = field(default_factory=RunLimits)
     require: Sequence[str] = ()
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
+    store: str | None = None  # where the session is recorded; None: nobody can go on from what it has published
 
 
 class Work:
@@ -72,11 +78,13 @@ class Work:
         self.artifacts = artifacts
         self.environments = environments
         self.granted = list(options.granted)
+        self.to_install: set[str] = set()  # digests of blocks whose packages were not there when it was decided
         self.fit: set[str] = set()  # digests of skills whose requirements were found
         self.last: Result | None = None  # of skill_run, with the names of its files as they are
         self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine
         self._loaded: dict[str, Loaded] = {}
         self._known: dict[str, Loaded] = {}
+        self._trees = HeldTrees()
         self._held: OpenPlace | None = None
         self._opened: tuple[Workspace, Place] | None = None
         self._turn = asyncio.Lock()
@@ -98,7 +106,7 @@ class Work:
         known = self._known.get(id)
         if known is None or known.skill.digest != skill.digest:
             with span("workspace.stage.publish", skill=skill.name, digest=skill.digest):
-                tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
+                tree = await self._publish(skill)
             self._known[id] = known = Loaded(skill=_pinned(skill, tree), tree=tree, folder=self._folder(skill))
         self._loaded[id] = known
         self.touch(id)
@@ -121,6 +129,7 @@ class Work:
     def restore(self, skill: Skill) -> Loaded:
         """A skill as it was published before: nothing is copied."""
         path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
+        self._hold(path, skill.digest)
         return Loaded(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
 
     def adopt(self, loaded: Loaded, *, in_use: bool) -> None:
@@ -195,9 +204,32 @@ class Work:
                 with span("workspace.cleanup"):
                     await opened[0].aclose()
         finally:
+            self._trees.close()
             if self._held is not None:
                 self._held.close()
                 self._held = None
+
+    async def _publish(self, skill: Skill) -> Tree:
+        """Nobody cleans it away from now on, until this work is closed."""
+        for _ in range(_TRIES):
+            tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
+            if self._hold(tree.path, skill.digest):
+                return tree
+            await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
+        raise WorkspaceError(
+            f"The published files of the skill '{skill.name}' are held by somebody else.",
+            op="stage",
+            code="workspace-in-use",
+            retryable=True,
+            hint="Wait until whoever cleans there has ended.",
+        )
+
+    def _hold(self, path: str, digest: str) -> bool:
+        if not self._trees.hold(path):
+            return False
+        if self.options.store is not None:
+            add_user(os.path.dirname(path), digest, TreeUser(self.options.store, self.key.tenant))
+        return True
 
     def _folder(self, skill: Skill) -> str:
         """By its name; two skills of one name are told apart."""

@@ -8,34 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from prowess._paths import is_inside
 from prowess.ports import Program
 from prowess.values import Isolation
 from prowess.workspace.box.selftest import find_interpreter
-from prowess.workspace.copies import Copies
-from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_other_owner, refuse_unreachable
-from prowess.workspace.layout import Layout
+from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.opened import OpenedWorkspace, Ready
+from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Limits, NotStarted
 from prowess.workspace.process.processes import Processes
-from prowess.workspace.staging import Tree
-from prowess.workspace.tried import (
-    Found,
-    Once,
-    cannot_drop,
-    groups_for,
-    held,
-    refuse_root,
-    rlimits,
-    room_for,
-    system_environment,
-)
+from prowess.workspace.tried import Found, Once, cannot_drop, groups_for, held, refuse_root, rlimits, room_for
+from prowess.workspace.unbound import Here, Unbound
 
 
 class LocalExecutor:
@@ -47,7 +34,7 @@ class LocalExecutor:
         self.uid = uid
         self._processes, self._limits, self._notes = processes, limits, tuple(notes)
         self._found = Once(self._find)
-        self._open: set[OpenedWorkspace] = set()
+        self._open = OpenWorkspaces(processes)
 
     def note(self, text: str) -> None:
         """Say this, too, of every workspace that is opened from now on."""
@@ -61,21 +48,12 @@ class LocalExecutor:
         found = await self._found.get()
         refuse_other_owner(place, self.uid)
         refuse_unreachable(place.root, self.uid)
-        enclosure = Bare(place, python=found.python, uid=self.uid, limits=found.limits)
-        workspace = OpenedWorkspace(
-            place,
-            enclosure,
-            processes=self._processes,
-            isolation=await self.isolation(),
-            groups=found.groups,
-            forget=self._open.discard,
-        )
-        self._open.add(workspace)
-        return workspace
+        enclose = partial(_bare, uid=self.uid, limits=found.limits)
+        enclosure = Unbound(place, python=found.python, enclose=enclose)
+        return self._open.open(place, enclosure, isolation=await self.isolation(), groups=found.groups)
 
     async def aclose(self) -> None:
-        for workspace in list(self._open):
-            await workspace.aclose()
+        await self._open.aclose()
 
     async def _find(self) -> Found:
         refuse_root(self.uid)
@@ -103,44 +81,15 @@ class LocalExecutor:
                 raise cannot_drop(self.uid, error) from error
 
 
-class Bare:
-    """Nothing around a program but its limits; see opened.Enclosure."""
-
-    own_tmp = True
-
-    def __init__(self, place: Place, *, python: str, uid: int | None, limits: Limits) -> None:
-        self.layout = Layout(place.root, place.root)
-        self.python = python
-        self.environment: Mapping[str, str] = system_environment(python, os.path.join(place.path, "tmp"))
-        self._uid, self._limits = uid, limits
-        self._copies = Copies(place)
-        self._venvs: dict[str, str] = {}
-
-    def stage(self, tree: Tree, name: str) -> None:
-        self._copies.stage(tree, name)
-        self._venvs[name] = self._copies.venv(tree, name)
-
-    @asynccontextmanager
-    async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
-        yield Ready(
-            command=Command(
-                argv=program.argv,
-                cwd=resolved_cwd(self.layout, program, self._venvs[program.skill]),
-                env=program.env,
-                stdin=program.stdin,
-                timeout_s=program.timeout_s,
-                limits=self._limits,
-                uid=self._uid,
-                tty=program.tty,
-            )
-        )
-
-
-def resolved_cwd(layout: Layout, program: Program, venv: str) -> str:
-    """Where the program starts, on the host. It is looked at now: what a link leads to may have changed."""
-    path = os.path.realpath(layout.host(program.cwd))
-    if not is_inside(os.path.realpath(layout.root), path) and not is_inside(os.path.realpath(venv), path):
-        raise leaving_cwd(program.cwd)
-    if not os.path.isdir(path):
-        raise missing_cwd(program.cwd)
-    return path
+def _bare(program: Program, here: Here, *, uid: int | None, limits: Limits) -> Command:
+    """Nothing around a program but its limits."""
+    return Command(
+        argv=program.argv,
+        cwd=here.cwd,
+        env=program.env,
+        stdin=program.stdin,
+        timeout_s=program.timeout_s,
+        limits=limits,
+        uid=uid,
+        tty=program.tty,
+    )

@@ -13,10 +13,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from prowess.errors import WorkspaceError
 from prowess.ports import Program
 from prowess.values import Isolation
-from prowess.workspace.guards import leaving_cwd, refuse_changed, refuse_other_names
+from prowess.workspace.guards import refuse_other_names
 from prowess.workspace.layout import Layout
 from prowess.workspace.place import Place
 from prowess.workspace.process.cgroup import Group, Groups
@@ -24,6 +23,7 @@ from prowess.workspace.process.command import Command, Ended
 from prowess.workspace.process.processes import Processes, Run
 from prowess.workspace.process.session import Session
 from prowess.workspace.staging import Tree, remove_tree
+from prowess.workspace.start import making_folders, refuse_closed, refuse_program, with_own_home
 
 KEPT_BYTES = 4096  # of stderr, to say why a box could not be made
 
@@ -105,7 +105,7 @@ class OpenedWorkspace:
             self._sessions.add(live)
             if self._closed:
                 await live.aclose()
-                self._refuse_closed()
+                refuse_closed(self._closed)
             return live
 
     async def aclose(self) -> None:
@@ -122,7 +122,8 @@ class OpenedWorkspace:
     @asynccontextmanager
     async def _begun(self, program: Program) -> AsyncIterator[_Going]:
         """Folders before, and no folder, group or process after."""
-        self._refuse(program)
+        refuse_closed(self._closed)
+        refuse_program(program, staged=self._staged, place=self._place)
         going = _Going()
         self._going.add(going)
         tmp = ""
@@ -131,7 +132,8 @@ class OpenedWorkspace:
             async with AsyncExitStack() as stack:
                 if self._groups is not None:
                     going.group = await stack.enter_async_context(self._groups.made())
-                ready = await stack.enter_async_context(self._enclosure.enclosed(self._with_own(program, tmp), tmp))
+                own = replace(program, env=with_own_home(program.env, self.environment, tmp))
+                ready = await stack.enter_async_context(self._enclosure.enclosed(own, tmp))
                 if going.group is not None:
                     ready = replace(ready, command=replace(ready.command, cgroups=going.group.lists))
                 going.ready = ready
@@ -141,58 +143,37 @@ class OpenedWorkspace:
             self._going.discard(going)
             going.over.set()
 
-    def _refuse(self, program: Program) -> None:
-        self._refuse_closed()
-        refuse_other_names(program.run, "run")
-        refuse_other_names(program.skill)
-        if program.skill not in self._staged:
-            raise WorkspaceError(
-                f"The skill '{program.skill}' is not staged in this workspace.",
-                op="run",
-                code="not-staged",
-                hint="Stage its tree first.",
-            )
-        if "\0" in program.cwd:
-            raise leaving_cwd(program.cwd)
-        if not program.argv or any("\0" in argument for argument in program.argv):
-            raise WorkspaceError("A program needs a name, and no argument can hold a NUL.", op="run", code="bad-argv")
-        for name, value in program.env.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise WorkspaceError(f"{name!r} cannot be a variable with that value.", op="run", code="bad-variable")
-        refuse_changed(self._place)
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise WorkspaceError("This workspace was closed.", op="run", code="workspace-closed")
-
     def _make_folders(self, run: str) -> str:
         """The run's own, and the one for its temporary files if it needs that."""
-        try:
+        with making_folders(run):
             self._place.make_run(run)
             return self._place.make_tmp(run) if self._enclosure.own_tmp else ""
-        except FileExistsError:
-            raise WorkspaceError(
-                f"There was a run '{run}' in this workspace before.",
-                op="run",
-                code="run-exists",
-                hint="Every run has a name of its own.",
-            ) from None
-        except OSError as error:
-            raise WorkspaceError(
-                f"The folders of the run '{run}' could not be made: {(error.strerror or str(error)).lower()}.",
-                op="run",
-                code="workspace-dir",
-                hint="Is there room on the disk?",
-            ) from error
 
-    def _with_own(self, program: Program, tmp: str) -> Program:
-        """HOME and TMPDIR that are those of `environment`, or are not there, become the run's own."""
-        own = {
-            name: tmp or self.environment[name]
-            for name in ("HOME", "TMPDIR")
-            if program.env.get(name, self.environment[name]) == self.environment[name]
-        }
-        return replace(program, env={**program.env, **own})
+
+class OpenWorkspaces:
+    """What an executor has opened and nobody has closed."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._open: set[OpenedWorkspace] = set()
+
+    def open(
+        self, place: Place, enclosure: Enclosure, *, isolation: Isolation, groups: Groups | None
+    ) -> OpenedWorkspace:
+        workspace = OpenedWorkspace(
+            place,
+            enclosure,
+            processes=self._processes,
+            isolation=isolation,
+            groups=groups,
+            forget=self._open.discard,
+        )
+        self._open.add(workspace)
+        return workspace
+
+    async def aclose(self) -> None:
+        for workspace in list(self._open):
+            await workspace.aclose()
 
 
 class _Going:

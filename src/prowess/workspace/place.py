@@ -7,7 +7,8 @@
 <dir>/workspaces/<id>/root/             skills/ work/ out/ runs/: the workspace that a script sees
 <dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill
 <dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, where the executor has no better place
-<dir>/trees/<digest>/                   published skills, shared by all sessions
+<dir>/trees/<digest>/                   published skills, shared by all sessions; see published
+<dir>/environments/<key>/               the packages of scripts, shared as well; see script/environments
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -106,12 +107,7 @@ class OpenPlace:
                 return self._made()
         except OSError as error:
             self.close()
-            raise WorkspaceError(
-                f"The workspace could not be made in {self._dir}: {(error.strerror or str(error)).lower()}.",
-                op="create",
-                code="workspace-dir",
-                hint="Name a folder that can be written to and has room: workspace.dir.",
-            ) from error
+            raise _unusable(self._dir, error) from error
 
     def _hold(self) -> None:
         """Whoever cleans moves the folder away under its lock, so what was waited for may be another folder by now."""
@@ -167,6 +163,15 @@ class OpenPlace:
         self.close()
 
 
+def _unusable(dir: str, error: OSError) -> WorkspaceError:
+    return WorkspaceError(
+        f"The workspace could not be made in {dir}: {(error.strerror or str(error)).lower()}.",
+        op="create",
+        code="workspace-dir",
+        hint="Name a folder that can be written to and has room: workspace.dir.",
+    )
+
+
 @contextmanager
 def making(path: str) -> Iterator[None]:
     """One at a time makes something in the place at that path, of all who work in it."""
@@ -178,26 +183,65 @@ def making(path: str) -> Iterator[None]:
         os.close(lock)
 
 
+_HELD: set[str] = set()  # locks of sessions that this process has
+
+
 @contextmanager
 def hold_session(dir: str, key: SessionKey) -> Iterator[None]:
     """One at a time works in a session on this machine: two would take the record from each other."""
-    folder = os.path.join(dir, "locks")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    lock = os.open(os.path.join(folder, place_id(key)), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    path = _lock_path(dir, key)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
+        make_passable(dir)  # first, whatever the umask: whoever scripts run as has to get through it
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        lock = _try_lock(path, os.O_CREAT)
+    except OSError as error:
+        raise _unusable(dir, error) from error
+    if lock is None:
         raise WorkspaceError(
             f"Somebody else is at work in the session '{key.session}'.",
             op="open",
             code="session-in-use",
             retryable=True,
-            hint="Wait until that has ended, or work in another session.",
-        ) from None
+            hint="This process has it. A stream that was left with `break` ends when it is closed: contextlib.aclosing."
+            if path in _HELD
+            else "Wait until that has ended, or work in another session.",
+        )
+    _HELD.add(path)
     try:
         yield
     finally:
+        _HELD.discard(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # while it is held: whoever has opened it meanwhile sees that it is gone
+        os.close(lock)
+
+
+def is_held(dir: str, key: SessionKey) -> bool:
+    """Whether somebody on this machine is at work in that session now."""
+    try:
+        lock = _try_lock(_lock_path(dir, key))
+    except FileNotFoundError:
+        return False
+    if lock is not None:
+        os.close(lock)
+    return lock is None
+
+
+def _lock_path(dir: str, key: SessionKey) -> str:
+    return os.path.join(dir, "locks", place_id(key))
+
+
+def _try_lock(path: str, more: int = 0) -> int | None:
+    """The open file, locked; None when somebody else has it. A file that was removed meanwhile locks nothing."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        if os.fstat(lock).st_nlink:
+            return lock
         os.close(lock)
 
 
@@ -219,7 +263,7 @@ def read_meta(path: str) -> dict[str, Any]:
     """What is known about the place; nothing when it cannot be read, for it can be made anew."""
     try:
         meta = json.loads(read_regular(os.path.join(path, _META), 1 << 20))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return meta if isinstance(meta, dict) else {}
 
@@ -233,28 +277,20 @@ def list_places(dir: str) -> list[PlaceInfo]:
     return sorted(_places(dir), key=lambda info: (info.used_at, info.id))
 
 
-def clean_places(
-    dir: str, *, older_than_s: float | None = None, keep_bytes: int | None = None, dry_run: bool = False
-) -> tuple[list[PlaceInfo], list[PlaceInfo]]:
-    """(removed, in use and therefore kept). Those older than that, and then, the oldest first, until what is left has
-    no more than that many bytes; with neither, all."""
-    found = list_places(dir)
-    if not dry_run:
-        _sweep(os.path.join(os.path.abspath(dir), "workspaces"))
-    total = sum(info.size_bytes for info in found)
-    removed, kept = [], []
-    now = time.time()
-    for info in found:
-        too_old = older_than_s is not None and now - info.used_at > older_than_s
-        too_much = keep_bytes is not None and total > keep_bytes
-        if not (too_old or too_much or (older_than_s is None and keep_bytes is None)):
-            continue
-        if info.in_use or not (dry_run or _remove(info.path)):
-            kept.append(info)
-            continue
-        total -= info.size_bytes
-        removed.append(info)
-    return removed, kept
+def remove_listed(info: PlaceInfo) -> bool:
+    """False when somebody works in it."""
+    return _remove(info.path)
+
+
+def sweep_places(dir: str) -> None:
+    """What somebody had begun to remove, and did not finish."""
+    top = os.path.join(os.path.abspath(dir), "workspaces")
+    for name in list_folder(top):
+        if name.startswith(_GONE):
+            lock = _locked(os.path.join(top, name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock >= 0:
+                remove_tree(os.path.join(top, name))
+                os.close(lock)
 
 
 def remove_place(dir: str, key: SessionKey) -> str | None:
@@ -275,7 +311,7 @@ def remove_place(dir: str, key: SessionKey) -> str | None:
 
 def _places(dir: str) -> Iterator[PlaceInfo]:
     top = os.path.join(os.path.abspath(dir), "workspaces")
-    for name in _names(top):
+    for name in list_folder(top):
         path = os.path.join(top, name)
         if name.startswith(".") or not os.path.isdir(path) or os.path.islink(path):
             continue
@@ -285,14 +321,15 @@ def _places(dir: str) -> Iterator[PlaceInfo]:
             continue
 
 
-def _names(top: str) -> list[str]:
+def list_folder(top: str) -> list[str]:
+    """The names there, sorted; none when there is no such folder."""
     try:
         return sorted(os.listdir(top))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise WorkspaceError(
-            f"The workspaces in {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
+            f"What is in {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
             op="list",
             code="workspace-dir",
             hint="Ask as the user whose they are.",
@@ -316,16 +353,6 @@ def _look_at(path: str, name: str) -> PlaceInfo:
         used_at=float(used_at) if isinstance(used_at, (int, float)) else changed_at,
         in_use=_in_use(path),
     )
-
-
-def _sweep(top: str) -> None:
-    """What somebody had begun to remove, and did not finish."""
-    for name in _names(top):
-        if name.startswith(_GONE):
-            lock = _locked(os.path.join(top, name), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock >= 0:
-                remove_tree(os.path.join(top, name))
-                os.close(lock)
 
 
 def _in_use(path: str) -> bool:

@@ -10,22 +10,24 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from prowess.errors import WorkspaceUnavailable
 from prowess.values import Isolation
-from prowess.workspace.box.boxes import Boxed, Walled
+from prowess.workspace.box.boxes import Boxed, walled_in
 from prowess.workspace.box.bwrap import find_trusted
 from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, probe
 from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.network.exchange import OnEvent
 from prowess.workspace.network.proxy import Proxy
-from prowess.workspace.opened import OpenedWorkspace
+from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import make_passable
 from prowess.workspace.tried import Found, Once, groups_for, held, refuse_root, rlimits, room_for
+from prowess.workspace.unbound import Unbound
 
 BWRAP: Mechanism = "bwrap+seccomp"
 LANDLOCK: Mechanism = "landlock+seccomp"
@@ -65,7 +67,7 @@ class SandboxExecutor:
         self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
         self._proxy = Proxy(network_allow, on_event=on_network) if network_allow else None
         self._found = Once(self._find)
-        self._open: set[OpenedWorkspace] = set()
+        self._open = OpenWorkspaces(processes)
 
     async def isolation(self) -> Isolation:
         return (await self._proven()).isolation
@@ -85,21 +87,12 @@ class SandboxExecutor:
                 proxy=self._proxy,
             )
         else:
-            enclosure = Walled(place, python=found.python, uid=self.uid, limits=found.limits)
-        workspace = OpenedWorkspace(
-            place,
-            enclosure,
-            processes=self._processes,
-            isolation=found.isolation,
-            groups=found.groups,
-            forget=self._open.discard,
-        )
-        self._open.add(workspace)
-        return workspace
+            enclose = partial(walled_in, python=found.python, uid=self.uid, limits=found.limits)
+            enclosure = Unbound(place, python=found.python, enclose=enclose)
+        return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)
 
     async def aclose(self) -> None:
-        for workspace in list(self._open):
-            await workspace.aclose()
+        await self._open.aclose()
 
     async def _proven(self) -> _Proven:
         found = await self._found.get()

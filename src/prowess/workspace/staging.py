@@ -7,6 +7,7 @@ appears whole or not at all, whoever else publishes the same one at the same tim
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -42,9 +43,10 @@ def publish(skill: Skill, store: str) -> Tree:
     target = os.path.join(store, skill.digest.removeprefix("sha256:"))
     notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
     if os.path.isdir(target):
+        _refuse_changed(skill, target)
         return Tree(target, skill.digest, notes)
-    make_passable(store)
-    temporary = tempfile.mkdtemp(dir=store, prefix=".new-")
+    temporary = _begin(store)
+    lock = lock_folder(temporary, fcntl.LOCK_SH)  # whoever cleans sees that it is no leftover
     try:
         for file in skill.files:
             _copy(skill, file, os.path.join(temporary, *_place(file.path).split("/")))
@@ -60,7 +62,56 @@ def publish(skill: Skill, store: str) -> Tree:
     except BaseException:
         remove_tree(temporary)
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
     return Tree(target, skill.digest, notes)
+
+
+def _refuse_changed(skill: Skill, target: str) -> None:
+    """What was published before must still be what its name says: a program that runs as the same user could have
+    written there, and would be run as what a person has approved."""
+    found: set[str] = set()
+    for top, folders, names in os.walk(target):
+        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+        found |= {_relative(top, name, target) for name in (*names, *links)}
+    wanted = {_place(file.path): file for file in skill.files}
+    changed = sorted(found ^ wanted.keys()) or [
+        path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256
+    ]
+    if changed:
+        raise WorkspaceError(
+            f"The published copy of the skill '{skill.name}' was changed: {changed[0]}.",
+            op="stage",
+            code="published-changed",
+            hint=f"Find out who wrote there; then remove it, and it is published anew: {target}",
+        )
+
+
+def _relative(top: str, name: str, root: str) -> str:
+    return os.path.relpath(os.path.join(top, name), root).replace(os.sep, "/")
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        with open(open_regular(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _begin(store: str) -> str:
+    """A new folder in the store, which is made if need be."""
+    try:
+        make_passable(store)
+        return tempfile.mkdtemp(dir=store, prefix=".new-")
+    except OSError as error:
+        raise WorkspaceError(
+            f"Skills cannot be published in {store}: {(error.strerror or str(error)).lower()}.",
+            op="stage",
+            code="workspace-dir",
+            hint="Name a folder that can be written to and has room: workspace.dir.",
+        ) from error
 
 
 def copy_tree(tree: Tree, target: str, links: Mapping[str, str] | None = None) -> None:
@@ -209,6 +260,23 @@ def _open_up(folder: int, name: str) -> None:
         os.chmod(f"/proc/self/fd/{held}", 0o700)  # of exactly what was opened: a name could be a link by now
     finally:
         os.close(held)
+
+
+def lock_folder(path: str, kind: int) -> int | None:
+    """A lock on the folder itself, until the descriptor is closed; None when somebody has it, or there is no folder of
+    that name any more."""
+    try:
+        fd = os.open(path, _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(path)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
 
 
 def make_passable(folder: str) -> None:

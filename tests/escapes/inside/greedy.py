@@ -9,12 +9,20 @@ import errno
 import json
 import mmap
 import os
+import resource
 import select
 import signal
 import sys
 import time
 
 MIB = 1 << 20
+
+
+def enough(most):
+    """More than we may have: the kernel counts all that our user runs, and who runs a lot was given a higher limit. One
+    that nobody lowered for us is out of the question."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    return max(int(most), limit + 1 if limit < 6000 else 0)
 
 
 def forks(most):
@@ -31,22 +39,30 @@ def forks(most):
     except OSError as error:
         problem = errno.errorcode.get(error.errno, "?")
     os.close(writer)
-    say(count=count, problem=problem)
+    say(count=count, problem=problem, wanted=int(most))
+
+
+def fork_bomb(most):
+    forks(enough(most))
 
 
 def hold_forks(most):
-    """The same, and they stay until our input ends."""
-    count = 0
-    try:
-        while count < int(most):
-            if os.fork() == 0:
-                time.sleep(60)
-                os._exit(0)
-            count += 1
-    except OSError:
-        pass
-    say(count=count)
-    sys.stdin.read()
+    """The same, and they stay until our input ends. What other programs of our user give back meanwhile is taken."""
+    count, told, wanted = 0, False, enough(most)
+    while True:
+        try:
+            while count < wanted:
+                if os.fork() == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                count += 1
+        except OSError:
+            pass
+        if not told:
+            say(count=count)
+            told = True
+        if select.select([sys.stdin], [], [], 0.002)[0]:
+            return
 
 
 def memory(most_mib):

@@ -25,17 +25,16 @@ from prowess.workspace.box.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has
 from prowess.workspace.box.landlock import walled
 from prowess.workspace.box.selftest import Proof, folders_of_interpreter
 from prowess.workspace.box.view import NotSeen, View
-from prowess.workspace.copies import Copies
 from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_unreachable
 from prowess.workspace.layout import LEADS, Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import resolved_cwd
 from prowess.workspace.network.proxy import Link, Proxy
 from prowess.workspace.opened import Ready
 from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
 from prowess.workspace.staging import Tree
 from prowess.workspace.tried import system_environment
+from prowess.workspace.unbound import Here
 
 INSIDE = "/workspace"
 RESERVED = (INSIDE, "/proc", "/dev", TMP, "/usr", "/etc")
@@ -147,40 +146,22 @@ class Boxed:
         return [name if plain else path, *arguments]
 
 
-class Walled:
-    """By Landlock; see opened.Enclosure."""
-
-    own_tmp = True
-
-    def __init__(self, place: Place, *, python: str, uid: int | None, limits: Limits) -> None:
-        self.layout = Layout(place.root, place.root)
-        self.python = python
-        self.environment: Mapping[str, str] = system_environment(python, os.path.join(place.path, "tmp"))
-        self._uid, self._limits = uid, limits
-        self._copies = Copies(place)
-        self._venvs: dict[str, str] = {}
-
-    def stage(self, tree: Tree, name: str) -> None:
-        self._copies.stage(tree, name)
-        self._venvs[name] = self._copies.venv(tree, name)
-
-    @asynccontextmanager
-    async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
-        venv, host = self._venvs[program.skill], self.layout.host
-        read = [self._copies.path(program.skill), host("runs"), *folders_of_interpreter(self.python)]
-        command = walled(
-            program.argv,
-            cwd=resolved_cwd(self.layout, program, venv),
-            env=program.env,
-            read=[*read, *checked_readable(program.readable, self._uid)],
-            write=[host("work"), host("out"), host(f"runs/{program.run}"), venv, tmp],
-            uid=self._uid,
-            limits=self._limits,
-            stdin=program.stdin,
-            timeout_s=program.timeout_s,
-            tty=program.tty,
-        )
-        yield Ready(command=command)
+def walled_in(program: Program, here: Here, *, python: str, uid: int | None, limits: Limits) -> Command:
+    """By Landlock; see unbound.Unbound."""
+    host = here.layout.host
+    read = [here.skill, host("runs"), *folders_of_interpreter(python)]
+    return walled(
+        program.argv,
+        cwd=here.cwd,
+        env=program.env,
+        read=[*read, *checked_readable(program.readable, uid)],
+        write=[host("work"), host("out"), host(f"runs/{program.run}"), here.venv, here.tmp],
+        uid=uid,
+        limits=limits,
+        stdin=program.stdin,
+        timeout_s=program.timeout_s,
+        tty=program.tty,
+    )
 
 
 def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:

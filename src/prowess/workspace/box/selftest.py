@@ -28,7 +28,7 @@ from prowess.workspace.box import attempts
 from prowess.workspace.box.bwrap import Bind, Box, boxed, find_trusted, system_of_host
 from prowess.workspace.box.landlock import walled
 from prowess.workspace.process import kernel
-from prowess.workspace.process.command import Command, Ended
+from prowess.workspace.process.command import Command
 from prowess.workspace.process.processes import Processes
 
 Mechanism = Literal["bwrap+seccomp", "landlock+seccomp", "none"]  # `none` is the control: there, little holds
@@ -194,7 +194,7 @@ class _Trial:
             if not out.startswith(b"{"):
                 reason = "The box ran, and ended without a word about what had been tried in it."
                 return dataclasses.replace(self.proof, error=reason)
-            return self._judge(interpreter, json.loads(out), traps, ended)
+            return self._judge(interpreter, json.loads(out), traps)
         finally:
             for listener in (tcp, udp, unix):
                 listener.close()
@@ -221,7 +221,7 @@ class _Trial:
             return walled(argv, read=[self.skill, *folders_of_interpreter(interpreter)], write=[self.work], **more)
         return Command(argv=argv, **more)
 
-    def _judge(self, interpreter: str, said: dict[str, Any], traps: dict[str, bool], ended: Ended) -> Proof:
+    def _judge(self, interpreter: str, said: dict[str, Any], traps: dict[str, bool]) -> Proof:
         made = os.stat(os.path.join(self.work, "made"))
         new_outside = set(os.listdir(self.outside)) - {"socket", "control"}
         held = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -55,12 +56,13 @@ class ContainerExecutor:
         files: Files = "auto",
         folder: str | None = None,
         patience_s: int = PATIENCE_S,
+        network_allow: Sequence[str] = (),
     ) -> None:
         if files not in ("auto", "mount", "tar"):
             raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
         self.uid = run_as if os.geteuid() == 0 else None  # who owns what scripts write; None: ourselves
         self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
-        self._patience_s = patience_s
+        self._patience_s, self._network_allow = patience_s, network_allow
         self._engine: Engine | None = None
         self._found = Once(self._find)
         self._open: set[ContainerWorkspace] = set()
@@ -91,6 +93,13 @@ class ContainerExecutor:
 
     async def _find(self) -> _Proven:
         refuse_root(self.uid)
+        if self._network_allow:
+            raise WorkspaceUnavailable(
+                "A list of hosts (workspace.network_allow) cannot be kept in a container, which has no network at all.",
+                op="network",
+                code="network-not-available",
+                hint="Use the sandbox, with bubblewrap; or leave the setting out.",
+            )
         if self._engine is None:
             self._engine = await asyncio.to_thread(connect, self._address, patience_s=self._patience_s)
         engine = self._engine

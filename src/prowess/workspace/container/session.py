@@ -10,6 +10,7 @@ from prowess.errors import WorkspaceError
 from prowess.workspace.container import inside
 from prowess.workspace.container.cell import PIECE_BYTES, Running
 from prowess.workspace.process.command import Ended
+from prowess.workspace.process.unread import Unread
 
 BUFFER_BYTES = 1 << 20
 
@@ -23,13 +24,9 @@ class ContainerSession:
         *,
         on_output: Callable[[bytes], None] | None = None,
         on_end: Callable[[], Awaitable[None]] | None = None,
-        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        self.dropped_bytes = 0
-        self.pid = running.pid
         self._running, self._on_output, self._on_end = running, on_output, on_end
-        self._buffer, self._buffer_bytes = bytearray(), buffer_bytes
-        self._news = asyncio.Event()
+        self._unread = Unread(BUFFER_BYTES)
         self._turn = asyncio.Lock()
         self._over: Ended | None = None
         self._watching = asyncio.ensure_future(self._watch())
@@ -38,6 +35,11 @@ class ContainerSession:
     @property
     def ended(self) -> Ended | None:
         return self._over
+
+    @property
+    def dropped_bytes(self) -> int:
+        """What came faster than it was read, and was left out: always the oldest."""
+        return self._unread.dropped_bytes
 
     async def write(self, data: bytes) -> None:
         """To its stdin. Returns when all was taken, or the program has ended."""
@@ -58,16 +60,7 @@ class ContainerSession:
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
         """What has come since the last read, at most that much. When there is nothing, wait that long for something."""
-        if not self._buffer and not self._watching.done() and wait_s > 0:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-        data = bytes(self._buffer[:limit_bytes])
-        del self._buffer[:limit_bytes]
-        return data
+        return await self._unread.read(limit_bytes, wait_s)
 
     async def kill(self) -> Ended:
         self._running.kill()
@@ -99,13 +92,9 @@ class ContainerSession:
                     await self._on_end()
             finally:
                 self._over = over
-                self._news.set()
+                self._unread.end()
 
     def _take(self, data: bytes) -> None:
-        self._buffer += data
-        if (over := len(self._buffer) - self._buffer_bytes) > 0:
-            self.dropped_bytes += over
-            del self._buffer[:over]
-        self._news.set()
+        self._unread.add(data)
         if self._on_output is not None:
             self._on_output(data)

@@ -24,12 +24,13 @@ from prowess.workspace.container.folders import INSIDE, find_folders, identity_b
 from prowess.workspace.container.inside_facts import SCRATCH
 from prowess.workspace.container.plan import Plan
 from prowess.workspace.container.session import ContainerSession
-from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_changed, refuse_other_names
+from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_other_names
 from prowess.workspace.layout import Layout
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.place import Place, place_id
 from prowess.workspace.process.command import Command, Ended, NotStarted
 from prowess.workspace.staging import Tree
+from prowess.workspace.start import making_folders, refuse_closed, refuse_program, with_own_home
 from prowess.workspace.tried import rlimits
 
 MOST_CELLS = 4  # of one session; then the idle one that was used longest ago goes
@@ -151,7 +152,8 @@ class ContainerWorkspace:
         over = asyncio.Event()
         self._going.add(over)
         try:
-            self._make_run(program.run)
+            with making_folders(program.run):
+                self._place.make_run(program.run)
             kept = await self._usable(program)
             try:
                 if kept.carrier is not None:
@@ -181,7 +183,7 @@ class ContainerWorkspace:
             finally:
                 if _failed(opening) and self._cells.get(key) is opening:
                     del self._cells[key]
-            self._refuse_closed()
+            refuse_closed(self.closed)
             if self._cells.get(key) is not opening:
                 continue
             if kept.usable and await self._still_the_same(kept):
@@ -267,17 +269,12 @@ class ContainerWorkspace:
     def _begin(
         self, kept: Kept, program: Program, *, interactive: bool = False, listen: tuple[bool, bool] = (True, True)
     ) -> Running:
-        self._refuse_closed()
+        refuse_closed(self.closed)
         tmp = f"{SCRATCH[0]}/{program.run}"
-        own = {
-            name: tmp
-            for name in ("HOME", "TMPDIR")
-            if program.env.get(name, self.environment[name]) == self.environment[name]
-        }
         command = Command(
             argv=program.argv,
             cwd=self.layout.seen(program.cwd),
-            env={**program.env, **own},
+            env=with_own_home(program.env, self.environment, tmp),
             stdin=program.stdin,
             timeout_s=program.timeout_s,
             limits=rlimits(self._setup.limits),
@@ -298,23 +295,8 @@ class ContainerWorkspace:
             raise
 
     def _refuse(self, program: Program) -> None:
-        self._refuse_closed()
-        refuse_other_names(program.run, "run")
-        refuse_other_names(program.skill)
-        if program.skill not in self._staged:
-            raise WorkspaceError(
-                f"The skill '{program.skill}' is not staged in this workspace.",
-                op="run",
-                code="not-staged",
-                hint="Stage its tree first.",
-            )
-        if "\0" in program.cwd:
-            raise leaving_cwd(program.cwd)
-        if not program.argv or any("\0" in argument for argument in program.argv):
-            raise WorkspaceError("A program needs a name, and no argument can hold a NUL.", op="run", code="bad-argv")
-        for name, value in program.env.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise WorkspaceError(f"{name!r} cannot be a variable with that value.", op="run", code="bad-variable")
+        refuse_closed(self.closed)
+        refuse_program(program, staged=self._staged, place=self._place)
         memory = self._setup.limits.memory
         if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in there
             raise WorkspaceError(
@@ -323,28 +305,6 @@ class ContainerWorkspace:
                 code="stdin-too-large",
                 hint="Give it as a file: inputs.",
             )
-        refuse_changed(self._place)
-
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise WorkspaceError("This workspace was closed.", op="run", code="workspace-closed")
-
-    def _make_run(self, run: str) -> None:
-        try:
-            self._place.make_run(run)
-        except FileExistsError:
-            raise WorkspaceError(
-                f"There was a run '{run}' in this workspace before.",
-                op="run",
-                code="run-exists",
-                hint="Every run has a name of its own.",
-            ) from None
-        except OSError as error:
-            raise WorkspaceError(
-                f"The folder of the run '{run}' could not be made: {error.strerror or error}.",
-                op="run",
-                code="workspace-dir",
-            ) from error
 
 
 def _failed(task: asyncio.Future[Kept]) -> bool:

@@ -24,7 +24,6 @@ class Limits:
     open_files: int | None = None
     processes: int | None = None
     file_bytes: int | None = None
-    address_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

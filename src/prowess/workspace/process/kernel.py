@@ -239,7 +239,6 @@ LIMITS = {  # the name that we use -> the kernel's
     "processes": resource.RLIMIT_NPROC,
     "file_bytes": resource.RLIMIT_FSIZE,
     "core_bytes": resource.RLIMIT_CORE,
-    "address_bytes": resource.RLIMIT_AS,
 }
 
 

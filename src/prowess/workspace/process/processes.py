@@ -201,7 +201,7 @@ class Run:
     """A started command, seen from here: what its init says, and what comes out of it."""
 
     def __init__(self, processes: Processes, number: int, command: Command, control: socket.socket) -> None:
-        self.pid = self.init_pid = 0  # until it has started
+        self.pid = 0  # until it has started
         self.ended: Ended | None = None
         self._processes = processes
         self._number = number
@@ -302,7 +302,7 @@ class Run:
                 retryable=True,
             )
         if "started" in message:
-            self.pid, self.init_pid = message["started"], message["init"]
+            self.pid = message["started"]
         elif "failed" in message:
             said = message["failed"]
             raise NotStarted(self._command, step=said["step"], number=said["errno"], text=said["text"])

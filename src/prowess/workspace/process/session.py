@@ -13,6 +13,7 @@ from typing import Protocol
 
 from prowess.workspace.process.command import Ended
 from prowess.workspace.process.streams import CHUNK_BYTES, close_all
+from prowess.workspace.process.unread import Unread
 
 
 class Running(Protocol):
@@ -45,12 +46,12 @@ class Session:
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
         """What has come since the last read, at most that much. When there is nothing, wait that long for something."""
-        return await self._terminal.read(limit_bytes, wait_s)
+        return await self._terminal.unread.read(limit_bytes, wait_s)
 
     @property
     def dropped_bytes(self) -> int:
         """What came faster than it was read, and was left out: always the oldest."""
-        return self._terminal.dropped_bytes
+        return self._terminal.unread.dropped_bytes
 
     @property
     def ended(self) -> Ended | None:
@@ -89,12 +90,8 @@ class Terminal:
         self, tty: bool, rows: int, columns: int, buffer_bytes: int, on_output: Callable[[bytes], None] | None
     ) -> None:
         self.tty = tty
-        self.dropped_bytes = 0
-        self._buffer = bytearray()
-        self._buffer_bytes = buffer_bytes
+        self.unread = Unread(buffer_bytes)
         self._on_output = on_output
-        self._news = asyncio.Event()
-        self._at_end = False
         self._loop = asyncio.get_running_loop()
         if tty:
             self._out, slave = pty.openpty()
@@ -116,25 +113,13 @@ class Terminal:
 
     async def write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view and self._in >= 0 and not self._at_end:
+        while view and self._in >= 0 and not self.unread.ended:
             try:
                 view = view[os.write(self._in, view) :]
             except BlockingIOError:
                 await self._writable()
             except OSError:  # nobody reads any more
                 return
-
-    async def read(self, limit_bytes: int, wait_s: float) -> bytes:
-        if not self._buffer and not self._at_end and wait_s > 0:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-        data = bytes(self._buffer[:limit_bytes])
-        del self._buffer[:limit_bytes]
-        return data
 
     def end_input(self) -> None:
         if self.tty:
@@ -153,7 +138,7 @@ class Terminal:
     def finish(self) -> None:
         """The command has ended: take what is there, and wait for no more."""
         for _ in range(256):
-            if self._at_end or not self._ready():
+            if self.unread.ended or not self._ready():
                 break
         self._end()
 
@@ -176,18 +161,13 @@ class Terminal:
             return False
         if self._on_output is not None:
             self._on_output(data)
-        self._buffer += data
-        if (over := len(self._buffer) - self._buffer_bytes) > 0:
-            self.dropped_bytes += over
-            del self._buffer[:over]
-        self._news.set()
+        self.unread.add(data)
         return True
 
     def _end(self) -> None:
-        if not self._at_end:
-            self._at_end = True
+        if not self.unread.ended:
             self._loop.remove_reader(self._out)
-            self._news.set()
+            self.unread.end()
 
     async def _writable(self) -> None:
         """Until there is room, or the command has ended."""
@@ -201,6 +181,6 @@ class Terminal:
             self._loop.remove_writer(self._in)
 
     async def _ended(self) -> None:
-        while not self._at_end:
-            self._news.clear()
-            await self._news.wait()
+        while not self.unread.ended:
+            self.unread.news.clear()
+            await self.unread.news.wait()

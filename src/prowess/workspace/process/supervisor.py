@@ -252,7 +252,7 @@ class Init:
             if self.errors in ready:
                 poll.unregister(self.errors)
                 if not ready[self.errors] & select.POLLIN:  # closed by the start, and no failure in it
-                    tell(self.control, {"started": self.command, "init": os.getpid()})
+                    tell(self.control, {"started": self.command})
             more = self.reap()
             over = until is not None and time.monotonic() >= until
             if self.why != "exit":

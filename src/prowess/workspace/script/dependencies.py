@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +24,7 @@ from prowess.workspace.process.command import Command, NotStarted
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.script import installers
 from prowess.workspace.script.block import ScriptBlock, canonical_name, parse_version, python_fits
-from prowess.workspace.script.environments import Attempt, mark_used, only_attempt, read_record
+from prowess.workspace.script.environments import Attempt, mark_used, only_attempt, read_record, try_hold
 from prowess.workspace.script.installers import Lines, Target, environment_python
 
 _VERSION_CODE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -81,6 +81,15 @@ class Environments:
         if not record or record["digest"] != block.digest or record["made_for"] != target.tag:
             return None
         return self._built(key, record, "")
+
+    def hold(self, built: Built, held: ExitStack) -> bool:
+        """It is not removed before `held` is closed. False when it is not there any more, or somebody looks at it just
+        now."""
+        fd = try_hold(self._dir, built.key, os.path.basename(built.path))
+        if fd is None:
+            return False
+        held.callback(os.close, fd)
+        return True
 
     async def build(self, block: ScriptBlock, python: str, *, on_line: OnLine | None = None) -> Built:
         """The environment for that block, from that interpreter, made now unless it is there. `python-too-old` when
@@ -157,7 +166,7 @@ class Environments:
 
     def _get(self, built: Built | None) -> Built:
         if built is None:
-            raise _failed("What was made cannot be found again.", f"Look whether something cleans {self._dir}.")
+            raise _failed("What was made cannot be found again.", f"Look whether something cleans {self._dir}.", True)
         return built
 
     @asynccontextmanager
@@ -166,7 +175,8 @@ class Environments:
             async with only_attempt(self._dir, key, until) as attempt:
                 yield attempt
         except TimeoutError as error:
-            raise _failed("Somebody else is still making the same environment.", "Try again later.", True) from error
+            message = "Somebody else is still making or using the same environment."
+            raise _failed(message, "Try again later.", True) from error
         except OSError as error:
             hint = "Name a folder that can be written to and has room."
             message = f"The environment could not be made in {self._dir}: {(error.strerror or str(error)).lower()}."

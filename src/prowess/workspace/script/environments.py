@@ -24,7 +24,8 @@ from typing import Any
 from prowess._files import read_regular, write_whole
 from prowess.errors import WorkspaceError
 from prowess.workspace.beneath import walk
-from prowess.workspace.staging import make_passable, remove_tree
+from prowess.workspace.place import list_folder
+from prowess.workspace.staging import lock_folder, make_passable, remove_tree
 
 SCHEMA = "prowess.environment/1"
 _RECORD = "record.json"
@@ -48,6 +49,7 @@ class EnvironmentInfo:
     """One environment as a list shows it; `is_whole` is false for what an interrupted attempt left."""
 
     key: str
+    path: str
     dependencies: tuple[str, ...]
     resolved: tuple[str, ...]
     made_for: str
@@ -59,18 +61,19 @@ class EnvironmentInfo:
 
 def list_environments(dir: str) -> list[EnvironmentInfo]:
     """Every environment there is, the one used longest ago first."""
-    names = os.listdir(dir) if os.path.isdir(dir) else []
-    found = [_info(dir, key) for key in names if _KEY.fullmatch(key)]
+    found = [_info(dir, key) for key in list_folder(dir) if _KEY.fullmatch(key)]
     return sorted((info for info in found if info is not None), key=lambda info: (info.used_at, info.key))
 
 
 def remove_environment(dir: str, key: str) -> bool:
     """False when there is none of that key, or it is in use."""
     path = os.path.join(dir, key)
-    fd = _lock(path, fcntl.LOCK_EX) if _KEY.fullmatch(key) else None
+    fd = lock_folder(path, fcntl.LOCK_EX) if _KEY.fullmatch(key) else None
     if fd is None:
         return False
     try:
+        with contextlib.suppress(FileNotFoundError):  # first: what is half removed is no environment any more
+            os.unlink(os.path.join(path, _RECORD))
         remove_tree(path)
         return True
     finally:
@@ -80,14 +83,36 @@ def remove_environment(dir: str, key: str) -> bool:
 @contextlib.contextmanager
 def hold_environment(dir: str, key: str) -> Iterator[None]:
     """For as long as a run uses it: it is not removed meanwhile."""
-    fd = _lock(os.path.join(dir, key), fcntl.LOCK_SH)
+    fd = try_hold(dir, key)
+    if fd is None:
+        raise environment_removed()
     try:
-        if fd is None or not read_record(dir, key):
-            raise WorkspaceError("The environment was removed just now.", op="dependencies", retryable=True)
         yield
     finally:
-        if fd is not None:
-            os.close(fd)
+        os.close(fd)
+
+
+def try_hold(dir: str, key: str, folder: str | None = None) -> int | None:
+    """It is not removed before this descriptor is closed. None: it is not there, or no longer in that folder; or
+    somebody looks at it just now, and it can be tried again."""
+    fd = lock_folder(os.path.join(dir, key), fcntl.LOCK_SH)
+    if fd is None:
+        return None
+    record = read_record(dir, key)
+    if record and folder in (None, record["folder"]):
+        return fd
+    os.close(fd)
+    return None
+
+
+def environment_removed() -> WorkspaceError:
+    return WorkspaceError(
+        "The packages that were installed for the script were removed just now.",
+        op="dependencies",
+        code="environment-removed",
+        retryable=True,
+        hint="Call it again: then it is asked whether they may be installed.",
+    )
 
 
 def read_record(dir: str, key: str) -> dict[str, Any]:
@@ -162,38 +187,23 @@ def _begin(dir: str, path: str) -> int | None:
     make_passable(dir)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
-    return _lock(path, fcntl.LOCK_EX)
-
-
-def _lock(path: str, kind: int) -> int | None:
-    """A lock on the folder itself; None when somebody has it, or the folder is not there any more."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(path)):
-            return fd
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(fd)
-    return None
+    return lock_folder(path, fcntl.LOCK_EX)
 
 
 def _info(dir: str, key: str) -> EnvironmentInfo | None:
     path = os.path.join(dir, key)
     record = read_record(dir, key)
-    fd = _lock(path, fcntl.LOCK_EX)
+    fd = lock_folder(path, fcntl.LOCK_EX)
     if fd is not None:
         os.close(fd)
     try:
         used_at = os.stat(os.path.join(path, _RECORD) if record else path).st_mtime
         size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
-    except FileNotFoundError:  # removed while we looked
+    except (FileNotFoundError, NotADirectoryError):  # removed while we looked; or it is no folder, and none of ours
         return None
     return EnvironmentInfo(
         key=key,
+        path=path,
         dependencies=tuple(record.get("dependencies", ())),
         resolved=tuple(record.get("resolved", ())),
         made_for=str(record.get("made_for", "")),

@@ -1,0 +1,203 @@
+"""A rule about a URL is about the address that it leads to, in whatever way it is written.
+
+`HTTP://Example.com:80/a/../b`, `http://example.com./%62` and `http://example.com//b` are `http://example.com/b`. A rule
+that allows fits only an address that is written in that one way already, so that nobody has to guess what a server
+makes of it, and its pattern for the host is held against the host alone. A rule that asks or denies fits whatever may
+be it, and also what cannot be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import posixpath
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from prowess.policy.globs import match_anything
+
+_URL = re.compile(r"([^:/?#]+)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL)
+# A pattern has wildcards where a URL has its parts, so a `?` begins no query and ends no host.
+_PATTERN = re.compile(r"([^:/]+)://([^/]*)(.*)", re.DOTALL)
+_SLOPPY = re.compile(r"(https?|wss?|ftp):/*", re.IGNORECASE)  # what readers take for `https://`
+_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
+_UNRESERVED = re.compile(r"%(2[DdEe]|3\d|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])")
+_OLD_ADDRESS = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+)){0,3}")
+# `..;x` is `..` to some servers; an encoded slash or backslash is one to some.
+_DOUBTFUL_PATH = re.compile(r"%(2f|5c|2e|25|00)|(^|/)\.{1,2};", re.IGNORECASE)
+_MOST_LAYERS = 5
+
+
+class _Address(NamedTuple):
+    scheme: str
+    authority: str
+    rest: str  # path and query
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.rest}"
+
+
+class _Reading(NamedTuple):
+    """A text as a URL: the one way to write it, and every other thing that it may be."""
+
+    address: _Address | None  # None: it is no URL, or one that cannot be read
+    certain: bool  # written in that one way
+    may_be: tuple[_Address, ...] = ()
+    unreadable: bool = False
+
+
+def fits_url(patterns: Sequence[str], text: str, *, strict: bool) -> bool:
+    """Whether one of the patterns fits; `strict` for a rule that allows."""
+    reading = _read(text)
+    if strict:
+        return reading.certain and any(_fits_certainly(pattern, reading, text) for pattern in patterns)
+    return reading.unreadable or any(_may_fit(pattern, reading, text) for pattern in patterns)
+
+
+def urls_like(pattern: str) -> Iterator[str]:
+    """Texts that somebody may mean who writes the pattern."""
+    wanted = _read_pattern(pattern)
+    for wild in ("a", "1"):
+        if wanted is None:
+            yield re.sub(r"[*?]+", wild, pattern)
+            continue
+        port = re.search(r"(:[\d*?]+)?$", wanted.authority)
+        host = wanted.authority[: port.start()] if port else wanted.authority
+        authority = re.sub(r"[*?]+", "a", host) + re.sub(r"[*?]+", "1", wanted.authority[len(host) :])
+        scheme, rest = re.sub(r"[*?]+", "a", wanted.scheme), re.sub(r"[*?]+", wild, wanted.rest)
+        yield f"{scheme}://{authority}{rest if rest.startswith('/') else ''}"
+
+
+def _fits_certainly(pattern: str, reading: _Reading, text: str) -> bool:
+    if reading.address is None:
+        return match_anything(pattern, text)
+    wanted = _read_pattern(pattern)
+    if wanted is None:  # it says nothing about the parts: `*`
+        return match_anything(pattern, str(reading.address))
+    return all(map(match_anything, wanted, reading.address))
+
+
+def _may_fit(pattern: str, reading: _Reading, text: str) -> bool:
+    if match_anything(pattern, text):
+        return True
+    wanted, patterns = _read_pattern(pattern), {pattern}
+    if wanted is not None:
+        sent = wanted._replace(rest=wanted.rest.partition("#")[0])  # no server is told what follows
+        patterns |= {str(sent), str(sent._replace(rest=_decoded(sent.rest)))}
+    return any(match_anything(each, str(address)) for each in patterns for address in reading.may_be)
+
+
+@lru_cache(maxsize=2_000)
+def _read_pattern(pattern: str) -> _Address | None:
+    """With scheme and host in the one way to write them. The path stays: nobody can resolve what a `*` stands for."""
+    found = _PATTERN.fullmatch(pattern.strip())
+    if not found:
+        return None
+    scheme, authority, rest = found[1].lower(), found[2], found[3]
+    if not rest:
+        rest = "**" if authority.endswith("*") else "/"
+    port = _PORTS.get(scheme, "")
+    authority = authority.lower().removesuffix(f":{port}").rstrip(".")
+    if not re.search(r"[*?@]", authority):
+        authority = _read_authority(scheme, authority) or authority
+    elif not authority.isascii():
+        with contextlib.suppress(UnicodeError):
+            parts = authority.split(".")
+            authority = ".".join(p if re.search(r"[*?:@]", p) else p.encode("idna").decode("ascii") for p in parts)
+    return _Address(scheme, authority, rest)
+
+
+@lru_cache(maxsize=200)
+def _read(text: str) -> _Reading:
+    tidy = text.strip()
+    if "\\" in tidy or not tidy.isprintable():  # readers of URLs disagree about what that is
+        return _Reading(None, certain=False, unreadable=True)
+    tidy = _SLOPPY.sub(lambda found: f"{found[1]}://", tidy, count=1) if _SLOPPY.match(tidy) else tidy
+    found = _URL.fullmatch(tidy)
+    if not found:
+        return _Reading(None, certain=tidy == text)
+    scheme, path, query = found[1].lower(), found[3], found[4] or ""
+    authority = _read_authority(scheme, found[2])
+    if authority is None:
+        return _Reading(None, certain=False, unreadable=True)
+    address = _Address(scheme, authority, _resolved(_plain(path)) + _plain(query))
+    as_written = _Address(found[1], found[2], (path or "/") + query)
+    certain = (
+        text.isascii()
+        and " " not in text
+        and text == tidy
+        and address == as_written
+        and not _DOUBTFUL_PATH.search(path)
+    )
+    decoded, asked = _decoded(path), _decoded(query)
+    may_be = [
+        address,
+        address._replace(rest=(path or "/") + query),
+        address._replace(rest=_popped(_plain(path)) + _plain(query)),
+        *(
+            address._replace(rest=resolve(each) + asked)
+            for each in (decoded, re.sub(r";[^/]*", "", decoded))
+            for resolve in (_resolved, _popped)
+        ),
+    ]
+    return _Reading(address, certain, tuple(dict.fromkeys(may_be)))
+
+
+def _read_authority(scheme: str, text: str) -> str | None:
+    """Host and port without a user, in the one way to write them; None when it cannot be read."""
+    if text.count("@") > 1 or re.search(r"\s", text):
+        return None
+    found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(\d{0,8}))?", text.rpartition("@")[2])
+    if not found:
+        return None
+    host, port = unquote(found[1]).lower(), str(int(found[2] or "0"))
+    if re.search(r"[@/?#\\:\s]", host) and not host.startswith("["):
+        return None
+    try:
+        if host.startswith("["):
+            host = f"[{ipaddress.IPv6Address(host[1:-1])}]"
+        elif not host.isascii():
+            host = host.encode("idna").decode("ascii").lower()
+        host = host.rstrip(".")
+        if _OLD_ADDRESS.fullmatch(host):  # 0x7f.1 and 2130706433 are 127.0.0.1
+            host = socket.inet_ntoa(socket.inet_aton(host))
+    except (ValueError, OSError):
+        return None
+    return host if port in ("0", _PORTS.get(scheme)) else f"{host}:{port}"
+
+
+def _plain(text: str) -> str:
+    """`%61` -> `a`: what needs no encoding has none. Everything else means something else when it is decoded."""
+    return _UNRESERVED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def _decoded(text: str) -> str:
+    """Whatever was encoded, more than once too."""
+    for _ in range(_MOST_LAYERS):
+        text, before = unquote(text), text
+        if text == before:
+            break
+    return text.replace("\\", "/")
+
+
+def _resolved(path: str) -> str:
+    """Without `.`, `..` and `//`; a slash at the end stays, as one that a server would add to `a/.` or `a/..`."""
+    plain = posixpath.normpath(re.sub(r"/+", "/", f"/{path}"))
+    ends = path.endswith("/") or path.rpartition("/")[2] in (".", "..")
+    return plain if plain == "/" or not ends else f"{plain}/"
+
+
+def _popped(path: str) -> str:
+    """The same by the letter of RFC 3986, where `..` takes back one slash of two: `/a//..` is `/a/`."""
+    parts: list[str] = []
+    for part in path.removeprefix("/").split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part != ".":
+            parts.append(part)
+    ends = path.rpartition("/")[2] in (".", "..")
+    return re.sub(r"/+", "/", "/" + "/".join([*parts, ""] if ends else parts))

@@ -1,0 +1,71 @@
+"""Programs that see this machine under its own paths, since nothing is bound for them: their skill is a private copy.
+
+What is put around such a program, if anything, is the business of `enclose`, which gets to know where everything is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from prowess._paths import is_inside
+from prowess.ports import Program
+from prowess.workspace.copies import Copies
+from prowess.workspace.guards import leaving_cwd, missing_cwd
+from prowess.workspace.layout import Layout
+from prowess.workspace.opened import Ready
+from prowess.workspace.place import Place
+from prowess.workspace.process.command import Command
+from prowess.workspace.staging import Tree
+from prowess.workspace.tried import system_environment
+
+
+class Here(NamedTuple):
+    """What there is of one run, on the host."""
+
+    layout: Layout
+    cwd: str
+    skill: str
+    venv: str
+    tmp: str
+
+
+class Unbound:
+    """See opened.Enclosure."""
+
+    own_tmp = True
+
+    def __init__(self, place: Place, *, python: str, enclose: Callable[[Program, Here], Command]) -> None:
+        self.layout = Layout(place.root, place.root)
+        self.python = python
+        self.environment: Mapping[str, str] = system_environment(python, os.path.join(place.path, "tmp"))
+        self._enclose, self._copies = enclose, Copies(place)
+        self._venvs: dict[str, str] = {}
+
+    def stage(self, tree: Tree, name: str) -> None:
+        self._copies.stage(tree, name)
+        self._venvs[name] = self._copies.venv(tree, name)
+
+    @asynccontextmanager
+    async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
+        venv = self._venvs[program.skill]
+        here = Here(
+            layout=self.layout,
+            cwd=_resolved_cwd(self.layout, program, venv),
+            skill=self._copies.path(program.skill),
+            venv=venv,
+            tmp=tmp,
+        )
+        yield Ready(command=self._enclose(program, here))
+
+
+def _resolved_cwd(layout: Layout, program: Program, venv: str) -> str:
+    """Where the program starts, on the host. It is looked at now: what a link leads to may have changed."""
+    path = os.path.realpath(layout.host(program.cwd))
+    if not is_inside(os.path.realpath(layout.root), path) and not is_inside(os.path.realpath(venv), path):
+        raise leaving_cwd(program.cwd)
+    if not os.path.isdir(path):
+        raise missing_cwd(program.cwd)
+    return path

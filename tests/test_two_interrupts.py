@@ -1,0 +1,172 @@
+"""Ctrl-C once ends a run in order, more of it ends the command at once: the terminal is as it was, nothing of it goes
+on, the record is whole, and the session can be taken up."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prowess.cli.main import main
+from terminals import PATIENCE_S, Terminal
+
+LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
+STUBBORN = "trap '' INT TERM HUP QUIT; while :; do sleep 967.5; done"
+ENDED_S = 10.0  # far more than the half second that what was interrupted is given
+INTERRUPTED = (130, -2)  # ours, or, when more of it came while we were leaving, the signal's: a shell says 130 to both
+
+
+def run_of(command: str) -> dict[str, Any]:
+    return {"calls": [{"tool": "skill_run", "args": {"skill": "demo", "command": command}}]}
+
+
+class Place:
+    """A project, and a session in it."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.session, self._capture = folder, f"s-{secrets.token_hex(6)}", capture
+
+    def start(self, *words: str, replies: Sequence[Any]) -> Terminal:
+        return Terminal(*words, *self._session(replies), cwd=self.folder)
+
+    def check(self, terminal: Terminal, code: int, processes: dict[int, str]) -> None:
+        assert code in INTERRUPTED, terminal.plain
+        assert terminal.modes_left == terminal.modes, "what is typed is seen again, and lines are lines"
+        assert terminal.shown.rfind(b"\x1b[?25l") <= terminal.shown.rfind(b"\x1b[?25h"), "the cursor is back"
+        assert "Traceback" not in terminal.plain and "Exception" not in terminal.plain
+        wait_until(lambda: not still_there(processes), ENDED_S)
+        assert "1 session · 1 run · all valid" in self.prowess("runs", "verify", "--all")
+        session = self._session([{"text": "Taken up."}])
+        assert self.prowess("run", "--resume", *session, "--on-ask", "deny").startswith("Taken up.\n")
+        assert self.prowess("runs", "verify", "--all") == "1 session · 2 runs · all valid\n", "copies are whole again"
+
+    def prowess(self, *words: str) -> str:
+        self._capture.readouterr()
+        code = main(["-C", str(self.folder), *words])
+        said = "".join(self._capture.readouterr())
+        assert code == 0, said
+        return said
+
+    def _session(self, replies: Sequence[Any]) -> list[str]:
+        (self.folder / "script.json").write_text(json.dumps(replies), encoding="utf-8")
+        return ["--root", "skills", "--model", "scripted:script.json", "--session", self.session]
+
+
+@pytest.fixture
+def place(tmp_path: Path, make_skill: Any, capfd: pytest.CaptureFixture[str]) -> Place:
+    make_skill(tmp_path / "skills" / "demo")
+    (tmp_path / ".agent").mkdir()
+    return Place(tmp_path, capfd)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Processes that came of it -> when each began, so that a number which is given again is not taken for it."""
+    found = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := stat_of(int(name)))}
+    ours = {pid}
+    while more := {child for child, stat in found.items() if int(stat[1]) in ours} - ours:
+        ours |= more
+    return {each: found[each][19] for each in ours - {pid}}
+
+
+def still_there(processes: dict[int, str]) -> list[int]:
+    now = {pid: stat for pid in processes if (stat := stat_of(pid))}
+    return [pid for pid, stat in now.items() if stat[19] == processes[pid] and stat[0] != "Z"]
+
+
+def stat_of(pid: int) -> list[str]:
+    """From its state on; nothing when it is gone."""
+    try:
+        text = Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def wait_until(what: Any, patience_s: float = PATIENCE_S) -> None:
+    end = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.02)
+
+
+def interrupt(terminal: Terminal) -> int:
+    """As an impatient person does, until it has ended: two at the same moment would be one to the kernel."""
+    terminal.type("\x03")
+    while terminal.process.poll() is None:
+        terminal.find("what is never shown", after=0, patience_s=0.03)
+        terminal.type("\x03")
+    return terminal.finish()
+
+
+def wait_for_script(terminal: Terminal) -> dict[int, str]:
+    """Until it is deaf to signals; its processes, and those around it."""
+    deaf = "0000000000004007"  # INT, TERM, HUP and QUIT among the signals that it ignores
+    wait_until(lambda: any(ignores(pid, deaf) for pid in descendants(terminal.process.pid)))
+    return descendants(terminal.process.pid)
+
+
+def ignores(pid: int, signals: str) -> bool:
+    try:
+        status = Path("/proc", str(pid), "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    ignored = next((line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), "0")
+    return int(ignored, 16) & int(signals, 16) == int(signals, 16) and "bash" in status.splitlines()[0]
+
+
+def test_a_script_that_does_not_want_to_end_is_ended_in_order(place: Place) -> None:
+    terminal = place.start("run", "go", "--executor", "sandbox", replies=[LOAD, run_of(STUBBORN)])
+    processes = wait_for_script(terminal)
+    terminal.type("\x03")
+    code = terminal.finish()
+    assert code == 130 and not still_there(processes), "it waits until nothing is left"
+    assert "interrupted [interrupted]: It was interrupted and has ended." in terminal.plain
+    place.check(terminal, code, processes)
+
+
+@pytest.mark.parametrize("executor", ["sandbox", "local"])
+def test_a_run_whose_script_does_not_want_to_end(place: Place, executor: str) -> None:
+    words = ["run", "go", "--executor", executor, "--yes", "skill_run"]
+    terminal = place.start(*words, replies=[LOAD, run_of(STUBBORN)])
+    processes = wait_for_script(terminal)
+    code = interrupt(terminal)
+    assert "Interrupted. To go on: prowess run" in terminal.plain
+    place.check(terminal, code, processes)
+
+
+def test_a_run_that_asks_a_person(place: Place) -> None:
+    terminal = place.start("run", "go", "--executor", "local", replies=[LOAD, run_of("echo ran")])
+    terminal.wait_for("[NO]")
+    processes = descendants(terminal.process.pid)
+    code = interrupt(terminal)
+    assert "echo ran: ok" not in terminal.plain
+    place.check(terminal, code, processes)
+
+
+def test_a_run_whose_model_asks_a_person(place: Place) -> None:
+    ask = {"calls": [{"tool": "ask_user", "args": {"question": "Which?"}}]}
+    terminal = place.start("run", "go", replies=[ask])
+    terminal.wait_for("(empty: no answer): ")
+    place.check(terminal, interrupt(terminal), {})
+
+
+def test_a_chat_whose_script_does_not_want_to_end(place: Place) -> None:
+    terminal = place.start("chat", "--executor", "sandbox", replies=[LOAD, run_of(STUBBORN)])
+    terminal.wait_for(">")
+    terminal.type("go\r")
+    processes = wait_for_script(terminal)
+    place.check(terminal, interrupt(terminal), processes)
+
+
+def test_a_chat_that_asks_a_person(place: Place) -> None:
+    terminal = place.start("chat", "--executor", "local", replies=[LOAD, run_of("echo ran")])
+    terminal.wait_for(">")
+    terminal.type("go\r")
+    terminal.wait_for("[NO]")
+    place.check(terminal, interrupt(terminal), {})
