@@ -63,14 +63,16 @@ def read_all(root: Path) -> list[Envelope]:
     return asyncio.run(work())
 
 
-def answer(root: Path, call_id: str, said: Any = "once", why: str | None = None) -> None:
+def answer(
+    root: Path, call_id: str, said: Any = "once", why: str | None = None, *, capability: str = "skill_run"
+) -> None:
     """As `prowess approvals answer` does it: in the run that asked."""
     asked = [each for each in read_all(root) if getattr(each.event, "call_id", "") == call_id]
     last = next(each for each in reversed(asked) if each.event.type == "approval_asked")
 
     async def work() -> None:
         log = SqliteEventLog(str(root.parent / "log.db"))
-        event = ApprovalAnswered(call_id=call_id, answer=said, why=why, by="test", capability="skill_run", later=True)
+        event = ApprovalAnswered(call_id=call_id, answer=said, why=why, by="test", capability=capability, later=True)
         envelope = Envelope(at=last.at, session="s", run=last.run, event=event)
         await log.append(KEY, (await log.head(KEY)).seq, await log.lease(KEY), [envelope])
         await log.close()
@@ -201,27 +203,14 @@ def test_a_skill_that_was_named_waits_to_be_approved(asked_first: Path, request_
     assert (question.tool, question.args["skill"]) == ("skill_load", "demo") and waiting.model.requests == []
     again = resume(asked_first)
     assert again.result.waiting == waiting.result.waiting, "it is still the same question"
-    answer_load(asked_first, question.id)
+    answer(asked_first, question.id, capability="skill_load")
     resumed = resume(asked_first, DONE)
     assert resumed.result.ok and "DEMO-BODY" in resumed.text()
 
 
-def answer_load(root: Path, call_id: str, said: Any = "once") -> None:
-    last = next(each for each in reversed(read_all(root)) if each.event.type == "approval_asked")
-
-    async def work() -> None:
-        log = SqliteEventLog(str(root.parent / "log.db"))
-        event = ApprovalAnswered(call_id=call_id, answer=said, by="test", capability="skill_load", later=True)
-        envelope = Envelope(at=last.at, session="s", run=last.run, event=event)
-        await log.append(KEY, (await log.head(KEY)).seq, await log.lease(KEY), [envelope])
-        await log.close()
-
-    asyncio.run(work())
-
-
 def test_one_that_is_refused_ends_the_run(asked_first: Path) -> None:
     waiting = in_file(asked_first, [], "/demo now")
-    answer_load(asked_first, waiting.result.waiting[0].id, "no")
+    answer(asked_first, waiting.result.waiting[0].id, "no", capability="skill_load")
     refused = resume(asked_first)
     assert refused.of("run_finished")[0]["stop_reason"] == "denied" and refused.error is not None
 
@@ -230,7 +219,7 @@ def test_the_others_are_loaded_while_one_waits(asked_first: Path, make_skill: An
     make_skill(asked_first / "other", body="OTHER-BODY\n")
     waiting = in_file(asked_first, [], {"request": "/demo now", "skills": ["other"]})
     assert [event["name"] for event in waiting.of("skill_loaded")] == ["other"]
-    answer_load(asked_first, waiting.result.waiting[0].id)
+    answer(asked_first, waiting.result.waiting[0].id, capability="skill_load")
     resumed = resume(asked_first, DONE)
     assert resumed.result.ok and [event["name"] for event in resumed.of("skill_loaded")] == ["demo"]
     assert "OTHER-BODY" in resumed.text() and "DEMO-BODY" in resumed.text()
@@ -240,7 +229,7 @@ def test_reading_a_skill_that_waits_is_answered_once(asked_first: Path) -> None:
     waiting = in_file(asked_first, [call("read_file", file_name="skill://demo/SKILL.md")])
     assert waiting.result.stop_reason == "waiting", waiting.outcomes
     asked = waiting.of("approval_asked")[0]["call_id"]
-    answer_load(asked_first, asked)
+    answer(asked_first, asked, capability="skill_load")
     resumed = resume(asked_first, DONE)
     assert resumed.result.ok and "DEMO-BODY" in resumed.text()
 

@@ -101,6 +101,13 @@ def test_the_answer_alone_goes_to_stdout(project: Project) -> None:
     assert "tokens in" in answer.err and ("sandbox (" in answer.err or "local (" in answer.err)
 
 
+def test_the_last_line_says_how_many_calls_failed(project: Project) -> None:
+    missing = {"calls": [{"tool": "skill_read", "args": {"skill": "demo", "path": "none.md"}}]}
+    answer = project.say("do it", replies=[LOAD, missing, {"text": "I could not."}])
+    assert answer.code == 0 and "[answer · 1 call failed · " in answer.err
+    assert "failed" not in project.say("do it", replies=[LOAD, {"text": "Done."}]).err
+
+
 def test_every_event_is_a_line_of_json(project: Project) -> None:
     answer = project.say("do it", "--json", replies=[LOAD, {"text": "Done."}])
     kinds = [event["type"] for event in answer.events]

@@ -183,6 +183,16 @@ def test_a_script_is_judged_as_itself_and_as_what_runs_it() -> None:
     _is(decide(plain, Surroundings(isolation=SANDBOX, commands_allow=("scripts/run",))), "allow", "table:isolated")
 
 
+@pytest.mark.parametrize(("cwd", "verdict"), [(None, "allow"), (".", "allow"), ("evil", "deny"), ("work", "deny")])
+def test_a_listed_file_is_that_of_the_skills_own_folder(cwd: str | None, verdict: Any) -> None:
+    around = Surroundings(isolation=SANDBOX, commands_allow=("scripts/run", "git"))
+    args = {"command": "scripts/run x", **({"cwd": cwd} if cwd else {})}
+    decision = decide(Request(tool="skill_run", args=args, skill="project:pdf"), around)
+    assert decision.verdict == verdict, decision
+    named = Request(tool="skill_run", args={**args, "command": "git status"}, skill="project:pdf")
+    assert decide(named, around).verdict == "allow", "a program that is found by its name is the same everywhere"
+
+
 def test_a_variable_that_changes_what_starts_is_refused() -> None:
     around = Surroundings(isolation=SANDBOX)
     bad = Request(tool="skill_run", args={"command": "ls", "env": {"LD_PRELOAD": "x"}})

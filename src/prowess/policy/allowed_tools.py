@@ -238,7 +238,14 @@ def _names_a_tool(rule: AllowRule, known: Collection[str]) -> bool:
     )
 
 
+def is_own_folder(cwd: Any) -> bool:
+    """Whether a command starts in its skill's own folder."""
+    return not cwd or (isinstance(cwd, str) and posixpath.normpath(cwd) == ".")
+
+
 def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
+    if args.get("script") is None and not is_own_folder(args.get("cwd")):
+        rules = [rule for rule in rules if not any("/" in word for word in rule.words)]  # elsewhere it is another file
     return any(allows_words(rules, words) for words in command_words(args))
 
 

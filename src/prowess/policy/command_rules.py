@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import dropwhile
 from typing import Any
 
-from prowess.policy.allowed_tools import AllowRule, allows_words, command_words
+from prowess.policy.allowed_tools import AllowRule, allows_words, command_words, is_own_folder
 from prowess.policy.commands import (
     SYSTEM_FOLDERS,
     NotSimple,
@@ -46,7 +46,7 @@ def fits_command(
     if isinstance(commands, str):
         return True  # nobody can say that it is not among them
     starts = [start for words in commands for start in find_starts(words)]
-    moved = not _is_own_folder(args.get("cwd")) or any(posixpath.basename(each.word) in _MOVES for each in starts)
+    moved = not is_own_folder(args.get("cwd")) or any(posixpath.basename(each.word) in _MOVES for each in starts)
     return any(_may_be(rule, start, moved or start.elsewhere) for start in starts for rule in rules)
 
 
@@ -73,7 +73,7 @@ def _read_commands(args: Mapping[str, Any]) -> list[tuple[str, ...]] | str:
 def _fits_certainly(rules: Sequence[CommandRule], args: Mapping[str, Any], names_folder: bool) -> bool:
     """In another folder the same words start other files, and so they do where the call puts files of its own."""
     cwd = args.get("cwd")
-    if not _is_own_folder(cwd) and not (names_folder and isinstance(cwd, str) and is_plain_path(cwd)):
+    if not is_own_folder(cwd) and not (names_folder and isinstance(cwd, str) and is_plain_path(cwd)):
         return False
     if args.get("inputs"):
         rules = [rule for rule in rules if not _names_input(rule, cwd or "")]
@@ -81,11 +81,6 @@ def _fits_certainly(rules: Sequence[CommandRule], args: Mapping[str, Any], names
         allows_words(rules, words) and not any(start.elsewhere for start in find_starts(words))
         for words in command_words(args)
     )
-
-
-def _is_own_folder(cwd: Any) -> bool:
-    """Whether a command starts in its skill's own folder."""
-    return not cwd or (isinstance(cwd, str) and posixpath.normpath(cwd) == ".")
 
 
 def _names_input(rule: CommandRule, cwd: str) -> bool:

@@ -24,6 +24,7 @@ from prowess.policy.allowed_tools import (
     allows_certainly,
     canonical_tools,
     command_words,
+    is_own_folder,
 )
 from prowess.policy.command_rules import find_unread
 from prowess.policy.commands import NotSimple, judge_command, split_command
@@ -184,6 +185,10 @@ def _by_command_lists(request: Request, around: Surroundings) -> Decision | None
         )
     if request.args.get("script") is not None and len(written) == 1 and not allow:
         why = "Its name does not say which program would run this script, so a list of denied ones cannot be kept."
+        return _deny("config:workspace.commands", why)
+    cwd, program = request.args.get("cwd"), "" if request.args.get("script") is not None else written[0][0]
+    if allow and not is_own_folder(cwd) and "/" in program and not program.startswith("/"):
+        why = f"'{program[:80]}' in the folder '{str(cwd)[:80]}' is not the file that the list names."
         return _deny("config:workspace.commands", why)
     judged = [judge_command(argv, allow, deny) for argv in written]
     if len(written) > 1:
