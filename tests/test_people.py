@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agents import Played, call, play
+from prowess._triggers import Wish
 from prowess.events import ApprovalAnswered, Envelope
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime import open_runtime
@@ -260,7 +261,9 @@ def test_a_configured_secret_is_never_written_down(root: Path, monkeypatch: pyte
         call("skill_run", skill="demo", command=f"echo '{secret}'"),
         {"text": f"It is {secret}"},
     ]
-    played = play(root, script, f"my key is {secret}", settings=settings, instructions=f"The key: {secret}")
-    assert played.result.ok
+    request = {"request": f"my key is {secret}", "skills": [Wish(ref="other", arguments=secret)]}
+    again = ("--instructions", f"The key: {secret}")
+    played = play(root, script, request, settings=settings, instructions=f"The key: {secret}", again=again)
+    assert played.result.ok and played.of("run_started")[0]["again"][0] == "--instructions"
     seen = str(played.events) + str(played.results) + "".join(played.text(n) for n in range(len(played.model.requests)))
     assert "PLAINSECRET12345" not in seen and "CARD-4444" not in seen

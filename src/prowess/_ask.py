@@ -41,7 +41,7 @@ async def ask(
         expect(request.sha256, request.size_bytes)
     shown = _Shown(kit)
     messages = request.messages
-    if any(map(_has_pictures, messages)):
+    if any(part.kind == "image" for message in messages for part in message.parts):
         messages = [await _with_pictures(message, kit) for message in messages]
     for number in range(1, patience.tries + 1):
         try:
@@ -78,10 +78,6 @@ class _Shown:
     def finish(self) -> None:
         if text := self._decode(self._redaction.finish(), final=True):
             self._show(TextDelta(text=text))
-
-
-def _has_pictures(message: Message) -> bool:
-    return any(part.kind == "image" for part in message.parts)
 
 
 async def _with_pictures(message: Message, kit: Kit) -> Message:

@@ -33,7 +33,8 @@ def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | Unk
 
     match event:
         case RunStarted():
-            return replace(event, request=text(event.request))
+            wishes = tuple(redactor.redact_json(wish) for wish in event.wishes)
+            return replace(event, request=text(event.request), wishes=wishes, again=tuple(map(text, event.again)))
         case EpochStarted():
             return replace(event, system=some(event.system))
         case ModelReplied():

@@ -308,7 +308,7 @@ def render_event(envelope: Envelope) -> dict[str, Any]:
 
 def render_at(moment: datetime) -> str:
     """The `at` of an envelope: UTC with microseconds, all of one length, so that they sort as they happened."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def parse_event(data: Any) -> Envelope:
