@@ -269,13 +269,3 @@ def test_a_prefix_is_about_one_simple_command_only(text: str) -> None:
         command = split_command(text)
         assert isinstance(command, Command)
         assert command.argv[0] == "git"
-
-
-@pytest.mark.parametrize("entry", ["Bash(scripts/x.sh)", "Bash(bash scripts/x.sh:*)"])
-def test_a_file_that_is_named_is_that_of_the_skills_own_folder(entry: str) -> None:
-    allowed = parse_allowed((entry, "Bash(git:*)"))
-    command = entry.removeprefix("Bash(").rstrip(")").removesuffix(":*")
-    for cwd, fits in ((None, True), ("", True), ("./", True), ("evil", False), ("work", False), ("..", False)):
-        args = {"command": command, **({} if cwd is None else {"cwd": cwd})}
-        assert allows(allowed, "skill_run", args) == fits, cwd
-        assert allows(allowed, "skill_run", {**args, "command": "git status"}), "that is the same everywhere"

@@ -331,3 +331,14 @@ def test_an_interrupt_while_the_command_is_being_imported_is_no_traceback(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_what_was_approved_by_name_was_asked_of_nobody(root: Path) -> None:
+    async def work() -> list[Any]:
+        given = {"skills": root, "model": ScriptedModel(RUN), "store": "memory:", "workspace_executor": "local"}
+        return [event async for event in prowess.stream("do it", approve=["skill_run"], **given)]
+
+    events = asyncio.run(work())
+    [answered] = [each.event for each in events if each.event.type == "approval_answered"]
+    assert answered.by == "approve=skill_run" and not answered.asked
+    assert events[-1].event.prompts == 0

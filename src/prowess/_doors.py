@@ -310,7 +310,7 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
 
     async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         if call.tool in allowed:
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}")
+            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
         return None
 
     return answer

@@ -244,8 +244,6 @@ def is_own_folder(cwd: Any) -> bool:
 
 
 def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
-    if args.get("script") is None and not is_own_folder(args.get("cwd")):
-        rules = [rule for rule in rules if not any("/" in word for word in rule.words)]  # elsewhere it is another file
     return any(allows_words(rules, words) for words in command_words(args))
 
 
