@@ -1,16 +1,71 @@
-"""One verb of the command line, in this process: it ends with the code that a test names, its JSON fits its schema."""
+"""Commands of the command line, in this process: starting `prowess` takes longer than most of what it is told to do.
+Where the process is the point (signals, closed streams, kills, terminals) a test starts a real one.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
 
 from prowess.cli.main import main
 from prowess.cli.schema import FOLDER
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def run_here(
+    words: Sequence[str], *, cwd: Path, input: bytes = b"", environ: Mapping[str, str] | None = None
+) -> Answer:
+    """`prowess WORDS` with this folder, environment and standard input, as a process of its own would have them."""
+    before, folder = dict(os.environ), os.getcwd()
+    with ExitStack() as stack:
+        streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        streams[0].write(input)
+        streams[0].seek(0)
+        stack.callback(os.chdir, folder)
+        stack.callback(os.environ.update, before)
+        stack.callback(os.environ.clear)
+        stack.enter_context(_streams([stream.fileno() for stream in streams]))
+        os.chdir(cwd)
+        os.environ.update(environ or {})
+        code = main(list(words))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        out, err = ((stream.seek(0), stream.read().decode())[1] for stream in streams[1:])
+        return Answer(code, out, err)
+
+
+@contextmanager
+def _streams(numbers: Sequence[int]) -> Iterator[None]:
+    """Descriptors 0, 1 and 2, and what Python makes of them, are these files for a while."""
+    kept, python = [os.dup(number) for number in range(3)], (sys.stdin, sys.stdout, sys.stderr)
+    try:
+        for number, file in enumerate(numbers):
+            os.dup2(file, number)
+        with ExitStack() as stack:
+            sys.stdin, sys.stdout, sys.stderr = (
+                stack.enter_context(open(number, mode, encoding="utf-8", closefd=False))
+                for number, mode in enumerate("rww")
+            )
+            yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = python
+        for number, file in enumerate(kept):
+            os.dup2(file, number)
+            os.close(file)
 
 
 class Cli:

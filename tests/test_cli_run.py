@@ -5,7 +5,6 @@ thing.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from jsonschema.validators import validator_for
 
+from command_lines import run_here
 from prowess.cli.approve import parse_yes
 from prowess.cli.ask import find_choice, render_choices
 from prowess.cli.attachments import find_attachments
@@ -37,8 +37,8 @@ def run_of(command: str) -> dict[str, Any]:
 
 
 class Answer:
-    def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
-        self.code, self.out, self.err = done.returncode, done.stdout.decode(), done.stderr.decode()
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -65,18 +65,11 @@ class Project:
         return [sys.executable, "-m", "prowess", "run", "--root", "skills", *words]
 
     def run(self, *words: str, input: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
-        feed = {"input": input} if input else {"stdin": subprocess.DEVNULL}
-        given = {**os.environ, **(environ or {})}
-        return Answer(
-            subprocess.run(self.words(*words), cwd=self.folder, capture_output=True, env=given, timeout=120, **feed)
-        )
+        return self.follow(["run", "--root", "skills", *words], input=input, environ=environ)
 
-    def follow(self, words: Sequence[str]) -> Answer:
+    def follow(self, words: Sequence[str], **given: Any) -> Answer:
         """A command that Prowess has printed, without its first word."""
-        command = [sys.executable, "-m", "prowess", *words]
-        return Answer(
-            subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
-        )
+        return Answer(*run_here(words, cwd=self.folder, **given))
 
     def say(self, *words: str, replies: Any = (FINE,), **given: Any) -> Answer:
         return self.run(*words, "--model", self.script(*replies), **given)
@@ -120,25 +113,13 @@ def test_every_event_is_a_line_of_json(project: Project) -> None:
 
 def test_the_offline_planner_says_what_it_is_and_does_a_real_thing(tmp_path: Path, project: Project) -> None:
     (tmp_path / "sales.csv").write_text("region,amount\nNorth,2\nSouth,3\nNorth,4\n", encoding="utf-8")
-    words = [sys.executable, "-m", "prowess", "run", "Report the amount by region in @sales.csv"]
-    done = subprocess.run(
-        [*words, "--yes", "skill_run", "--output-dir", "made"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-    )
-    answer = Answer(done)
+    words = ["run", "Report the amount by region in @sales.csv", "--yes", "skill_run", "--output-dir", "made"]
+    answer = project.follow(words)
     assert answer.code == 0 and "North" in answer.out, answer.err
     assert "offline planner" in answer.err and "offline planner:" not in answer.out
     assert (tmp_path / "made" / "report.md").read_text(encoding="utf-8").startswith("# Report on sales.csv")
-    again = subprocess.run(
-        [*words, "--yes", "skill_run", "--output-dir", "made"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
-    assert again.returncode == 1 and b"--force was not given" in again.stderr, "an old file is not passed off as new"
+    again = project.follow(words)
+    assert again.code == 1 and "--force was not given" in again.err, "an old file is not passed off as new"
 
 
 # --- exit codes -------------------------------------------------------------------------------------------------------
@@ -196,9 +177,8 @@ def test_a_limit_gives_a_partial_answer_and_a_way_on(project: Project) -> None:
 
 def test_a_skill_that_was_named_and_is_denied(project: Project, make_skill: Any) -> None:
     make_skill(project.folder / ".agent" / "skills" / "foreign")
-    words = [sys.executable, "-m", "prowess", "run", "hi", "--skill", "foreign", "--model", project.script()]
-    done = subprocess.run(words, cwd=project.folder, stdin=subprocess.DEVNULL, capture_output=True)
-    assert done.returncode == 3 and done.stdout == b"", done.stderr
+    done = project.follow(["run", "hi", "--skill", "foreign", "--model", project.script()])
+    assert (done.code, done.out) == (3, ""), done.err
 
 
 def test_waiting_for_a_person_names_the_call_and_the_way_on(project: Project) -> None:

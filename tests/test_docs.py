@@ -19,12 +19,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from fork_server import open_fork_server
 from prowess.cli.main import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,11 +56,22 @@ class Block(NamedTuple):
         return f"{self.page}:{self.line}"
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """`prowess`, for the pages' shells."""
+    with tempfile.TemporaryDirectory() as folder, open_fork_server(Path(folder)) as found:
+        yield found
+
+
+@pytest.fixture
+def reader(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    return Reader(tmp_path, programs, monkeypatch)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_the_page_does_what_it_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, not_run: Callable[[str, str], None]
+    page: Path, reader: Reader, not_run: Callable[[str, str], None]
 ) -> None:
-    reader = Reader(tmp_path, monkeypatch)
     for block in find_blocks(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()):
         if block.mark.startswith("not run:"):
             not_run(block.place, block.mark.removeprefix("not run:").strip())
@@ -82,7 +95,7 @@ _SAVE = """trap 'code=$?; { export -p; printf "cd %q\\n" "$PWD"; } > "$PAGE_STAT
 class Reader:
     """Somebody who follows a page from top to bottom, in one folder and one shell."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.status = folder / "examples", 0
         self.names: dict[str, Any] = {"__name__": "__page__"}
         if (ROOT / "examples").is_dir():
@@ -91,7 +104,7 @@ class Reader:
         monkeypatch.chdir(self.folder)
         nobody = "http://127.0.0.1:9"  # so that nothing of a page reaches the network
         self.environ = os.environ | {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PAGE_STATE": str(folder / "shell-state"),
             "LC_ALL": "C.UTF-8",
             "COLUMNS": "100",
@@ -219,11 +232,6 @@ def _line(text: str, offset: int) -> int:
 )
 def test_output_is_compared_line_by_line(expected: str, printed: str, matches: bool) -> None:
     assert (compare(expected.splitlines(), printed) == "") is matches
-
-
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
-    return Reader(tmp_path, monkeypatch)
 
 
 def _blocks(text: str) -> list[Block]:
