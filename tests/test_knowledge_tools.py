@@ -40,6 +40,9 @@ class NoExecutor:
     async def isolation(self) -> Any:
         raise WorkspaceUnavailable("Nothing runs here.")
 
+    async def programs(self) -> Any:
+        raise WorkspaceUnavailable("Nothing runs here.")
+
     async def open(self, place: Any) -> Any:
         raise WorkspaceUnavailable("Nothing runs here.")
 

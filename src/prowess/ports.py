@@ -17,6 +17,7 @@ from prowess.values import (
     Head,
     Isolation,
     Lease,
+    Located,
     Message,
     Outcome,
     SessionInfo,
@@ -204,6 +205,10 @@ class Executor(Protocol):
 
     async def isolation(self) -> Isolation:
         """Found out by trying, not by asking for a version. WorkspaceUnavailable when nothing can run here."""
+        ...
+
+    async def programs(self) -> Callable[[str], Located]:
+        """Finds the file of the system that a program's name leads to in a run here."""
         ...
 
     async def open(self, place: Place) -> Workspace:

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from prowess._kept import (
     Artifact,
@@ -141,6 +141,14 @@ class Decision:
     why: str
     limits: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # what a person who is asked has to know
+
+
+class Located(NamedTuple):
+    """The file of the system that a program's name leads to in a run. Without one `path` is "", and `why_not` says
+    why: there is none of that name, or somebody other than root could have put it there."""
+
+    path: str = ""
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

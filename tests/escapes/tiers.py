@@ -15,7 +15,7 @@ from typing import Any
 
 from escapes.scene import INHERITED_FD, ORDINARY, PYTHON
 from prowess.ports import Executor, Interactive, Program
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 from prowess.workspace.container.executor import ContainerExecutor
 from prowess.workspace.layout import LEADS, Layout
 from prowess.workspace.limits import RunLimits
@@ -39,6 +39,9 @@ class Bare:
 
     async def isolation(self) -> Isolation:
         return Isolation(executor="none", mechanism="none", uid=self.uid)
+
+    async def programs(self) -> Callable[[str], Located]:
+        return Located
 
     async def open(self, place: Place) -> BareWorkspace:
         return BareWorkspace(place, self.uid)

@@ -5,9 +5,11 @@ Whether a script may run without isolation is for policy to decide: it sees whic
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Executor, Workspace
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 from prowess.workspace.local import LocalExecutor
 from prowess.workspace.place import Place
 from prowess.workspace.tried import Once
@@ -23,6 +25,9 @@ class AutoExecutor:
 
     async def isolation(self) -> Isolation:
         return await (await self._chosen.get()).isolation()
+
+    async def programs(self) -> Callable[[str], Located]:
+        return await (await self._chosen.get()).programs()
 
     async def open(self, place: Place) -> Workspace:
         return await (await self._chosen.get()).open(place)

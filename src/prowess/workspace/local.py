@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from prowess.ports import Program
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 from prowess.workspace.box.selftest import find_interpreter
 from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
 from prowess.workspace.limits import RunLimits
@@ -21,7 +21,17 @@ from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Limits, NotStarted
 from prowess.workspace.process.processes import Processes
-from prowess.workspace.tried import Found, Once, cannot_drop, groups_for, held, refuse_root, rlimits, room_for
+from prowess.workspace.tried import (
+    Found,
+    Once,
+    cannot_drop,
+    groups_for,
+    held,
+    host_programs,
+    refuse_root,
+    rlimits,
+    room_for,
+)
 from prowess.workspace.unbound import Here, Unbound
 
 
@@ -43,6 +53,9 @@ class LocalExecutor:
     async def isolation(self) -> Isolation:
         found = (await self._found.get()).isolation
         return replace(found, notes=(*self._notes, *found.notes))
+
+    async def programs(self) -> Callable[[str], Located]:
+        return host_programs((await self._found.get()).python)
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._found.get()

@@ -13,6 +13,9 @@ class NoExecutor:
     async def isolation(self) -> Isolation:
         self._refuse()
 
+    async def programs(self) -> NoReturn:
+        self._refuse()
+
     async def open(self, place: Place) -> NoReturn:
         self._refuse()
 

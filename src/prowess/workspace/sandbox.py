@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from prowess.errors import WorkspaceUnavailable
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 from prowess.workspace.box.boxes import Boxed, walled_in
 from prowess.workspace.box.bwrap import find_trusted
 from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, probe
@@ -26,7 +26,7 @@ from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import make_passable
-from prowess.workspace.tried import Found, Once, groups_for, held, refuse_root, rlimits, room_for
+from prowess.workspace.tried import Found, Once, groups_for, held, host_programs, refuse_root, rlimits, room_for
 from prowess.workspace.unbound import Unbound
 
 BWRAP: Mechanism = "bwrap+seccomp"
@@ -71,6 +71,9 @@ class SandboxExecutor:
 
     async def isolation(self) -> Isolation:
         return (await self._proven()).isolation
+
+    async def programs(self) -> Callable[[str], Located]:
+        return host_programs((await self._proven()).python)
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._proven()

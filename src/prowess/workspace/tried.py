@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from prowess.errors import WorkspaceUnavailable
-from prowess.values import Held, Isolation
+from prowess.values import Held, Isolation, Located
 from prowess.workspace.limits import NAMES, RunLimits
 from prowess.workspace.process.cgroup import Groups, find_groups
 from prowess.workspace.process.command import Limits
 from prowess.workspace.process.processes import Processes
+from prowess.workspace.system_files import find_system_file
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 RUNS_AT_ONCE = 16  # the kernel counts all processes of a user: that many runs may each use up their limit
@@ -34,6 +35,12 @@ def system_environment(python: str, home: str) -> dict[str, str]:
     """`home` is above each run's own folder for temporary files, or is that folder."""
     own = "" if not python or python.startswith("/usr/") else f"{os.path.dirname(python)}:"
     return {"PATH": own + SYSTEM_PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+
+
+def host_programs(python: str) -> Callable[[str], Located]:
+    """See ports.Executor, where programs are those of this machine."""
+    path = system_environment(python, "")["PATH"]
+    return lambda name: Located(*find_system_file(name, path))
 
 
 def rlimits(limits: RunLimits, processes: int | None = None) -> Limits:

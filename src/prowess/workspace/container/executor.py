@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from prowess.errors import ConfigError, WorkspaceUnavailable
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 from prowess.workspace.box.selftest import DEFAULT_UID
 from prowess.workspace.container.cell import NotTheSame
 from prowess.workspace.container.engine import PATIENCE_S, Engine, connect, sweep
@@ -39,6 +39,7 @@ class _Proven:
     setup: Setup
     isolation: Isolation
     python: str
+    programs: Mapping[str, tuple[str, str]]
 
 
 class ContainerExecutor:
@@ -69,6 +70,14 @@ class ContainerExecutor:
 
     async def isolation(self) -> Isolation:
         return (await self._found.get()).isolation
+
+    async def programs(self) -> Callable[[str], Located]:
+        """As the self-test found them in the image, which no run can change."""
+        found = await self._found.get()
+        paths = {path: Located(path) for path, _ in found.programs.values() if path}
+        names = {name: Located(*each) for name, each in found.programs.items()}
+        unknown = f"The image has no program of the system by that name in {found.setup.path}."
+        return lambda name: names.get(name) or paths.get(name) or Located(why_not=unknown)
 
     async def open(self, place: Place) -> ContainerWorkspace:
         found = await self._found.get()
@@ -121,7 +130,7 @@ class ContainerExecutor:
             limits=trial.limits,
             notes=(*notes, *_about_limits(self._limits, trial)),
         )
-        return _Proven(setup=setup, isolation=isolation, python=trial.python)
+        return _Proven(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
 
     async def _inspect(self, engine: Engine) -> Setup:
         import docker.errors

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Program
 from prowess.values import Held, Isolation, SessionKey
+from prowess.workspace import system_files
 from prowess.workspace.box import attempts
 from prowess.workspace.box.selftest import PROMISES
 from prowess.workspace.container import look
@@ -46,6 +47,7 @@ class Trial(NamedTuple):
     promises: dict[str, bool]
     limits: dict[str, Held]
     python: str
+    programs: dict[str, tuple[str, str]]  # see system_files.list_system_files
     said: dict[str, Any]
 
 
@@ -73,13 +75,14 @@ async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
     try:
         await workspace.stage(tree, SKILL)
         looked, _ = await _run(workspace, look, {})
+        programs, _ = await _run(workspace, system_files, {"path": setup.path})
         task = {**traps.task, "work": f"{INSIDE}/work", "skill": f"{INSIDE}/skills/{SKILL}", "ends": 1}
         tried, survivors = await _run(workspace, attempts, task)
         said = {**tried, "look": looked}
         facts = cells[-1].facts
         promises = _judge(setup, place, tree, traps, said, survivors)
         limits = read_limits(setup, facts, looked)
-        return Trial(promises, limits, str(facts["python"]), said)
+        return Trial(promises, limits, str(facts["python"]), programs, said)
     finally:
         await workspace.aclose()
 
