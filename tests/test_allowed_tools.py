@@ -19,8 +19,8 @@ from prowess.policy.allowed_tools import (
     find_host,
     parse_allowed,
 )
-from prowess.policy.commands import Command, split_command
 from prowess.policy.globs import match_anything, match_path, match_word
+from prowess.policy.lexer import Command, split_command
 from prowess.skills.fields import split_tools
 
 
@@ -61,6 +61,10 @@ def _script(script: str, *args: str) -> tuple[str, dict[str, Any]]:
         ("Bash(scripts/x.py:*)", _script("scripts/x.py", "a; b")),
         ("Bash(./scripts/x.py:*)", _run("scripts/x.py a")),
         ("run_script(scripts/*.py)", _script("scripts/x.py", "a", "b")),
+        ("run_script(x.py)", _script("x.py", "a")),
+        ("run_script(*.py)", _script("x.py", "a")),
+        ("Bash(env:*)", _run("env rm x")),  # who allows env allows what it starts
+        ("Bash(git:*)", ("skill_run", {"command": "git status", "env": {"LANG": "C"}})),
         ("Bash(find . -delete)", _run("find . -delete")),
         ("Bash(git diff *.md)", _run("git diff a.md")),
         ("skill_*", _run("ls")),
@@ -117,7 +121,6 @@ def test_an_entry_allows(entry: str, call: tuple[str, dict[str, Any]]) -> None:
         ("Bash(git:*)", _run("A=1 git status")),
         ("Bash(git:*)", _run("PATH=. git status")),
         ("Bash(git:*)", _run("env git status")),
-        ("Bash(git:*)", _run("git -c core.pager=x log")),
         ("Bash(git:*)", _run("git $X")),
         ("Bash(git:*)", _run("git {a,b}")),
         ("Bash(git:*)", _run("")),
@@ -126,17 +129,15 @@ def test_an_entry_allows(entry: str, call: tuple[str, dict[str, Any]]) -> None:
         ("Bash(git:*)", ("skill_run", {"command": "git status", "script": "evil.py"})),
         ("Bash(git:*)", _script("scripts/x.py")),
         ("Bash(git:*)", _script("./git", "status")),
+        ("Bash(git:*)", _script("git", "status")),
+        ("Bash(git:*)", ("skill_run", {"command": "git status", "env": {"GIT_SSH": "x"}})),
+        ("Bash(rg:*)", ("skill_run", {"command": "rg x", "env": {"RIPGREP_CONFIG_PATH": "work/x"}})),
         ("Bash(git add:*)", _run("git push")),
+        ("Bash(git add:*)", _run("git -C x add y")),
         ("Bash(git add:*)", _run("git 'add x'")),
         ("Bash(npm run test:*)", _run("npm run testevil")),
         ("Bash(ls -la)", _run("ls -la /")),
         ("Bash(ls -la)", _run("ls")),
-        ("Bash(find:*)", _run("find . -exec rm {} +")),
-        ("Bash(find:*) Bash(ls:*)", _run(r"find . -exec ls {} \; -exec rm {} \;")),
-        ("Bash(env:*)", _run("env rm x")),
-        ("Bash(timeout:*) Bash(git:*)", _run("timeout 5 rm x")),
-        ("Bash(xargs:*)", _run("xargs rm")),
-        ("Bash(tar:*)", _run("tar xf a --to-command=x")),
         ("Bash(git diff *.md)", _run("git diff ../x.md")),
         ("Bash(cat docs/*)", _run("cat docs/..")),
         ("Bash(cat docs/*)", _run("cat docs/a/b")),
@@ -196,12 +197,6 @@ def test_a_union_allows_what_one_list_allows_and_no_list_narrows_nothing() -> No
     assert not allows_any([git, read], *_run("ls"))
     assert not allows_any([parse_allowed([])], *_run("ls"))
     assert allows_any([], *_run("ls"))
-
-
-def test_a_command_behind_another_needs_an_entry_of_its_own() -> None:
-    both = parse_allowed(["Bash(find:*)", "Bash(git add:*)"])
-    assert allows(both, *_run("find . -name x -exec git add {} +"))
-    assert not allows(both, *_run("find . -name x -exec git push {} +"))
 
 
 def test_the_alias_table_names_tools_that_there_are() -> None:

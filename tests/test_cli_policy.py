@@ -67,7 +67,7 @@ def test_a_rule_is_named_with_its_file_and_line(project: Path, cli: Cli) -> None
     found = cli.json("Bash", "git push origin main", "--skill", "release", "--executor", "local")
     assert verdict(found) == ("ask", f"rule:1 {path}:2")
     assert found["place"] == {"path": path, "line": 2, "number": 1}
-    assert found["why"] == "A push cannot be taken back."
+    assert found["why"] == "A push cannot be taken back. Found in the command: 'git', 'push'."
     assert (found["tool"], found["called"]) == ("skill_run", "Bash")
     assert found["args"] == {"skill": "release", "command": "git push origin main"}
     assert found["skill"] == {"id": "project:release", "source": "project", "trusted": True, "status": "active"}

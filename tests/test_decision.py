@@ -10,7 +10,7 @@ import pytest
 from prowess.policy.allowed_tools import NEVER_NARROWED, TOOLS, parse_allowed
 from prowess.policy.decision import RISKS, Request, Surroundings, decide, find_risk, is_isolated
 from prowess.policy.rules import parse_rules, tightened
-from prowess.values import Decision, Isolation
+from prowess.values import Decision, Isolation, Located
 
 SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
 LOCAL = Isolation(executor="local", mechanism="none")
@@ -125,7 +125,7 @@ def test_a_list_narrows_and_never_grants() -> None:
 
 def test_rules_come_before_the_table_and_after_the_lists() -> None:
     allow = parse_rules('[[rule]]\ncommand = "git"\nverdict = "allow"\nwhy = "We trust git."', ".agent/policy.toml")
-    around = Surroundings(isolation=LOCAL)
+    around = Surroundings(isolation=LOCAL, find_program=Located)
     decision = decide(_run("git status"), around, rules=[allow])
     _is(decision, "allow", "rule:1 .agent/policy.toml:1")
     assert decision.why == "We trust git."
@@ -140,7 +140,7 @@ def test_rules_come_before_the_table_and_after_the_lists() -> None:
 
 
 def test_the_first_file_with_an_answer_decides_and_a_tightening_one_can_only_tighten() -> None:
-    around = Surroundings(isolation=SANDBOX)
+    around = Surroundings(isolation=SANDBOX, find_program=Located)
     ask = parse_rules('[[rule]]\ncommand = "git"\nverdict = "ask"', "user")
     allow = parse_rules('[[rule]]\ncommand = "git"\nverdict = "allow"', "project")
     deny = tightened(parse_rules('[[rule]]\ncommand = "git push"\nverdict = "deny"\n' * 1, "managed"))

@@ -31,7 +31,7 @@ from prowess.config import Config
 from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import Request, Surroundings, decide, explain
 from prowess.policy.rules import Rules, parse_rules
-from prowess.values import Isolation
+from prowess.values import Isolation, Located
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -239,6 +239,8 @@ def test_an_explanation_is_the_decision(
     [
         ("Bash(git:*)", "skill_run", {"command": "git status"}, "allow"),
         ("Bash(git:*)", "skill_exec", {"command": "git status"}, "allow"),
+        ("Bash(lua:*)", "skill_run", {"command": "lua x"}, "ask"),
+        ("Bash(git:*)", "skill_run", {"command": "git add *"}, "ask"),
         ("Bash", "skill_run", {"command": "ls | wc", "cwd": "work"}, "allow"),
         ("Bash", "skill_write_stdin", {"session_id": "1"}, "allow"),
         # The same words start another program in a folder that the model has chosen, and may have written to.
@@ -252,7 +254,10 @@ def test_an_explanation_is_the_decision(
 )
 def test_what_a_grant_covers(entries: str, tool: str, args: dict[str, Any], verdict: str) -> None:
     around = Surroundings(
-        isolation=ISOLATION["local"], grants=frozenset(["project:mine"]), enabled=frozenset(["write_file"])
+        isolation=ISOLATION["local"],
+        grants=frozenset(["project:mine"]),
+        enabled=frozenset(["write_file"]),
+        find_program=lambda name: Located(f"/usr/bin/{name}") if name == "git" else Located(why_not="no"),
     )
     declared = {"project:mine": parse_allowed(entries.split("|"))}
     request = Request(tool=tool, args=args, skill="project:mine", trusted=True)

@@ -9,13 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prowess.errors import ConfigError
-from prowess.policy.rules import Request, Rules, find_rule, parse_rules, tightened
+from prowess.policy.rules import Request, Rule, Rules, parse_rules, tightened
+from prowess.policy.rules import find_rule as find_rule_there
+from prowess.values import Located
 
 PATH = ".agent/policy.toml"
 
 
 def _run(command: str, **more: Any) -> Request:
     return Request(tool="skill_run", args={"command": command}, **more)
+
+
+def find_rule(rules: Rules, request: Request) -> Rule | None:
+    """On a machine that has every program."""
+    return find_rule_there(rules, request, Located)
 
 
 def _one(text: str) -> Rules:
@@ -96,13 +103,14 @@ def test_what_denies_misses_the_rest(command: str) -> None:
         ("scripts/*.py", "scripts/x.py", True),
         ("scripts/*.py", "./scripts/../scripts/x.py", True),
         ("scripts/*.py", "python3 -u scripts/x.py --all", True),
-        ("scripts/*.py", "cat scripts/x.py", False),
+        ("scripts/*.py", "cat scripts/x.py", True),
+        ("scripts/*.py", "cat scripts/x.md", False),
         ("scripts/*", "bash scripts/x.sh", True),
         ("scripts/*", "/w/skills/a/scripts/x.sh", True),
         ("scripts/*", "../a/scripts/x.sh", True),
-        ("scripts/*", "ls scripts", False),
+        ("scripts/*", "ls scripts", True),
+        ("scripts/*", "ls script", False),
         ("/usr/bin/*", "ls", True),
-        ("/usr/bin/*", "./x", False),
         ("scripts/x.py", "python3 scripts/x.py", True),
         ("scripts/x.py upload", "python3 scripts/x.py upload", True),
         ("scripts/x.py upload", "python3 scripts/x.py list", False),

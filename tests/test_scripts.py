@@ -227,7 +227,7 @@ def test_what_runs_is_what_policy_judges(plan, extension):
 
 def test_every_extension_that_policy_knows_has_an_interpreter_here():
     for extension in ".py .sh .bash .js .mjs .cjs .rb .pl .php .lua .r .R".split():
-        judged = {words[0] for words in command_words({"script": f"x{extension}"})} - {f"x{extension}"}
+        judged = {words[0] for words in command_words({"script": f"x{extension}"})} - {f"./x{extension}"}
         assert {way[0] for way in INTERPRETERS[extension]} == judged
 
 

@@ -186,7 +186,8 @@ def is_asked_each_time(request: Request, around: Surroundings, rules: Sequence[R
     if request.tool in {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}:
         return True
     managed = [each for each in rules if each.only_tightens and each.trusted]
-    return any((rule := find_rule(each, request)) is not None and rule.verdict == "ask" for each in managed)
+    asked = (find_rule(each, request, around.find_program) for each in managed)
+    return any(rule is not None and rule.verdict == "ask" for rule in asked)
 
 
 def _keep_answer(

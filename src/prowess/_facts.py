@@ -46,7 +46,11 @@ class Facts:
         approvals = self._policy.approvals
         known = self._work.known.items()
         grants = frozenset(id for id, each in known if approvals is not None and approvals.grants(each.skill))
-        return replace(self.surroundings, isolation=await self._work.executor.isolation(), grants=grants)
+        around = replace(self.surroundings, isolation=await self._work.executor.isolation(), grants=grants)
+        allows = any(rule.verdict == "allow" and rule.commands for each in self._policy.rules() for rule in each.rules)
+        if call.tool in COMMAND_TOOLS and (allows or grants) and isinstance(ref := call.args.get("skill"), str):
+            return replace(around, find_program=await self._work.find_program(ref))
+        return around
 
     def named(self, call: ToolCall) -> Named | None:
         if isinstance(session := call.args.get("session_id"), str):

@@ -177,7 +177,7 @@ def _show(call: Call, document: dict[str, Any]) -> None:
 def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for step in document["steps"]:
-        if step["by"] == "grant" and step["verdict"] is None:
+        if step["by"] == "grant" and step["verdict"] is None and not step["looked_at"]:
             continue
         narrows = step["tightens"] or step["by"] in ("configuration", "allowed-tools")
         says = f"{step['verdict']}: {step['why']}" if step["verdict"] else "no objection" if narrows else "no answer"

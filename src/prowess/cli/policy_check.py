@@ -31,6 +31,7 @@ from prowess.policy.allowed_tools import (
     parse_allowed,
 )
 from prowess.policy.approvals import UserApprovals
+from prowess.policy.command_rules import FindProgram
 from prowess.policy.decision import (
     CAPABILITIES,
     RISKS,
@@ -43,7 +44,7 @@ from prowess.policy.decision import (
     is_isolated,
     stricter,
 )
-from prowess.policy.rules import Rules
+from prowess.policy.rules import Rules, unlocated
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry, Skill
 from prowess.tools.read_file import ReadFile
@@ -72,9 +73,9 @@ async def check_call(
         about = {"skill": named.id, "source": named.source, "trusted": named.trusted}
     kind = "capability" if call.tool in CAPABILITIES else "call"
     request = Request(tool=call.tool, args=call.args, kind=kind, **about)
-    held, error = await _isolation(runtime) if isolation or call.tool in _RUNS else (None, None)
+    held, find_program, error = await _isolation(runtime) if isolation or call.tool in _RUNS else _NOT_ASKED
     granted, standing = _approvals(runtime, named, approval_keys(call.tool, isolated=is_isolated(held)))
-    around = replace(find_surroundings(runtime.config), isolation=held, grants=granted)
+    around = replace(find_surroundings(runtime.config), isolation=held, grants=granted, find_program=find_program)
     rules = load_rules(runtime)
     known = [spec.name for spec in kit.scene.tools.specs()]
     lists = {
@@ -274,17 +275,20 @@ def _unreachable(url: Any, hosts: Sequence[str]) -> list[str]:
     return [f"It would be refused all the same: {why_not(listed, target)} (workspace.network_allow)."]
 
 
-async def _isolation(runtime: Runtime) -> tuple[Isolation | None, dict[str, Any] | None]:
-    """What really holds: the executor is asked, as before every command."""
+_NOT_ASKED = (None, unlocated, None)
+
+
+async def _isolation(runtime: Runtime) -> tuple[Isolation | None, FindProgram, dict[str, Any] | None]:
+    """What really holds, and where programs are: the executor is asked, as before every command."""
     try:
         async with Processes() as processes:
             executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
             try:
-                return await executor.isolation(), None
+                return await executor.isolation(), await executor.programs(), None
             finally:
                 await executor.aclose()
     except ProwessError as error:
-        return None, error.to_json()
+        return None, unlocated, error.to_json()
 
 
 def _approvals(runtime: Runtime, named: Entry | None, keys: Sequence[str]) -> tuple[frozenset[str], str | None]:
@@ -355,8 +359,9 @@ def _looked_at(
         if of.problem is not None:
             return ["it is broken, so that nothing in it is in force"]
         number = len(of.rules)
-        return [f"{number} {'rule' if number == 1 else 'rules'}, of which {'one' if said.rule else 'none'} fits"]
-    return []
+        fits = f"{number} {'rule' if number == 1 else 'rules'}, of which {'one' if said.rule else 'none'} fits"
+        return [fits, *said.missed]
+    return list(said.missed)
 
 
 def _settings_for(request: Request) -> list[str]:

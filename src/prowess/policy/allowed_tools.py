@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from prowess.policy.commands import NotSimple, is_program, split_command
+from prowess.policy.commands import begins_with
 from prowess.policy.globs import match_path, match_word
-from prowess.policy.launchers import find_starts
+from prowess.policy.lexer import NotSimple, split_command
+from prowess.policy.names import find_unlisted
 
 _SESSION = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
 COMMAND_TOOLS = ("skill_run", "skill_exec")
@@ -135,12 +136,16 @@ def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
     return False
 
 
-def allows_certainly(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
-    """Whether the list is enough where a person lets it grant. A pattern says nothing about a folder that the call
-    chooses, where the same words may start something else, nor about what a program is told while it runs."""
-    if any(rule.kind == "any" and any(match_word(name, tool) for name in rule.tools) for rule in allowed.rules):
-        return True
-    return tool in COMMAND_TOOLS and not args.get("cwd") and allows(allowed, tool, args)
+def grants_all(allowed: AllowedTools, tool: str) -> bool:
+    """Tell whether the list names the tool without a pattern."""
+    return any(rule.kind == "any" and any(match_word(name, tool) for name in rule.tools) for rule in allowed.rules)
+
+
+def granted_words(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The beginnings of commands, of the list's entries that describe this call: what a list is enough for where a
+    person lets it grant. A pattern says nothing about what a program is told while it runs."""
+    rules = [rule for rule in allowed.rules if rule.kind == "command" and tool in rule.tools]
+    return [rule.words for rule in rules if any(_describes(rule, words) for words in command_words(args))]
 
 
 def describe_unknown(entry: str, *, known: Collection[str] = ()) -> str:
@@ -187,16 +192,18 @@ def find_host(url: Any) -> str | None:
     return host.rstrip(".")
 
 
-def command_words(args: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The ways in which a skill_run call could be written as one simple command; [] when it cannot."""
+def command_words(args: Mapping[str, Any], *, plain: bool = False) -> list[tuple[str, ...]]:
+    """The ways in which a skill_run call could be written as one simple command; [] when it cannot. `plain`: a shell
+    would not expand any of its words either."""
     script, command = args.get("script"), args.get("command")
     if isinstance(command, str) and script is None:
         split = split_command(command)
-        return [] if isinstance(split, NotSimple) else [split.argv]
+        return [] if isinstance(split, NotSimple) or (plain and split.notes) else [split.argv]
     more = args.get("args") or ()
     if not isinstance(script, str) or command is not None or not isinstance(more, (list, tuple)):
         return []
-    words = (script, *map(str, more))
+    # A file of the skill, which is never looked for on the PATH.
+    words = (script if "/" in script else f"./{script}", *map(str, more))
     interpreters = _INTERPRETERS.get(posixpath.splitext(script)[1], ())
     return [words, *((interpreter, *words) for interpreter in interpreters)]
 
@@ -229,7 +236,8 @@ def _parse_command(entry: str, tools: tuple[str, ...], pattern: str, *, is_scrip
     command = split_command(pattern if text is None else text)
     if isinstance(command, NotSimple):
         return None
-    return AllowRule(entry, tools, "command", words=command.argv, prefix=is_script or text is not None)
+    words = command.argv if not is_script or "/" in command.argv[0] else (f"./{command.argv[0]}", *command.argv[1:])
+    return AllowRule(entry, tools, "command", words=words, prefix=is_script or text is not None)
 
 
 def _names_a_tool(rule: AllowRule, known: Collection[str]) -> bool:
@@ -244,25 +252,10 @@ def is_own_folder(cwd: Any) -> bool:
 
 
 def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
-    return any(allows_words(rules, words) for words in command_words(args))
-
-
-def allows_words(rules: Sequence[AllowRule], words: tuple[str, ...]) -> bool:
-    """Whether the command, and every command behind it (`find . -exec rm …`), is one that a rule describes. A command
-    that was written out whole needs no such look."""
-    if any(not rule.prefix and _describes(rule, words) for rule in rules):
-        return True
-    return all(
-        not start.hidden and any(_describes(rule, start.argv) for rule in rules)
-        for start in find_starts(words)
-        if not start.in_code
-    )
+    """A list narrows by names: a program by that name that the skill itself has installed is the skill's own."""
+    fits = any(_describes(rule, words) for words in command_words(args) for rule in rules)
+    return fits and not find_unlisted(args.get("env") or {})
 
 
 def _describes(rule: AllowRule, words: tuple[str, ...]) -> bool:
-    if len(words) < len(rule.words) or (len(words) > len(rule.words) and not rule.prefix):
-        return False
-    program = words[0]
-    is_pattern = bool(re.search(r"[*?]", rule.words[0]))
-    fits = is_program(program, rule.words[0]) or (is_pattern and match_path(rule.words[0], program))
-    return fits and all(map(match_word, rule.words[1:], words[1:]))
+    return begins_with(words, rule.words) and (rule.prefix or len(words) == len(rule.words))

@@ -1,4 +1,4 @@
-"""Every call gets one decision, which names the rule that made it and says why. Nothing is looked up: it is a function.
+"""Every call gets one decision, which names the rule that made it and says why. It is a function of what it is given.
 
 The order: what the configuration switches off or lists; the `allowed-tools` of the skill that the call names, or of
 all declaring skills together for a call that names none; the rules of the policy files; and, when none of them has an
@@ -21,15 +21,18 @@ from prowess.policy.allowed_tools import (
     AllowedTools,
     allows,
     allows_any,
-    allows_certainly,
     canonical_tools,
     command_words,
+    granted_words,
+    grants_all,
     is_own_folder,
 )
-from prowess.policy.command_rules import find_unread
-from prowess.policy.commands import NotSimple, judge_command, split_command
-from prowess.policy.names import find_refusal
-from prowess.policy.rules import Request, Rule, Rules, find_rule
+from prowess.policy.command_rules import FindProgram, Fit, certainly_fits, find_mentioned, name_wanted, read_call
+from prowess.policy.commands import why_not_listed
+from prowess.policy.lexer import NotSimple, split_command
+from prowess.policy.names import find_refusal, find_unlisted
+from prowess.policy.rules import Request, Rule, Rules, fit, unlocated
+from prowess.policy.shell_words import show
 from prowess.values import Decision, Isolation, Verdict
 
 __all__ = [
@@ -72,6 +75,7 @@ class Surroundings:
     granted: frozenset[str] = frozenset()  # capabilities that a person has granted, for what is asked about now
     grants: frozenset[str] = frozenset()  # ids of skills whose list a person lets grant, for the content they have now
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> what it must keep to
+    find_program: FindProgram = unlocated  # which file of the system a name leads to in the run
 
 
 By = Literal["configuration", "allowed-tools", "policy", "grant", "table", "require_approval_for"]
@@ -85,6 +89,8 @@ class Said(NamedTuple):
     path: str = ""  # of a policy file
     rule: Rule | None = None  # of that file, which fits
     tightens: bool = False  # it can make the decision stricter, never milder
+    argv: tuple[str, ...] = ()  # what it allows to run
+    missed: tuple[str, ...] = ()  # why what would allow it does not
 
 
 class Explained(NamedTuple):
@@ -116,17 +122,17 @@ def explain(
     said = (
         Said("configuration", _by_configuration(request, around)),
         Said("allowed-tools", _by_allowed_tools(request, lists or {})),
-        *(_by_rules(request, each) for each in rules if not each.only_tightens),
-        Said("grant", _by_grant(request, around, lists or {})),
+        *(_by_rules(request, each, around) for each in rules if not each.only_tightens),
+        _by_grant(request, around, lists or {}),
         Said("table", _by_table(request, around)),
-        *(_by_rules(request, each) for each in rules if each.only_tightens),
+        *(_by_rules(request, each, around) for each in rules if each.only_tightens),
         Said("require_approval_for", _by_required_approval(request, around), tightens=True),
     )
     decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
     for each in said:
         if each.tightens and each.decision and stricter(decision, each.decision) is not decision:
             decided, decision = each, each.decision
-    limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around)}
+    limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around, decided)}
     return Explained(replace(decision, limits=limits), said, decided)
 
 
@@ -178,39 +184,52 @@ def _by_command_lists(request: Request, around: Surroundings) -> Decision | None
     allow, deny = around.commands_allow, around.commands_deny
     if not allow and not deny:
         return None
-    written = command_words(request.args)
-    if not written:
-        return _deny(
-            "config:workspace.commands", f"With a command list only one plain command may run. {_why(request)}"
-        )
-    if request.args.get("script") is not None and len(written) == 1 and not allow:
-        why = "Its name does not say which program would run this script, so a list of denied ones cannot be kept."
-        return _deny("config:workspace.commands", why)
-    cwd, program = request.args.get("cwd"), "" if request.args.get("script") is not None else written[0][0]
-    if allow and not is_own_folder(cwd) and "/" in program and not program.startswith("/"):
-        why = f"'{program[:80]}' in the folder '{str(cwd)[:80]}' is not the file that the list names."
-        return _deny("config:workspace.commands", why)
-    judged = [judge_command(argv, allow, deny) for argv in written]
-    if len(written) > 1:
-        forbidden = [each for argv in written if (each := judge_command(argv, (), deny)).verdict == "deny"]
-        judged = forbidden or sorted(judged, key=lambda each: each.verdict)
-    return _deny("config:workspace.commands", judged[0].why) if judged[0].verdict == "deny" else None
+    why = _why_not_one(request) or _why_denied(request, deny)
+    if allow and not why:
+        why = _why_not_listed(request, allow) or find_unlisted(request.args.get("env") or {})
+    return _deny("config:workspace.commands", why) if why else None
 
 
-def _why(request: Request) -> str:
+def _why_not_one(request: Request) -> str:
+    if command_words(request.args):
+        return ""
     command = request.args.get("command")
     split = split_command(command) if isinstance(command, str) and request.args.get("script") is None else None
-    return split.why if isinstance(split, NotSimple) else "Say either command, or script and args."
+    why = split.why if isinstance(split, NotSimple) else "Say either command, or script and args."
+    return f"With a command list only one plain command may run. {why}"
 
 
-def _argv_limit(request: Request, around: Surroundings) -> dict[str, Any]:
-    """What was judged is what runs: with a command list the tool is handed the words, and must not use a shell. For a
-    script they begin with an interpreter that is allowed, or with the script when only that is."""
-    if request.tool not in COMMAND_TOOLS or not (around.commands_allow or around.commands_deny):
-        return {}
+def _why_denied(request: Request, deny: Sequence[str]) -> str:
+    line = read_call(request.args)
+    for name in deny:
+        if found := find_mentioned(name_wanted(name), line):
+            return f"'{show(found[0])}' is on the list of denied commands ({name})."
+    if deny and request.args.get("script") is not None and len(command_words(request.args)) == 1:
+        return "Its name does not say which program would run this script, so a list of denied ones cannot be kept."
+    return line.unclear if deny else ""
+
+
+def _why_not_listed(request: Request, allow: Sequence[str]) -> str:
     written = command_words(request.args)
-    lists = (around.commands_allow, around.commands_deny)
-    allowed = [argv for argv in (*written[1:], *written[:1]) if judge_command(argv, *lists).verdict != "deny"]
+    cwd, program = request.args.get("cwd"), "" if request.args.get("script") is not None else written[0][0]
+    if not is_own_folder(cwd) and "/" in program and not program.startswith("/"):
+        return f"'{program[:80]}' in the folder '{str(cwd)[:80]}' is not the file that the list names."
+    refused = [why_not_listed(words[0], allow) for words in written]
+    return "" if "" in refused else refused[0]
+
+
+def _argv_limit(request: Request, around: Surroundings, decided: Said) -> dict[str, Any]:
+    """What was judged is what runs: where a command list holds, or a rule or a grant allows exactly this command, the
+    tool is handed the words, and must not use a shell. For a script they begin with an interpreter that is allowed, or
+    with the script when only that is."""
+    if request.tool not in COMMAND_TOOLS:
+        return {}
+    if decided.argv:
+        return {"argv": list(decided.argv)}
+    if not (around.commands_allow or around.commands_deny):
+        return {}
+    written, allow = command_words(request.args), around.commands_allow
+    allowed = [words for words in (*written[1:], *written[:1]) if not allow or not why_not_listed(words[0], allow)]
     return {"argv": list(allowed[0])} if allowed else {}
 
 
@@ -231,29 +250,38 @@ def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> De
     return _deny(f"allowed-tools:{'+'.join(names)}", why)
 
 
-def _by_rules(request: Request, rules: Rules) -> Said:
-    rule = find_rule(rules, request)
-    if rule is None:
-        return Said("policy", path=rules.path, tightens=rules.only_tightens)
+def _by_rules(request: Request, rules: Rules, around: Surroundings) -> Said:
+    missed: list[str] = []
+    for rule in rules.rules:
+        found = fit(rule, request, around.find_program)
+        if found.fits:
+            decision = Decision(verdict=rule.verdict, rule=rule.label, why=_why(rule, rules, found))
+            return Said("policy", decision, rules.path, rule, rules.only_tightens, found.argv, tuple(missed))
+        if found.why:
+            missed.append(f"Rule {rule.number} does not allow it: {found.why}")
+    return Said("policy", path=rules.path, tightens=rules.only_tightens, missed=tuple(missed))
+
+
+def _why(rule: Rule, rules: Rules, found: Fit) -> str:
     says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
     why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
     if not rules.trusted:  # its author may be anybody, and a reason is told to the model and to people
         why = f"Rule {rule.number} of {rule.path}, which is not trusted, {says}."
-    if rule.commands and rule.verdict != "allow" and (unread := find_unread(request.args)):
-        why = f"{unread} A command that cannot be read counts as one that the rule is about: {why}"
-    decision = Decision(verdict=rule.verdict, rule=rule.label, why=why)
-    return Said("policy", decision, rules.path, rule, rules.only_tightens)
+    return f"{why} {found.why}" if found.why else why
 
 
-def _by_grant(request: Request, around: Surroundings, lists: Mapping[str, AllowedTools]) -> Decision | None:
+def _by_grant(request: Request, around: Surroundings, lists: Mapping[str, AllowedTools]) -> Said:
     """Of all that the table asks about, a grant answers one thing: what a trusted skill runs without isolation."""
     own = lists.get(request.skill) if request.skill in around.grants else None
     if own is None or request.kind != "call" or _by_table(request, around).rule != LOCAL_TRUSTED:
-        return None
-    if not allows_certainly(own, request.tool, request.args):
-        return None
+        return Said("grant")
+    found = Fit(grants_all(own, request.tool))
+    if not found.fits and request.tool in COMMAND_TOOLS:
+        found = certainly_fits(granted_words(own, request.tool, request.args), request.args, around.find_program)
+    if not found.fits:
+        return Said("grant", missed=(f"The list does not grant it: {found.why}",) if found.why else ())
     why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
-    return Decision(verdict="allow", rule="grant:allowed-tools", why=why)
+    return Said("grant", Decision(verdict="allow", rule="grant:allowed-tools", why=why), argv=found.argv)
 
 
 def _by_required_approval(request: Request, around: Surroundings) -> Decision | None:

@@ -35,14 +35,36 @@ class NotSimple(NamedTuple):
 
 def split_command(text: str) -> Command | NotSimple:
     """The one simple command that the text is, or why it is none."""
-    read = _read(text, compound=False)
-    return read if isinstance(read, NotSimple) else read[0]
+    if len(text) > MAX_CHARACTERS:
+        return NotSimple(f"The command is longer than {MAX_CHARACTERS} characters.", MAX_CHARACTERS)
+    try:
+        if "\n" in text or "\r" in text:
+            raise _Refused("The command has a line break; it must be one line.", 0)
+        if hidden := find_hidden(text):
+            raise _Refused(hidden, 0)
+        words, notes, at = [], [], 0
+        while at < len(text):
+            if text[at] in " \t":
+                at += 1
+                continue
+            word, note, at = _read_word(text, at)
+            words.append(word)
+            notes += note
+        return _finished(words, notes)
+    except _Refused as refused:
+        return refused.problem
 
 
-def split_compound(text: str) -> tuple[Command, ...] | NotSimple:
-    """The simple commands of a list or pipeline; redirections are dropped. For asking whether one of them is denied:
-    what it returns is never run."""
-    return _read(text, compound=True)
+def find_hidden(text: str) -> str:
+    """Says which character of a command would show a reader another command; "" when none does."""
+    if text.isascii() and text.isprintable():
+        return ""
+    for character in text:
+        if character not in "\t\n" and (
+            character in _DIRECTIONS or unicodedata.category(character) in _FORBIDDEN_CATEGORIES
+        ):
+            return f"The command has the control character U+{ord(character):04X}."
+    return ""
 
 
 class _Refused(Exception):
@@ -50,47 +72,7 @@ class _Refused(Exception):
         self.problem = NotSimple(why, at)
 
 
-def _read(text: str, *, compound: bool) -> tuple[Command, ...] | NotSimple:
-    if len(text) > MAX_CHARACTERS:
-        return NotSimple(f"The command is longer than {MAX_CHARACTERS} characters.", MAX_CHARACTERS)
-    try:
-        _check_characters(text, line_breaks=compound)
-        commands, words, notes, at = [], [], [], 0
-        while at < len(text):
-            character = text[at]
-            if character in " \t":
-                at += 1
-            elif compound and character in "<>":
-                at = _after_redirection(text, at, words)
-            elif compound and character in ";&|\n":
-                if words:
-                    commands.append(_finished(words, notes))
-                    words, notes = [], []
-                at += 1
-            else:
-                word, note, at = _read_word(text, at, compound)
-                words.append(word)
-                notes += note
-        if words or not commands:
-            commands.append(_finished(words, notes))
-    except _Refused as refused:
-        return refused.problem
-    return tuple(commands)
-
-
-def _check_characters(text: str, *, line_breaks: bool) -> None:
-    if text.isascii() and text.isprintable():
-        return
-    for at, character in enumerate(text):
-        if character in "\n\r" and not line_breaks:
-            raise _Refused("The command has a line break; it must be one line.", at)
-        if character == "\t" or (character == "\n" and line_breaks):
-            continue
-        if character in _DIRECTIONS or unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
-            raise _Refused(f"The command has the control character U+{ord(character):04X}.", at)
-
-
-def _read_word(text: str, start: int, compound: bool) -> tuple[str, list[str], int]:
+def _read_word(text: str, start: int) -> tuple[str, list[str], int]:
     """The word that begins at `start`, notes about it, and where it ends."""
     parts: list[str] = []
     notes: list[str] = []
@@ -111,8 +93,6 @@ def _read_word(text: str, start: int, compound: bool) -> tuple[str, list[str], i
                 raise _Refused("A backslash stands at the end of the line.", at)
             parts.append(text[at + 1])
             at += 2
-        elif compound and character in ";&|\n<>":
-            break
         else:
             _refuse_syntax(text, at, starts_word=at == start)
             if character == "{":  # only as {}, which a shell passes on
@@ -166,17 +146,6 @@ def _refuse_expansion(character: str, at: int) -> None:
     raise _Refused(
         f"'{character}' is not expanded here. Write the value, or put it in single quotes if it is meant as it is.", at
     )
-
-
-def _after_redirection(text: str, at: int, words: list[str]) -> int:
-    """Where the text goes on after a redirection and its target; `2` in `2>x` is no word of the command."""
-    if text.startswith("<<", at):
-        raise _Refused("A here-document is not read.", at)
-    if words and words[-1].isdigit() and text[at - 1].isdigit():
-        words.pop()
-    while at < len(text) and text[at] in "<>&| \t":
-        at += 1
-    return _read_word(text, at, True)[2]
 
 
 def _finished(words: list[str], notes: list[str]) -> Command:

@@ -6,6 +6,8 @@ Whoever can set one of them has chosen the program, whatever a list of programs 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 _NAMES = frozenset(
     """
@@ -46,6 +48,25 @@ _BEGINNINGS = (
 )
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = frozenset("WORKSPACE_DIR SKILLS_DIR WORK_DIR OUTPUT_DIR RUN_DIR SKILL_NAME SKILL_DIR".split())
+
+
+# Variables that tell a program how to print, and no other thing.
+_HARMLESS = re.compile(
+    "LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|SOURCE_DATE_EPOCH"
+    "|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|PYTHONHASHSEED|PYTHONIOENCODING|PYTHONUTF8"
+)
+_HARMLESS_VALUE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.,:@+/-]{0,99}|")
+
+
+def find_unlisted(env: Any) -> str:
+    """Say which variable of a call may make an allowed program start another one; "" when none may."""
+    for name, value in env.items() if isinstance(env, Mapping) else [("env", None)]:
+        if not _HARMLESS.fullmatch(str(name)) or not _HARMLESS_VALUE.fullmatch(str(value)):
+            return (
+                f"The call sets {ascii(str(name))[:80]}, and a variable can make an allowed program start another one: "
+                "only variables such as LANG, TZ and NO_COLOR are known not to."
+            )
+    return ""
 
 
 def changes_startup(name: str) -> bool:

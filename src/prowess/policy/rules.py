@@ -11,7 +11,7 @@
     misses = ["git status"]
 
 A rule that allows fits only what certainly is what it says: one simple command, a plain path. A rule that asks or
-denies also fits what may be it: one command of several, a program behind `env`, a text that cannot be read for certain.
+denies also fits what may be it: a line that mentions its words, a text that cannot be read for certain.
 A rule that no call can fit is a mistake, and is refused like one that fails its own examples.
 """
 
@@ -29,11 +29,19 @@ from prowess._nouns import Finding
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
 from prowess.policy.arguments import Misfit, find_default, find_misfit
-from prowess.policy.command_rules import CommandRule, fits_command, parse_command_rule
+from prowess.policy.command_rules import (
+    CommandRule,
+    FindProgram,
+    Fit,
+    certainly_fits,
+    may_fit,
+    parse_command_rule,
+    starts_anything,
+)
 from prowess.policy.globs import match_anything, match_path, match_word
 from prowess.policy.path_rules import fits_path
 from prowess.policy.url_rules import fits_url, urls_like
-from prowess.values import Source, Verdict
+from prowess.values import Located, Source, Verdict
 
 SCHEMA = "prowess.policy/1"
 _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why", "matches", "misses")
@@ -112,9 +120,19 @@ def parse_rules(text: str, path: str) -> Rules:
     return Rules(tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1)), path)
 
 
-def find_rule(rules: Rules, request: Request) -> Rule | None:
-    """The first rule that fits."""
-    return next((rule for rule in rules.rules if fits(rule, request)), None)
+def unlocated(name: str) -> Located:
+    """Where nobody has looked which file a name leads to, no rule allows it."""
+    return Located(why_not=f"Nobody has looked which file '{name[:80]}' leads to.")
+
+
+def find_rule(rules: Rules, request: Request, find_program: FindProgram = unlocated) -> Rule | None:
+    """The first rule that fits. `find_program` says which file of the system a name leads to in the run."""
+    return next((rule for rule in rules.rules if fits(rule, request, find_program)), None)
+
+
+def allows_anything(rule: Rule) -> list[str]:
+    """The commands of a rule that allows whatever they start."""
+    return [" ".join(each.words) for each in rule.commands if rule.verdict == "allow" and starts_anything(each)]
 
 
 def tightened(rules: Rules) -> Rules:
@@ -129,24 +147,29 @@ def _is_about(rule: Rule, id: str | None, source: str | None) -> bool:
     return not rule.skills or any(_fits_skill(pattern, id) for pattern in rule.skills)
 
 
-def fits(rule: Rule, request: Request) -> bool:
+def fits(rule: Rule, request: Request, find_program: FindProgram = unlocated) -> bool:
+    return fit(rule, request, find_program).fits
+
+
+def fit(rule: Rule, request: Request, find_program: FindProgram = unlocated) -> Fit:
     """Whether every criterion fits. What is unclear fits a rule that asks or denies, and none that allows."""
     strict = rule.verdict == "allow"
     if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
-        return False
+        return Fit(False)
     touched = () if strict else request.touches
     if not any(_is_about(rule, id, source) for id, source in ((request.skill, request.source), *touched)):
-        return False
+        return Fit(False)
     if not all(_fits_argument(name, patterns, _said(request, name), strict) for name, patterns in rule.args):
-        return False
+        return Fit(False)
     if rule.paths and not fits_path(rule.paths, request.tool, request.args, strict=strict):
-        return False
-    return not rule.commands or (
-        request.tool in COMMAND_TOOLS
-        and fits_command(
-            rule.commands, request.args, strict=strict, names_folder=any(name == "cwd" for name, _ in rule.args)
-        )
-    )
+        return Fit(False)
+    if not rule.commands or request.tool not in COMMAND_TOOLS:
+        return Fit(not rule.commands)
+    if not strict:
+        return may_fit(rule.commands, request.args)
+    names_folder = any(name == "cwd" for name, _ in rule.args)
+    words = [each.words for each in rule.commands]
+    return certainly_fits(words, request.args, find_program, names_folder=names_folder)
 
 
 def _fits_skill(pattern: str, skill: str | None) -> bool:
@@ -251,11 +274,18 @@ def _find_misfit(rule: Rule, named: Sequence[str]) -> Misfit | None:
         hint = "Write it as it is asked for: without a user, '..', '//', '#', and nothing encoded that need not be."
         return Misfit("what allows has to be certain, and no plain URL is like that", hint)
     if rule.commands and not any(
-        fits_command([each], {"command": text}, strict=True) for each in rule.commands for text in _commands_like(each)
+        certainly_fits([each.words], {"command": text}, _anywhere).fits
+        for each in rule.commands
+        for text in _commands_like(each)
     ):
-        hint = "Nobody can tell which program it would start. Name that program as well, or ask instead."
+        hint = "Name a program of the system, or a file of the skill below its folder that no run can change."
         return Misfit("what allows has to be certain, and no such command is", hint)
     return None
+
+
+def _anywhere(name: str) -> Located:
+    """As on a machine that has every program: a rule and its examples are about no machine in particular."""
+    return Located(name)
 
 
 def _paths_like(pattern: str) -> tuple[str, ...]:
@@ -279,7 +309,7 @@ def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
             _refuse(rule.path, rule.line, f"{key} of rule {rule.number} is not a list", "Put the examples in brackets.")
         for example in examples:
             request = _example_request(rule, example)
-            if fits(rule, request) is not wanted:
+            if fits(rule, request, _anywhere) is not wanted:
                 raise ConfigError(
                     f"{_place(rule.path, rule.line)}: rule {rule.number} {'misses' if wanted else 'matches'} its own "
                     f"example of what it {key}: {_shown(example)}.",

@@ -80,7 +80,7 @@ async def plan_job(
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
     await refuse_missing(work, loaded, workspace, within.env)
-    judged = within.decision.limits.get("argv")  # with a command list: these words, and no shell
+    judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
     started = Started(argv=("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged)))
     if args.script is not None:
         started = await _start_script(work, loaded, args, workspace, judged, held)
@@ -142,7 +142,7 @@ async def _start_script(
     """Found from the skill's root whatever the folder it starts in, with its own environment where it declares one."""
     launch = _plan(loaded, args, workspace)
     place = workspace.layout.seen(f"skills/{loaded.folder}")
-    if judged is not None and judged[0] != args.script:  # policy said what may run it; else it said: this script
+    if judged is not None and len(judged) > len(args.args) + 1:  # policy said what may run it; else: this script
         launch = replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
     if launch.block is None or work.environments is None:
         return Started(launch.seen_from(place), launch.env, notes=launch.notes)

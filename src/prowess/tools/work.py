@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -19,7 +19,7 @@ from prowess.errors import SkillError, SkillNotFound, WorkspaceError
 from prowess.ports import ArtifactStore, Executor, Within, Workspace
 from prowess.skills.entry import Skill
 from prowess.skills.validate import WORKSPACE_NAMES
-from prowess.values import SessionKey
+from prowess.values import Located, SessionKey
 from prowess.workspace.job import Desk, Result
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, refuse_absent
@@ -181,6 +181,18 @@ class Work:
                         if opened is None:
                             self._held.close()
             return self._opened
+
+    async def find_program(self, ref: str) -> Callable[[str], Located]:
+        """Finds the file of the system that a name leads to in a run of that skill, whose `.venv/bin` comes first."""
+        find, (_, place), loaded = await self.executor.programs(), await self.workspace(), self.get(ref)
+        own = os.path.join(place.make_venv(loaded.folder, loaded.tree.digest), "bin")
+
+        def find_in_run(name: str) -> Located:
+            if "/" not in name and os.path.lexists(os.path.join(own, name)):
+                return Located(why_not=f"'{name[:80]}' is the skill's own .venv/bin/{name[:80]}, which comes first.")
+            return find(name)
+
+        return find_in_run
 
     async def desk(self, within: Within) -> Desk:
         workspace, place = await self.workspace()
