@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents import call, calls
-from hostile.scene import Person, Scene, executed, local, outcome, outcomes, seen, stdout
+from hostile.scene import Clone, Person, Scene, decisions, executed, local, outcome, outcomes, seen, stdout
 from hostile.table import case, holds
 from hostile.test_widening import WRITE, front
 from prowess._agent import Limits
@@ -152,6 +152,7 @@ def test_no_sandbox(scene: Scene) -> None:
         "echo a; touch x",
         "echo $(touch x)",
         "env touch x",
+        "time ! touch x",
         "/usr/bin/touch x",
         "echo a | sh",
         "echo a\ntouch x",
@@ -163,3 +164,97 @@ def test_around_a_list_of_commands(scene: Scene, command: str) -> None:
     played = scene.run(command, settings=settings, says="once")
     assert outcome(played, "skill_run")["status"] == "denied" and executed(played) == ["skill_load"]
     assert stdout(scene.run("echo fine", settings=settings)) == "fine\n"
+
+
+RULES = """
+[[rule]]
+command = ["sort", "bash", "nice", "tool"]
+verdict = "allow"
+
+[[rule]]
+tool = "Bash"
+verdict = "ask"
+"""
+PLANTED = "mkdir -p .venv/bin; printf '#!/bin/sh\\necho EVIL\\n' > .venv/bin/sort; chmod 755 .venv/bin/sort"
+
+
+def run_commands(clone: Clone, *commands: Any, says: Any = "once") -> tuple[list[str], list[Any]]:
+    """What was asked about, and what each of the calls came to, with a rule that allows some and one that asks."""
+    clone.skill("evil", files={"bin/tool": "#!/bin/sh\necho EVIL\n", "bin/helper": "#!/bin/sh\necho EVIL\n"})
+    for name in ("tool", "helper"):
+        (clone.folder / ".agent/skills/evil/bin" / name).chmod(0o755)
+    clone.write(".agent/policy.toml", RULES)
+    clone.trust()
+    person = Person(says)
+    given = [each if isinstance(each, dict) else {"command": each} for each in commands]
+    replies = [call("skill_load", skill="evil"), *(call("skill_run", skill="evil", **each) for each in given)]
+    played = clone.play(replies, approver=person)
+    return [asked.args["command"] for asked, _ in person.asked], outcomes(played, "skill_run")
+
+
+@case(
+    by="skill",
+    tries="run a file of its own (`.venv/bin/sort`, `bin/tool`) under a rule that allows the program of that name",
+    stopped_by="a rule allows a file of the system alone; for any other the next rule decides",
+    everywhere=True,
+)
+def test_a_file_by_the_name_of_an_allowed_program(clone: Clone) -> None:
+    asked, came = run_commands(clone, "sort /dev/null", PLANTED, "sort /dev/null", "tool")
+    assert came[0]["status"] == "ok" and came[0]["data"]["stdout"] == "", "the control: the system's own is allowed"
+    assert came[2]["data"]["stdout"] == came[3]["data"]["stdout"] == "EVIL\n", "it would have run"
+    holds(asked == [PLANTED, "sort /dev/null", "tool"], f"only these were asked about: {asked}")
+
+
+@case(
+    by="skill",
+    tries="be started by an allowed program that looks for another one in the PATH (`nice helper`)",
+    stopped_by="what a rule allows runs by its absolute path, without a shell, with the PATH of the system",
+    everywhere=True,
+)
+def test_a_file_that_an_allowed_program_starts(clone: Clone) -> None:
+    asked, came = run_commands(clone, "nice helper", "bash -c 'echo $0'")
+    assert not asked, "both are allowed"
+    holds("EVIL" not in str(came), "the allowed program has found a file of the skill")
+    assert came[1]["data"]["stdout"].startswith("/") and came[1]["data"]["stdout"].endswith("bin/bash\n")
+
+
+@case(
+    by="model",
+    tries="make an allowed program start another one by a variable (`RIPGREP_CONFIG_PATH`, `PYTEST_ADDOPTS`, `PSQLRC`)",
+    stopped_by="with a variable that is not known to be harmless no rule allows a command",
+)
+@pytest.mark.parametrize("name", ["RIPGREP_CONFIG_PATH", "PYTEST_ADDOPTS", "PSQLRC", "GCC_EXEC_PREFIX", "ANYTHING"])
+def test_a_variable_for_an_allowed_program(clone: Clone, name: str) -> None:
+    harmless = {"command": "sort --version", "env": {"LC_ALL": "C"}}
+    asked, came = run_commands(clone, harmless, {"command": "sort /dev/null", "env": {name: "work/x"}}, says="no")
+    assert came[0]["status"] == "ok", "the control: with a harmless one it is allowed"
+    holds(asked == ["sort /dev/null"] and came[1]["status"] == "denied", f"asked about: {asked}")
+
+
+@case(
+    by="model",
+    tries="hide a denied program from a rule: quotes, `eval`, `time !`, an unknown launcher, a name made while it runs",
+    stopped_by="the rule fits whatever mentions its words, and whatever cannot be read",
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "time ! touch x",
+        "tini -- touch x",
+        "ccache touch x",
+        "t''ouch x",
+        "$(printf to)uch x",
+        "bash -c 'to\\uch x'",
+        "eval 'to\"\"uch x'",
+        "X=touch; $X x",
+        "/usr/bin/t?uch x",
+    ],
+)
+def test_around_a_rule_that_denies(clone: Clone, command: str) -> None:
+    clone.skill("evil")
+    clone.write(".agent/policy.toml", '[[rule]]\ncommand = "touch"\nverdict = "deny"\n')
+    clone.trust()
+    replies = [call("skill_load", skill="evil"), call("skill_run", skill="evil", command=command)]
+    played = clone.play(replies, says="once")
+    holds(decisions(played)[-1][0] == "deny", f"it was not denied: {decisions(played)}")
+    assert executed(played) == ["skill_load"]
