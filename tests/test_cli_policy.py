@@ -79,6 +79,30 @@ def test_a_rule_is_named_with_its_file_and_line(project: Path, cli: Cli) -> None
     assert f"=> {path}" in said
 
 
+def test_why_a_rule_does_not_allow_what_begins_with_its_words(project: Path, cli: Cli) -> None:
+    rules = '[[rule]]\ncommand = ["sort", "no-such-program", "out/x"]\nverdict = "allow"\n'
+    (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
+
+    def check(command: str, **more: Any) -> tuple[str, dict[str, Any], str]:
+        args = json.dumps({"skill": "plain", "command": command, **more})
+        found = cli.json("skill_run", args, "--executor", "local")
+        (step,) = [step for step in found["steps"] if step["by"] == "policy"]
+        said = cli("skill_run", args, "--executor", "local")
+        assert all(" ".join(each.split()) in " ".join(said.split()) for each in step["looked_at"])
+        return found["verdict"], found["limits"], "; ".join(step["looked_at"])
+
+    verdict, limits, _ = check("sort x")
+    assert verdict == "allow" and limits["argv"][0].endswith("bin/sort") and limits["argv"][0].startswith("/")
+    for command, more, why in (
+        ("no-such-program", {}, "Rule 1 does not allow it: There is no program 'no-such-program' in /"),
+        ("sort x", {"env": {"PSQLRC": "x"}}, "Rule 1 does not allow it: The call sets 'PSQLRC'"),
+        ("out/x", {}, "Rule 1 does not allow it: 'out/x' is where a run can write"),
+        ("ls x", {}, "of which none fits"),
+    ):
+        verdict, limits, said = check(command, **more)
+        assert verdict == "ask" and "argv" not in limits and why in said
+
+
 def test_everybody_is_asked_in_the_order_in_which_they_count(
     project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from prowess.config import Config
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
 from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
-from prowess.policy.rules import Rule, Rules, parse_rules
+from prowess.policy.rules import Rule, Rules, allows_anything, parse_rules
 from prowess.policy.user_file import file_signature
 from prowess.skills.findings import Note, make_finding
 
@@ -101,10 +101,19 @@ def read_rules(path: str) -> Rules:
 
 
 def find_problems(runtime: Runtime) -> list[Finding]:
-    """What is broken in the policy of a folder that nobody trusts."""
+    """What is broken in the policy of a folder that nobody trusts, and what another one allows without a bound."""
     path = rule_paths(runtime)[1]
-    problem = _of_project(runtime, path).problem if _is_there(path) and not runtime.trusts_project else None
-    return [] if problem is None else [problem]
+    try:
+        rules = _of_project(runtime, path) if _is_there(path) else Rules()
+    except ConfigError:  # which is an error for everything that needs the policy
+        return []
+    if rules.problem is not None or rules.only_tightens:
+        return [] if rules.problem is None else [rules.problem]
+    return [
+        make_finding(Note("policy-allows-anything", rule.line, {"number": rule.number, "command": command}), path)
+        for rule in rules.rules
+        for command in allows_anything(rule)
+    ]
 
 
 def _of_project(runtime: Runtime, path: str) -> Rules:

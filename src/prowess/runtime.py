@@ -171,8 +171,8 @@ class Runtime:
         return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused, *self._policy_findings())
 
     def _policy_findings(self) -> Sequence[Finding]:
-        """About the policy of a folder that nobody trusts; every other one that is broken is an error."""
-        if self.trusts_project or not os.path.lexists(os.path.join(self.places.project, ".agent", "policy.toml")):
+        """About the policy of the project. One that is broken in a folder that is trusted is an error elsewhere."""
+        if not os.path.lexists(os.path.join(self.places.project, ".agent", "policy.toml")):
             return ()
         from prowess._policies import find_problems
 

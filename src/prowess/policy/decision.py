@@ -242,6 +242,8 @@ def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> De
             return None
         entries = ", ".join(rule.entry for rule in own.rules)[:200] or "nothing"
         why = f"The skill '{request.skill}' allows itself {entries}, and this call is none of it."
+        if request.tool in COMMAND_TOOLS and (variable := find_unlisted(request.args.get("env") or {})):
+            why = f"{why} {variable}"
         return _deny(f"allowed-tools:{request.skill}", why)
     if allows_any(list(lists.values()), request.tool, request.args):
         return None

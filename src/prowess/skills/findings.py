@@ -578,6 +578,13 @@ RULES: dict[str, Rule] = {
         "Mend or remove the file. In a folder that you trust, nothing runs until it is mended.",
         "What a stranger wrote may tighten, and must not be able to stop your work; a policy of your own must.",
     ),
+    "policy-allows-anything": Rule(
+        "config",
+        "warning",
+        "Rule {number} of the policy allows '{command}', which starts whatever its other words name.",
+        "Name what it starts as well, such as: timeout 60 git fetch; or ask instead.",
+        "Who allows env, timeout or python3 allows every program: only isolation stands in its way then.",
+    ),
     # --- the security scan -----------------------------------------------------------------------------------------
     "scan-hidden-tags": Rule(
         "scan",
