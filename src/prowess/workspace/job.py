@@ -54,7 +54,7 @@ class Job:
     argv: Sequence[str]
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    system_path_only: bool = False  # programs are found in the system's folders alone, as a command list needs
+    system_path_only: bool = False  # programs are found in the folders of the system alone
     stdin: bytes | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
     inputs: Sequence[Input] = ()
