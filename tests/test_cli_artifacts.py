@@ -196,6 +196,7 @@ def test_a_hostile_reference_is_refused(cli: Cli, ref: str) -> None:
         (("get", "a.txt", "-o", "fifo", "--force"), "file-exists"),
         (("get", "a.txt", "-o", "/dev/null", "--force"), "file-exists"),
         (("get", "a.txt", "-o", "no/such/folder"), "no-folder"),
+        (("get", "a.txt", "-o", ".agent/a.txt", "--force"), "protected-name"),
         (("get", "a.txt", "--force"), "usage"),
         (("get", "a.txt", "-o", "-", "--force"), "usage"),
         (("put",), "usage"),

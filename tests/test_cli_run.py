@@ -119,7 +119,7 @@ def test_the_offline_planner_says_what_it_is_and_does_a_real_thing(tmp_path: Pat
     assert "offline planner" in answer.err and "offline planner:" not in answer.out
     assert (tmp_path / "made" / "report.md").read_text(encoding="utf-8").startswith("# Report on sales.csv")
     again = project.follow(words)
-    assert again.code == 1 and "--force was not given" in again.err, "an old file is not passed off as new"
+    assert again.code == 1 and "exists already. Add --force" in again.err, "an old file is not passed off as new"
 
 
 # --- exit codes -------------------------------------------------------------------------------------------------------

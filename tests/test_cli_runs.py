@@ -644,6 +644,7 @@ def test_a_run_is_exported_to_a_file(cli: Cli, project: Path) -> None:
         (("-o", "/dev/null", "--force"), "file-exists"),
         (("-o", "no/such/folder"), "no-folder"),
         (("-o", "/dev/null/x"), "no-folder"),
+        (("-o", ".agent/trace.json", "--force"), "protected-name"),
         (("--force",), "usage"),
         (("-o", "-", "--force"), "usage"),
     ],

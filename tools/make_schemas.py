@@ -310,6 +310,7 @@ def _run_result() -> dict[str, Any]:
         "stderr_ref": TEXT,
         "missing_dependency": shape(kind=TEXT, name=TEXT, hint=TEXT),
         "dependencies": TEXTS,
+        "left_out": TEXTS,
         "copied": TEXTS,
         "error": shape(code=TEXT, message=TEXT, hint=TEXT_OR_NULL),
     }

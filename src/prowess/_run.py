@@ -85,6 +85,7 @@ class _Loop:
         self._pieces: list[str] = []
         self._notes: list[NoteAppended] = []
         self._files: dict[str, dict[str, Any]] = {}
+        self._left_out: dict[str, None] = {}
 
     async def go(self, task: Task) -> RunFinished:
         kit = self._kit
@@ -250,6 +251,7 @@ class _Loop:
             named += names_in(call, outcome)
             for file in outcome.data.get("output_files") or ():
                 self._files[file["name"]] = {key: value for key, value in file.items() if key != "content"}
+            self._left_out |= dict.fromkeys(outcome.data.get("left_out") or ())
         return outcomes
 
     def _in_order(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -425,6 +427,7 @@ class _Loop:
             run=self._kit.recorder.run_id,
             plan=self._talk.plan,
             files=tuple(self._files.values()),
+            left_out=tuple(name for name in self._left_out if name not in self._files),
             waiting=tuple(self._talk.waiting_calls()) if finished.stop_reason == "waiting" else (),
             failed=sum(outcome.status in ("failed", "denied", "interrupted") for _, outcome in self._talk.outcomes()),
             state=dict(self._talk.state.values),

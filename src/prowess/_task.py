@@ -39,6 +39,7 @@ class Result:
     run: str
     plan: Plan | None = None
     files: tuple[dict[str, Any], ...] = ()  # made by scripts: name, ref, mime_type, size_bytes
+    left_out: tuple[str, ...] = ()  # hidden files that no pattern named
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # calls that came to nothing: they failed, were denied or interrupted
     state: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ MODULES = (
     "test_going_around",
     "test_posing",
     "test_results",
+    "test_leaving",
     "test_cloned",
     "test_network",
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from prowess._files import kind_of, open_regular
+from prowess._files import open_regular
 from prowess._mime import is_text
 from prowess.cli.render import printable
 from prowess.errors import ConfigError, StoreError
+from prowess.workspace.leaving import open_outside
 
 _MOST_STDIN_BYTES = 1 << 30
 
@@ -43,49 +43,24 @@ def needs_output(name: str) -> ConfigError:
 
 
 def find_target(cwd: str, output: str | None, force: bool) -> str | None:
-    """Where `-o` leads, if it may be written; None is stdout."""
+    """Where `-o` leads; None is stdout."""
     if output in (None, "-"):
         if force:
             raise ConfigError(
                 "--force is about a file, and there is no -o FILE.", code="usage", hint="Name one: -o FILE."
             )
         return None
-    target = os.path.join(cwd, output)
-    refuse_target(target, force)
-    return target
-
-
-def refuse_target(target: str, force: bool) -> None:
-    """A device, a FIFO or a folder is never replaced: whoever names one means something else."""
-    if os.path.exists(target) and not stat.S_ISREG(mode := os.stat(target).st_mode):
-        raise ConfigError(
-            f"{target} is {kind_of(mode)}, not a file that could be replaced.",
-            code="file-exists",
-            hint="Name a file, or use a pipe.",
-        )
-    if os.path.lexists(target) and not force:
-        raise ConfigError(f"{target} exists already.", code="file-exists", hint="Add --force to replace it.")
+    return os.path.normpath(os.path.join(cwd, output))
 
 
 @contextmanager
-def open_target(target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """Beside the target first; a reader, a crash or a full disk never sees half of it."""
-    folder = os.path.dirname(target)
+def open_target(cwd: str, target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """See `open_outside`; the folder has to be there."""
+    folder, name = os.path.split(target)
     if not os.path.isdir(folder):
         raise ConfigError(f"There is no folder {folder}.", code="no-folder", hint="Make it first.")
-    fd, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(target)[:50]}.")
-    try:
-        with open(fd, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        refuse_target(target, force)  # somebody may have been faster
-        os.replace(temporary, target)
-        temporary = ""
-    finally:
-        if temporary:
-            os.unlink(temporary)
+    with open_outside(cwd, folder, name, force=force, mode=mode) as file:
+        yield file
 
 
 @contextmanager

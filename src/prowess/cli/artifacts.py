@@ -153,7 +153,7 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
         content = store.stream(there, wanted.name, version=artifact.version)
         text = None
         if target is not None:
-            with open_target(target, force) as file:
+            with open_target(call.cwd, target, force) as file:
                 async for piece in content:
                     file.write(piece)
         elif call.screen.is_json:

@@ -179,9 +179,7 @@ class Chat:
                 await self._watch.wait_for_end()
             if self._display is not None:
                 self._display.stop()
-            given = self._given
-            folder = None if given["output_dir"] is None else os.path.join(self._call.cwd, given["output_dir"])
-            if not save_files(self._screen, session, result, folder, force=given["force"]):
+            if not save_files(self._screen, session, result, cwd=self._call.cwd, given=self._given):
                 self._code = 1
             return result
         except asyncio.CancelledError:

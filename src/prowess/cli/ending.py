@@ -14,19 +14,24 @@ from prowess.cli.doing import one_line, render_doing, seconds
 from prowess.cli.live import render_usage
 from prowess.cli.outputs import copy_files, describe_isolation
 from prowess.cli.render import Screen, count, printable, size
+from prowess.workspace.outputs import name_some
 
 
-def save_files(screen: Screen, session: Session, result: Result, folder: str | None, *, force: bool) -> bool:
+def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, given: dict[str, Any]) -> bool:
     """While the workspace is open: say what was made, and copy it where that was asked for. False: not all of it."""
     root = session.kit.work.root
     if not screen.is_json:
         for file in result.files:
             where = os.path.join(root, file["name"])
             screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")
-    if folder is None:
+        if result.left_out:
+            screen.note(f"left out: {printable(name_some(result.left_out))}, hidden files that no pattern named")
+    if given["output_dir"] is None:
         return True
     warnings: list[str] = []
-    copied, whole = copy_files(root, [file["name"] for file in result.files], warnings, folder, force=force)
+    names = [file["name"] for file in result.files]
+    where = {"cwd": cwd, "folder": given["output_dir"], "force": given["force"]}
+    copied, whole = copy_files(root, names, warnings, **where)
     for path in copied:
         screen.note(f"copied to: {printable(path)}")
     for warning in warnings:

@@ -15,7 +15,7 @@ import click
 from prowess._kit import Kit
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.approve import TerminalApprover, parse_yes
-from prowess.cli.outputs import copy_outputs, show_end
+from prowess.cli.outputs import copy_files, show_end
 from prowess.cli.render import printable
 from prowess.cli.session_options import ask_timeout_option, yes_option
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
@@ -231,8 +231,9 @@ def _ran(call: Call, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
     status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"
     copied, whole = [], True
     if given["output_dir"]:
-        folder = os.path.join(call.cwd, given["output_dir"])
-        copied, whole = copy_outputs(kit, data["warnings"], folder, force=given["force"])
+        names = [file.name for file in kit.work.last.files] if kit.work.last else []
+        where = {"cwd": call.cwd, "folder": given["output_dir"], "force": given["force"]}
+        copied, whole = copy_files(kit.work.root, names, data["warnings"], patterns=given["outputs"], **where)
     if call.screen.is_json:
         copies = {"copied": copied} if given["output_dir"] else {}
         session = kit.recorder.key.session

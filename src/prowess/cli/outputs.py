@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,9 +9,10 @@ from typing import Any
 
 from prowess._kit import Kit
 from prowess.cli.render import Screen, printable, size
-from prowess.errors import WorkspaceError
+from prowess.errors import ProwessError, WorkspaceError
 from prowess.values import Outcome
 from prowess.workspace.beneath import open_file
+from prowess.workspace.leaving import is_named, open_outside
 
 
 def show_end(screen: Screen, kit: Kit, outcome: Outcome, copied: list[str]) -> None:
@@ -48,38 +48,38 @@ def describe_isolation(isolation: dict[str, Any]) -> str:
     return f"{isolation['executor']} ({', '.join(inside)})"
 
 
-def copy_outputs(kit: Kit, warnings: list[str], folder: str, *, force: bool) -> tuple[list[str], bool]:
-    """What the last run made; see `copy_files`."""
-    names = [file.name for file in kit.work.last.files] if kit.work.last else []
-    return copy_files(kit.work.root, names, warnings, folder, force=force)
-
-
 def copy_files(
-    root: str, names: Sequence[str], warnings: list[str], folder: str, *, force: bool
+    root: str,
+    names: Sequence[str],
+    warnings: list[str],
+    *,
+    cwd: str,
+    folder: str,
+    force: bool,
+    patterns: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
-    """(copies below `folder`, without the out/ in front; whether that is all of them). A copy is whole or not there."""
+    """(copies below `folder`, without the out/ in front; whether that is all of them). `patterns` are the person's own:
+    a hidden file that only a model named is not copied."""
     copied: list[str] = []
     whole = True
     for name in names:
-        target = os.path.join(folder, *name.removeprefix("out/").split("/"))
+        below = name.removeprefix("out/")
+        target = os.path.normpath(os.path.join(cwd, folder, below))
         try:
-            if os.path.lexists(target) and not force:
-                raise FileExistsError(errno.EEXIST, "it exists, and --force was not given")
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            _copy(root, name, target)
+            if not is_named(name, patterns):
+                raise WorkspaceError(_HIDDEN, op="write", code="hidden-file")
+            with (
+                open_file(root, name) as fd,
+                open(os.dup(fd), "rb") as made,
+                open_outside(cwd, folder, below, force=force, make=True, mode=0o666) as out,
+            ):
+                shutil.copyfileobj(made, out)
             copied.append(target)
-        except (OSError, WorkspaceError) as error:
+        except (OSError, ProwessError) as error:
             whole = False
-            warnings.append(f"{target} was not written: {getattr(error, 'strerror', None) or error}.")
+            why = str(getattr(error, "strerror", None) or error)
+            warnings.append(why if why.startswith(target) else f"{target} was not written: {why}")
     return copied, whole
 
 
-def _copy(root: str, name: str, target: str) -> None:
-    temporary = f"{target}.{os.getpid()}.part"
-    try:
-        with open_file(root, name) as fd, open(os.dup(fd), "rb") as made, open(temporary, "xb") as out:
-            shutil.copyfileobj(made, out)
-        os.replace(temporary, target)
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
+_HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourself from the workspace if you want it."

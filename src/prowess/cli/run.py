@@ -170,8 +170,7 @@ class Running:
                 self._screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
             if self._display is not None:
                 self._display.stop()
-            folder = None if given["output_dir"] is None else os.path.join(self._call.cwd, given["output_dir"])
-            self._whole = save_files(self._screen, session, result, folder, force=given["force"])
+            self._whole = save_files(self._screen, session, result, cwd=self._call.cwd, given=given)
             return result
 
     def _end(self, result: Result) -> int:

@@ -47,7 +47,7 @@ def export(call: Call, run: str, form: str, output: str | None, force: bool) -> 
         sys.stdout.write(text)
         note_damage(call, read)
         return code
-    with open_target(path, force, mode=0o600) as file:  # events have what was said, which is their owner's
+    with open_target(call.cwd, path, force, mode=0o600) as file:  # events have what was said, which is their owner's
         file.write(text.encode("utf-8", "surrogateescape"))
     if call.screen.is_json:
         told = {"run": read.summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}

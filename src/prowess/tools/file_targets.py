@@ -14,6 +14,7 @@ from prowess.errors import PathEscape, WorkspaceError
 from prowess.ports import Within
 from prowess.tools.file_refs import plain_path, shown
 from prowess.tools.work import Work
+from prowess.workspace.leaving import refuse_protected
 
 WRITABLE = ("out", "work")
 
@@ -67,6 +68,7 @@ def _on_host(text: str, path: str, within: Within) -> Target:
     root = next((root for root in roots if is_inside(root, folder)), None)
     if root is None:
         raise _refused(text, "is not below a folder that was opened for this", code="host-not-allowed")
+    refuse_protected(os.path.join(folder, name))
     return Target(root, os.path.relpath(folder, root), name, os.path.join(folder, name), in_workspace=False)
 
 

@@ -101,6 +101,7 @@ class Result:
     isolation: dict[str, Any]
     missing: dict[str, Any] | None = None
     dependencies: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -126,6 +127,8 @@ class Result:
         if self.signal is not None:
             document["signal"] = self.signal
         document |= {f"{stream}_ref": ref for stream, ref in self.refs.items()}
+        if self.left_out:
+            document["left_out"] = list(self.left_out)
         if self.missing is not None:
             document["missing_dependency"] = self.missing
         if self.dependencies:
@@ -229,6 +232,7 @@ async def finish(
         isolation=to_json(desk.workspace.isolation),
         missing=to_json(missing) if missing else None,
         dependencies=tuple(job.dependencies),
+        left_out=collected.left_out,
     )
 
 

@@ -17,9 +17,11 @@ from prowess.errors import WorkspaceError
 from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
 from prowess.workspace.glob import Glob
 from prowess.workspace.layout import Layout, resolve_pattern
+from prowess.workspace.leaving import is_named, pattern_for
 
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50
+_NAMED = 3
 MARGIN = 64 << 10  # longer than any secret that is looked for
 
 
@@ -44,6 +46,7 @@ class OutputFile(NamedTuple):
 class Collected(NamedTuple):
     files: tuple[OutputFile, ...]
     warnings: tuple[str, ...]
+    left_out: tuple[str, ...] = ()  # hidden files that no pattern names
 
 
 def collect(
@@ -65,6 +68,7 @@ def collect(
     warnings: list[str] = []
     room = limits.max_total_bytes
     left_out = 0
+    hidden: list[str] = []
     for rel, status, folder_fd, name in _everything(layout, warnings):
         if stat.S_ISDIR(status.st_mode):
             if rel.count("/") >= MAX_DEPTH:
@@ -78,6 +82,9 @@ def collect(
         matched.update(fitting)
         if not is_encodable(rel):
             warnings.append(f"{rel!a} is no name in UTF-8, and was not collected.")
+            continue
+        if not is_named(rel, [resolve_pattern(pattern) for pattern in fitting]):
+            hidden.append(rel)
             continue
         if refusal := _why_not(status, owner):
             warnings.append(f"'{rel}' {refusal} and was not collected.")
@@ -97,9 +104,20 @@ def collect(
             warnings.append(f"Of '{rel}' the first {used} bytes are shown here; the file has all {file.size_bytes}.")
     if left_out:
         warnings.append(f"{left_out} more files match; only the first {limits.max_files} were collected.")
+    if hidden:
+        warnings.append(
+            f"{name_some(hidden)} {'was' if len(hidden) == 1 else 'were'} left out: a name that begins with a dot "
+            f"leaves the workspace only when a pattern names it, such as {pattern_for(hidden[0])}"
+        )
     if must_match:
         warnings += [f"'{pattern}' matches no file." for pattern, _ in wanted if pattern not in matched]
-    return Collected(tuple(files), _few(warnings))
+    return Collected(tuple(files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
+
+
+def name_some(names: Sequence[str]) -> str:
+    """`'a', 'b', 'c' and 9 more`"""
+    some = ", ".join(f"'{name}'" for name in names[:_NAMED])
+    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
 
 
 def changed_since(layout: Layout, before: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

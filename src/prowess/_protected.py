@@ -1,0 +1,61 @@
+"""Names that are never written outside a workspace: a file of such a name acts by lying there.
+
+`git status` runs what `.git/config` says; a shell reads `.bashrc`, an editor `.vscode`, an agent `.agent/skills`.
+Names are compared as the most forgiving file system does: without case, characters that nobody sees, dots and spaces at
+the end, NTFS streams, and with NTFS short names (`GIT~1`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+PROTECTED = frozenset(
+    """
+    .git .hg .svn .jj .gitconfig .gitmodules .gitattributes HEAD
+    .agent .agents .claude .codex .cursor .gemini .windsurf .prowess .mcp.json .cursorrules .windsurfrules .clinerules
+    .github .gitlab .gitlab-ci.yml .circleci .husky .pre-commit-config.yaml
+    .vscode .idea .devcontainer .vimrc .nvimrc .exrc .nvim.lua .dir-locals.el .emacs .lldbinit .gdbinit
+    .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zprofile .zshenv .zlogin .zlogout .profile
+    .login .cshrc .tcshrc .kshrc .inputrc .xinitrc .xsession .xprofile .tmux.conf .screenrc
+    .ripgreprc .curlrc .wgetrc .netrc .ssh .gnupg .rhosts .forward .psqlrc .sqliterc
+    .envrc .env .env.local .direnv .venv .tool-versions .mise.toml
+    .npmrc .yarnrc .yarnrc.yml .yarn .pnpmfile.cjs .cargo .mvn .bundle .pypirc .pydistutils.cfg .rprofile .renviron
+    .irbrc .pryrc
+    """.casefold().split()  # HEAD is what makes any folder a repository
+)
+_SEPARATOR = re.compile(r"[/\\]")
+_SHORT = re.compile(r"(?P<stem>[^~]{1,6})~\d+(?:\.[^.]{0,3})?")
+_HASHED = re.compile(r"[0-9a-f]{4}")  # in the middle of a short name of which there are many
+_STEMS = frozenset(name[1:].split(".")[0][:6] for name in PROTECTED if name.startswith("."))
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def find_protected(path: str) -> str | None:
+    """The first part of the path that is such a name, as it is written there; None when there is none."""
+    return next((part for part in _SEPARATOR.split(path) if _is_protected(part)), None)
+
+
+def hidden_parts(path: str) -> list[str]:
+    """The parts of a relative path that begin with a dot."""
+    return [part for part in path.split("/") if _UNSEEN.sub("", part).startswith(".")]
+
+
+def _is_protected(part: str) -> bool:
+    name = _folded(part)
+    if name in PROTECTED:
+        return True
+    short = _SHORT.fullmatch(name)
+    if short is None:
+        return False
+    stem = short["stem"]
+    return stem in _STEMS or bool(_HASHED.fullmatch(stem[2:]) and any(each.startswith(stem[:2]) for each in _STEMS))
+
+
+def _folded(part: str) -> str:
+    seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", part))
+    name = unicodedata.normalize("NFKC", seen.casefold()).split(":")[0]
+    return _UNSEEN.sub("", name).rstrip(" .")
