@@ -49,8 +49,9 @@ def test_others_can_pass_through_and_see_nothing(tmp_path: Path) -> None:
     try:
         with OpenPlace(str(tmp_path / "a" / "b"), key()) as place:
             run, tmp, venv = place.make_run("r"), place.make_tmp("r"), place.make_venv("pdf", "sha256:" + "ab" * 32)
-            for folder in (tmp_path / "a", tmp_path / "a" / "b", os.path.dirname(place.path), place.path):
+            for folder in (tmp_path / "a", tmp_path / "a" / "b", os.path.dirname(place.path)):
                 assert mode(folder) == 0o711
+            assert mode(place.path) == 0o700
             for name in ("", "skills", "runs"):
                 assert mode(os.path.join(place.root, name)) == 0o755
             for own in (run, tmp, venv, os.path.join(place.root, "work"), os.path.join(place.root, "out")):
@@ -117,7 +118,7 @@ def test_holding_a_session_first_closes_the_way_to_nobody(tmp_path: Path) -> Non
     try:
         with hold_session(str(tmp_path / "new" / "ws"), key()), OpenPlace(str(tmp_path / "new" / "ws"), key()) as place:
             made = [*(tmp_path / name for name in ("new", "new/ws", "new/ws/workspaces")), Path(place.path)]
-            assert [mode(path) for path in made] == [0o711] * 4
+            assert [mode(path) for path in made] == [0o711] * 3 + [0o700]
             assert mode(tmp_path / "new" / "ws" / "locks") == 0o700
     finally:
         os.umask(before)

@@ -12,7 +12,7 @@ import pytest
 
 from agents import call, calls, play
 from hostile.scene import SECRET, Person, Scene, local, one_by_one, outcome, outcomes, seen, stdout
-from hostile.table import case
+from hostile.table import case, holds
 from prowess.errors import SkillError
 from prowess.workspace.box.selftest import DEFAULT_UID
 
@@ -311,6 +311,32 @@ def test_workspace_of_another_session(scene: Scene, workspace_dir: str) -> None:
     assert all(path.read_text(encoding="utf-8").strip() == SECRET for path in places)
     again = scene.run("cat $WORK_DIR/mine.txt", session="first")
     assert SECRET in stdout(again)
+
+
+@case(
+    by="neighbour",
+    tries="read, from another account of the machine, the long output of a run, whose place can be computed",
+    stopped_by="only its owner, and whom its scripts run as, can enter a session's folder; captured output is private",
+    everywhere=True,
+)
+def test_output_read_by_another_user(scene: Scene, workspace_dir: str) -> None:
+    scene.skill("evil")
+    played = scene.run(f"echo {SECRET}; head -c 40000 /dev/zero | tr '\\0' x", session="printing")
+    data = outcome(played, "skill_run")["data"]
+    kept = data["stdout_ref"].removeprefix("workspace://")
+    (path,) = Path(workspace_dir).rglob(f"printing-*/root/{kept}")
+    assert SECRET in path.read_text(encoding="utf-8"), "all of it is there"
+    files = [path, *(each for each in path.parents[2].rglob("*") if each.is_file())]
+    for each in files:
+        way = [folder for folder in each.parents if folder.is_relative_to(workspace_dir)]
+        holds(any(not folder.stat().st_mode & 0o001 for folder in way), f"others can get to {each}")
+    holds(not path.stat().st_mode & 0o007, "others can read it")
+    if os.geteuid() == 0:
+        cat = ["cat", str(path), str(scene.secret_file)]
+        said = subprocess.run(cat, user=65432, group=65432, extra_groups=[], capture_output=True, text=True, cwd="/")
+        holds(said.stdout == SECRET, "another user read it, and not only what all can read")
+    again = scene.run(f"head -n 1 $WORKSPACE_DIR/{kept}", session="printing")
+    assert stdout(again).strip() == SECRET, "its own session can"
 
 
 @case(

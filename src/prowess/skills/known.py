@@ -102,7 +102,7 @@ def save_known(
     payload = text.encode("utf-8", "surrogatepass")
     path = _path(cache_dir, base)
     try:
-        write_whole(path, _checksum(payload) + b"\n" + payload)
+        write_whole(path, _checksum(payload) + b"\n" + payload, mode=0o600)
         return []
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()

@@ -270,7 +270,7 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
     """Keep the index for the next time, or say why not; it works either way."""
     try:
         image = connection.serialize()
-        write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image)
+        write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image, mode=0o600)
     except (OSError, AttributeError) as error:  # AttributeError: an SQLite too old to serialize
         return f"The search index could not be kept in {path} ({error}); it is built anew each time."
     return None

@@ -29,7 +29,7 @@ from prowess.errors import WorkspaceError
 from prowess.values import SessionKey, to_json
 from prowess.workspace.beneath import open_folder, walk
 from prowess.workspace.layout import FOLDERS
-from prowess.workspace.staging import PASSABLE, make_passable, remove_tree
+from prowess.workspace.staging import make_passable, remove_tree
 
 SCHEMA = "prowess.workspace/1"
 ROOT_DIR = "/var/lib/prowess"
@@ -74,6 +74,13 @@ class Place:
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
         return path
 
+    def share(self, path: str, how: int) -> None:
+        """Keep it ours, with these rights for the script. Nobody else on this machine has any."""
+        if self.uid is not None:
+            os.chown(path, -1, self.uid, follow_symlinks=False)
+        ours = 0o700 if os.path.isdir(path) else 0o600
+        os.chmod(path, ours | (0 if self.uid is None else how << 3))
+
     def _make(self, path: str) -> str:
         os.mkdir(path, 0o700)
         return self.own(path)
@@ -113,7 +120,7 @@ class OpenPlace:
         """Whoever cleans moves the folder away under its lock, so what was waited for may be another folder by now."""
         while self._lock < 0:
             try:
-                os.mkdir(self._path, PASSABLE)
+                os.mkdir(self._path, 0o700)
             except FileExistsError:
                 pass
             self._sweep()
@@ -133,8 +140,8 @@ class OpenPlace:
             os.close(lock)
 
     def _made(self) -> Place:
-        os.chmod(self._path, PASSABLE)
         place = Place(path=self._path, key=self._key, uid=self._uid)
+        place.share(self._path, os.X_OK)
         for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
             path = os.path.join(self._path, name)
             made = not os.path.isdir(path)

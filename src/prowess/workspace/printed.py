@@ -85,6 +85,7 @@ class _Spill:
         self._target = f"runs/{run}.{stream}.txt"
         self._kept = os.path.join(place.root, self._target)
         self._path = os.path.join(place.path, f"{run}.{stream}")
+        self._place = place
         self._after_bytes = after_bytes
         self._start = bytearray()
         self._file: BinaryIO | None = None
@@ -103,7 +104,8 @@ class _Spill:
         self.full = self.full or len(data) > room
         try:
             if self._file is None and not self.problem:
-                self._file = open(self._path, "xb")  # noqa: SIM115 - it is open as long as the stream
+                fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                self._file = open(fd, "wb")  # noqa: SIM115 - it is open as long as the stream
             if self._file is not None and room > 0 and not self.problem:
                 self._file.write(data[:room])
                 self._size += len(data[:room])
@@ -114,7 +116,7 @@ class _Spill:
         try:
             if self._file is not None:
                 self._file.close()
-                os.chmod(self._path, 0o644)
+                self._place.share(self._path, os.R_OK)
                 os.rename(self._path, self._kept)
         except OSError as error:
             self.problem = (error.strerror or str(error)).lower()
