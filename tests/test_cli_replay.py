@@ -414,7 +414,7 @@ def test_a_command_that_was_cut_off_is_not_run_again(cli: Cli, project: Path, op
         (project / ".agent" / "prowess.db").unlink(missing_ok=True)
         (folder / "events.jsonl").write_text("".join(lines[:end]), encoding="ascii")
         mark.unlink(missing_ok=True)
-        document = cli.json("replay", run, "--executor", "local")
+        document = cli.json("replay", run, "--executor", "local", "--yes", "skill_run")
         assert document["same"] and document["replayed"] == end, types[end - 1]
         assert mark.exists() == (types[:end].count("call_acted") > 1), "it had ended by then"
 
@@ -455,12 +455,29 @@ def test_roots_executor_and_instructions_are_those_of_the_run(
     make_skill(project / "other" / "demo", files={"scripts/a.sh": "echo other\n"})
     words = ("--root", "other", "--executor", "local", "--instructions", "--root")
     run = play(cli, project, [LOAD, run_script("bash scripts/a.sh"), {"text": "x"}], "go", *words)
-    document = cli.json("replay", run)
+    assert cli.json("replay", run, code=1)["first"]["actual"] == "call_acted waiting approval-needed", (
+        "a yes of then is not one of now"
+    )
+    document = cli.json("replay", run, "--yes", "skill_run")
     assert document["same"] and document["notes"] == ["As in the recorded run: --root other --executor local"]
     document = cli.json("replay", run, "--root", ".agent/skills", code=1)
     assert document["notes"] == ["As in the recorded run: --executor local"], "what was said now counts"
     shutil.move(project / "other", project / "away")
     assert "'other' is not there now" in cli.json("replay", run, code=1)["notes"][0]
+
+
+def test_what_is_allowed_without_isolation_is_asked_about_in_a_replay(
+    cli: Cli, project: Path, open_folder: Path
+) -> None:
+    rule = '[[rule]]\ntool = "skill_run"\nverdict = "allow"\nwhy = "fine"\n'
+    (project / ".agent" / "policy.toml").write_text(rule, encoding="utf-8")
+    cli.prowess("trust", "--yes")
+    mark = open_folder / "mark"
+    run = play(cli, project, [LOAD, run_script(f"echo x >> {mark}"), {"text": "x"}], "go", "--executor", "local")
+    assert cli.json("show", run)["prompts"]["asked"] == 0 and mark.exists()
+    mark.unlink()
+    first = cli.json("replay", run, code=1)["first"]
+    assert first["what"] == "decision" and '"ask"' in first["actual"] and not mark.exists()
 
 
 def test_a_record_in_a_folder_that_nobody_trusts_names_no_roots(

@@ -158,7 +158,9 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         ),
         "new": shape(name=TEXT, path=TEXT, file=TEXT),
         "init": shape(path=TEXT, written=TEXTS, kept=TEXTS),
-        "trust-given": shape(kind={"enum": ["folder", "url"]}, place=TEXT, digest=TEXT_OR_NULL, skills=TEXTS),
+        "trust-given": shape(
+            kind={"enum": ["folder", "url"]}, place=TEXT, digest=TEXT_OR_NULL, skills=TEXTS, records=TEXTS
+        ),
         "trust-revoked": shape(place=TEXT),
         "trust-list": shape(**_trust(), findings=findings),
         "trust": shape(**_trust()),

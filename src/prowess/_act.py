@@ -67,6 +67,7 @@ class Scene:
     on_output: Callable[[str, bytes], None] | None = None
     broken: Callable[[], bool] = lambda: False  # whether the record cannot be written any more
     on_ask: Literal["wait", "deny"] = "wait"  # what it means that nobody could be asked
+    ask_unisolated: bool = False  # what is allowed without isolation is asked about
     ceiling: Callable[[], Mapping[str, AllowedTools]] = dict  # lists that must allow it as well: those of a parent run
     route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # what was meant, and a word about it
     refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # what is not even tried
@@ -132,6 +133,9 @@ async def _decide(
     if ceiling := scene.ceiling():
         decision = stricter(decision, decide(request, around, lists=ceiling, rules=rules))
     each_time = is_asked_each_time(request, around, rules)
+    unisolated = around.isolation is not None and not is_isolated(around.isolation)
+    if scene.ask_unisolated and unisolated and decision.verdict == "allow":
+        decision = replace(decision, verdict="ask", why=f"It would run without isolation. {decision.why}")
     if decision.verdict == "ask":
         about = await _describe(request, call, named, around, scene)
         decision = replace(decision, about={**about, "each_time": True} if each_time else about)

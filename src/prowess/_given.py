@@ -55,6 +55,7 @@ class KitPolicy:
     approvals: StandingApprovals | None = None
     redact: Sequence[str] = ()
     on_ask: Literal["wait", "deny"] = "wait"
+    ask_unisolated: bool = False  # what is allowed without isolation is asked about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

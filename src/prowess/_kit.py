@@ -78,7 +78,7 @@ class Kit:
         self.skills, self.work, self.recorder = skills, work, recorder
         style, people = style or KitStyle(), people or People()
         self.policy, self.style, self.people = policy, style, people
-        self.conversation = Conversation(Shown(self.find_content, self._redact_text))
+        self.conversation = Conversation(Shown(self.find_content, self._redact_text), recorder.vouches)
         self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
         self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
         self._hidden: dict[str, str] = {}
@@ -131,6 +131,7 @@ class Kit:
             redactor=Redactor({}, policy.redact),
             on_output=on_output,
             on_ask=policy.on_ask,
+            ask_unisolated=policy.ask_unisolated,
             route=self._route,
             refuse=self._repeated.refuse,
             keep=self.keep,

@@ -16,6 +16,7 @@ from typing import Any
 
 from prowess.errors import StoreError
 from prowess.events import EPHEMERAL, Envelope, Event, UnknownEvent, render_at
+from prowess.policy.marks import Marks
 from prowess.ports import EventLog
 from prowess.values import Lease, SessionKey
 
@@ -39,10 +40,12 @@ class Recorder:
         *,
         seq: int | None = None,
         on_event: Sequence[Observer] = (),
+        marks: Marks | None = None,
         report: Callable[[str], object] = lambda line: sys.stderr.write(f"{line}\n"),
     ) -> None:
         """`seq` is the number of the last event that the caller knows; without it, that of the log, which only the
-        holder of the lease can change. `report` is told once about each observer that does not work."""
+        holder of the lease can change. `report` is told once about each observer that does not work. Without `marks`
+        all that the log holds counts as this home's."""
         self.key = key
         self.run_id = run_id
         self.broken = False
@@ -51,6 +54,8 @@ class Recorder:
         self._lease = lease
         self._clock = clock
         self._seq = seq
+        self._last: str | None = None  # hash of the last event
+        self._marks = marks
         self._report = report
         self._immediate = bool(vars(type(log)).get("immediate"))  # a class that only descends from such a one may wait
         self._turn = asyncio.Lock()
@@ -90,6 +95,10 @@ class Recorder:
         """What the log has of this session."""
         return self._log.read(self.key)
 
+    def vouches(self, envelope: Envelope) -> bool:
+        """Whether a question or an answer in the log is one of this user's home."""
+        return self._marks is None or self._marks.fits(envelope)
+
     def part(self, run_id: str) -> RecorderPart:
         """The same way into the log, for a run that is a part of this one."""
         return RecorderPart(self, run_id)
@@ -126,10 +135,14 @@ class Recorder:
     async def _store(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         written = False
         try:
-            if self._seq is None:
-                self._seq = (await self._log.head(self.key)).seq
+            if self._seq is None or (self._last is None and self._marks is not None):
+                head = await self._log.head(self.key)
+                self._seq, self._last = head.seq if self._seq is None else self._seq, head.hash
+            if self._marks is not None and self._last is not None:
+                envelopes = [self._marks.mark(envelopes[0], self._last), *envelopes[1:]]
             stored = list(await self._log.append(self.key, self._seq, self._lease, envelopes))
             self._seq += len(stored)
+            self._last = stored[-1].hash if stored else self._last
             written = True
         finally:
             self.broken = not written  # whatever went wrong
@@ -176,6 +189,9 @@ class RecorderPart:
 
     def read(self) -> AsyncIterator[Envelope]:
         return self._whole.read()
+
+    def vouches(self, envelope: Envelope) -> bool:
+        return self._whole.vouches(envelope)
 
     def part(self, run_id: str) -> RecorderPart:
         return RecorderPart(self._whole, run_id)

@@ -32,6 +32,7 @@ from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.events import Envelope
 from prowess.models.resolve import resolve_model
 from prowess.policy.approvals import UserApprovals
+from prowess.policy.marks import Marks
 from prowess.policy.secret_sources import ConfiguredSecrets
 from prowess.ports import Approver, Asker, EventLog, Executor, Model, Toolset
 from prowess.skills.entry import Entry, Skill
@@ -73,6 +74,7 @@ class KitOptions:
     log: EventLog | None = None  # somebody else's, who closes it
     standing: bool = True  # look at, and add to, what the user has approved for good
     must_exist: bool = False  # the session has to be there already
+    ask_unisolated: bool = False  # ask about every command that would run without isolation, also where it is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,9 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
     stack.push_async_callback(executor.aclose)
     spans = live_spans()  # None where nobody traces
     observers = [*options.on_event, *([spans] if spans is not None else [])]
-    recorder = Recorder(log, key, await log.lease(key, owner=f"pid {os.getpid()}"), new_run(), on_event=observers)
+    lease = await log.lease(key, owner=f"pid {os.getpid()}")
+    marks = open_marks(runtime, str(getattr(log, "path", ""))) if options.log is None else None
+    recorder = Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
     dir = workspace_dir(config, places)
     work = Work(
         key,
@@ -235,6 +239,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
             approvals=UserApprovals(places.state_dir, by=whoami()) if options.standing else None,
             redact=config.redact,
             on_ask=options.on_ask,
+            ask_unisolated=options.ask_unisolated,
         ),
         style=find_style(config, options.instructions),
         people=People(approver=options.approver, asker=options.asker),
@@ -337,6 +342,15 @@ def open_log(config: Config, places: Places) -> EventLog:
     from prowess.stores.runs import MirroredLog
 
     return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+
+def open_marks(runtime: Runtime, place: str) -> Marks | None:
+    """None where every question and answer counts, whoever wrote it: in memory, and in a database that people share,
+    when it is the user who named it and not the project."""
+    by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
+    if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
+        return None
+    return Marks(runtime.places.state_dir, place)
 
 
 def is_shared(config: Config) -> bool:

@@ -69,6 +69,7 @@ class RunStarted:
     wishes: tuple[dict[str, Any], ...] = ()  # skills that the caller wants in use, as arguments of skill_load
     again: tuple[str, ...] = ()  # what `prowess run` has to be told again when this run is resumed
     notes: tuple[str, ...] = ()  # what a person should know, such as that no language model is at work
+    mark: str | None = None  # of the home that wrote it; see policy/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ class ApprovalAsked:
     call_id: str
     why: str
     capability: str = ""  # the tool, or what else the call needs
+    mark: str | None = None  # of the home that wrote it; see policy/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,7 @@ class ApprovalAnswered:
     capability: str = ""  # as it was asked about; empty: whatever the call was waiting for
     asked: bool = True  # False: it was answered before anybody had to be asked, as with --yes
     later: bool = False  # while nobody ran; the call is made when the session is resumed
+    mark: str | None = None  # of the home that wrote it; see policy/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

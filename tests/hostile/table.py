@@ -21,6 +21,7 @@ MODULES = (
     "test_results",
     "test_leaving",
     "test_cloned",
+    "test_records",
     "test_network",
 )
 ATTACKERS = {

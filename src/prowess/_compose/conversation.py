@@ -31,6 +31,7 @@ from prowess.events import (
     SkillUnloaded,
     UnknownEvent,
 )
+from prowess.policy.decision import asked_isolated
 from prowess.tools.skill_state import part_ref
 from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, from_json
 
@@ -39,8 +40,9 @@ _SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
 class Conversation:
-    def __init__(self, shown: Shown) -> None:
-        self.shown = shown
+    def __init__(self, shown: Shown, vouches: Callable[[Envelope], bool] = lambda envelope: True) -> None:
+        """`vouches` says of an answer in the log whether somebody here gave it."""
+        self.shown, self._vouches = shown, vouches
         self._items: list[Item] = []
         self._waiting: dict[str, CallActed] = {}  # acted, and not yet in the order of the reply
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
@@ -183,8 +185,7 @@ class Conversation:
             if event.parent is not None and event.call is not None and self._runs.get(event.parent, "") is None:
                 self.children[event.call] = envelope.run
         if self._runs.get(envelope.run) is None:
-            self.run = envelope.run
-            self.apply(event)
+            self._apply_recorded(envelope)
         elif isinstance(event, ModelReplied):
             self.call_ids.update(call.id for call in event.calls)
         elif isinstance(event, CallPlanned):
@@ -196,10 +197,16 @@ class Conversation:
         for envelope in envelopes:
             event = envelope.event
             if envelope.run in runs:
-                self.run = envelope.run
-                self.apply(event)
+                self._apply_recorded(envelope)
             elif isinstance(event, RunStarted) and event.parent in runs and event.call is not None:
                 self.children[event.call] = envelope.run
+
+    def _apply_recorded(self, envelope: Envelope) -> None:
+        """An answer that nobody here gave is history, and answers nothing."""
+        event, self.run = envelope.event, envelope.run
+        self.apply(event)
+        if isinstance(event, ApprovalAnswered) and not self._vouches(envelope):
+            del self.answers[event.call_id, event.capability]
 
     def apply(self, event: Event | UnknownEvent) -> None:
         handle = _HANDLERS.get(type(event))
@@ -249,9 +256,8 @@ class Conversation:
     def _decided(self, event: CallDecided) -> None:
         if event.decision.verdict == "ask":  # whatever it needs, nothing is done before that is answered
             self._begun.discard(event.call_id)
-        isolation = event.decision.about.get("isolation")
-        if isinstance(isolation, dict):
-            self._isolated[event.call_id] = isolation.get("executor") in ("sandbox", "container")
+        if (isolated := asked_isolated(event.decision)) is not None:
+            self._isolated[event.call_id] = isolated
 
     def _call_planned(self, event: CallPlanned) -> None:
         call = event.call

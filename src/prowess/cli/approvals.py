@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from prowess._act import approval_keys
-from prowess._wiring import is_shared, skill_access, whoami, workspace_dir
+from prowess._wiring import is_shared, open_marks, skill_access, whoami, workspace_dir
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.approvals_grant import give
 from prowess.cli.documents import finding_row
@@ -29,6 +29,8 @@ from prowess.config import find_places
 from prowess.errors import ConfigError, ProwessError, SkillDenied, StoreError
 from prowess.events import Answer, ApprovalAnswered, Envelope, render_at
 from prowess.policy.approvals import Standing, grant, load_approvals, make_standing, matching, revoke
+from prowess.policy.decision import asked_isolated
+from prowess.policy.marks import Marks
 from prowess.ports import EventLog
 from prowess.runtime import Runtime
 from prowess.skills.entry import Skill
@@ -80,7 +82,7 @@ def list_approvals(call: Call) -> int:
 
 async def _find(runtime: Runtime, session: str | None = None) -> tuple[str, list[Session]]:
     async with opened(runtime) as (log, store):
-        return store, await find_waiting(log, session)
+        return store, await find_waiting(log, open_marks(runtime, store), session)
 
 
 def _is_held(runtime: Runtime, key: SessionKey) -> bool:
@@ -103,7 +105,7 @@ def _waiting_row(call: Call, question: Waiting, asking: bool) -> dict[str, Any]:
         "answer": None if answer is None else answer.answer,
         "of_child": question.of_child,
         "state": "waiting" if question.ended else "asking" if asking else "cut-off",
-        "to_answer": None if asking else _to_answer(call, question),
+        "to_answer": _to_answer(call, question) if question.own and not asking else None,
         "to_resume": None if asking else to_resume(call, question),
     }
 
@@ -140,8 +142,10 @@ def _show_waiting(call: Call, question: Waiting, asking: bool) -> None:
         screen.text("  The run was cut off while it asked. Nothing of this call was done.")
     if question.answer is not None:
         screen.text(f"  answered: {question.answer.answer}")
-    else:
+    elif question.own:
         screen.text(f"  answer:  {visible(_to_answer(call, question))}")
+    else:
+        screen.text("  It came with a record that you did not make, and is asked again when the session is resumed.")
     screen.text(f"  resume:  {visible(to_resume(call, question))}\n")
 
 
@@ -245,7 +249,7 @@ async def _answer(
     call: Call, runtime: Runtime, question: Waiting, given: Answer, because: str | None
 ) -> Sequence[Waiting]:
     """Under the session's lock, to the question as it is then; what is asked in that session, afterwards."""
-    refuse_in_vain(question, given)
+    refuse_in_vain(call, question, given)
     by = whoami()
     if _is_held(runtime, question.key) and not question.ended:
         raise StoreError(
@@ -260,20 +264,21 @@ async def _answer(
             hint=f"If it was cut off, go on with it, and it is asked again: {to_resume(call, question)}",
         )
     with hold_session(workspace_dir(runtime.config, runtime.places), question.key):
-        async with opened(runtime) as (log, _):
+        async with opened(runtime) as (log, store):
             if log is None:
                 raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
-            question = choose([await read_waiting(log, question.key)], question.call.id, question.key.session)
+            marks = open_marks(runtime, store)
+            question = choose([await read_waiting(log, question.key, marks)], question.call.id, question.key.session)
             if given == "always":
                 grant(runtime.places.state_dir, make_standing(get_content(runtime, question), kept_under(question), by))
             event = ApprovalAnswered(
                 call_id=question.call.id, answer=given, why=because, by=by, capability=question.capability, later=True
             )
-            await _append(log, question, event)
-            return (await read_waiting(log, question.key)).questions
+            await _append(log, marks, question, event)
+            return (await read_waiting(log, question.key, marks)).questions
 
 
-async def _append(log: EventLog, question: Waiting, event: ApprovalAnswered) -> None:
+async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: ApprovalAnswered) -> None:
     key = question.key
     lease = await log.lease(key, owner=f"prowess approvals, pid {os.getpid()}")
     head = await log.head(key)
@@ -286,10 +291,17 @@ async def _append(log: EventLog, question: Waiting, event: ApprovalAnswered) -> 
         run=question.run,
         event=event,
     )
-    await log.append(key, head.seq, lease, [envelope])
+    await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash) if marks else envelope])
 
 
-def refuse_in_vain(question: Waiting, given: Answer) -> None:
+def refuse_in_vain(call: Call, question: Waiting, given: Answer) -> None:
+    """What a record says was asked is shown; whether that is what would be done is known of one's own record only."""
+    if not question.own:
+        raise StoreError(
+            f"The question about '{question.call.id}' came with a record that you did not make.",
+            code="question-not-yours",
+            hint=f"Go on with the session, and it is asked again: {to_resume(call, question)}",
+        )
     about = question.decision.about
     if given == "always" and not (about.get("skill") and about.get("digest")):
         raise ConfigError(
@@ -321,9 +333,7 @@ def get_content(runtime: Runtime, question: Waiting) -> Skill:
 
 def kept_under(question: Waiting) -> str:
     """What was asked about in isolation is not approved without it."""
-    isolation = question.decision.about.get("isolation") or {}
-    isolated = isolation.get("executor") in ("sandbox", "container")
-    return approval_keys(question.capability, isolated=isolated)[0]
+    return approval_keys(question.capability, isolated=asked_isolated(question.decision) is True)[0]
 
 
 # --- revoke -----------------------------------------------------------------------------------------------------------

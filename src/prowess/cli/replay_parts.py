@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -33,17 +33,27 @@ _ACTIVATION = ("caller", "user")
 
 
 class Recorded:
-    """The events of a run and its children, and those of its session before it."""
+    """The events of a run and its children, and those of its session before it. `is_own` says of an event whether this
+    user's home wrote it: what others are said to have answered, or to have given to a run, counts for nothing."""
 
-    def __init__(self, run: str, key: SessionKey, events: Sequence[Envelope], before: Sequence[Envelope] = ()) -> None:
-        self.run, self.key, self.events, self.before = run, key, list(events), list(before)
+    def __init__(
+        self,
+        run: str,
+        key: SessionKey,
+        events: Sequence[Envelope],
+        before: Sequence[Envelope],
+        is_own: Callable[[Envelope], bool],
+    ) -> None:
+        self.run, self.key, self.events = run, key, list(events)
+        self.before = [each for each in before if not isinstance(each.event, ApprovalAnswered) or is_own(each)]
+        self.is_own = any(is_own(each) for each in events if each.run == run and isinstance(each.event, RunStarted))
         own = [envelope.event for envelope in self.events if envelope.run == run]
         self.own: list[Event | UnknownEvent] = own
         self.started = next((event for event in own if isinstance(event, RunStarted)), None)
         ends = [event for event in own if isinstance(event, RunFinished)]
         self.was_cut_off = not ends or ends[-1].stop_reason == "cancelled"
         self.to_compare = settled(_before_the_cut(self.events) if self.was_cut_off else self.events)
-        self._answers = _answers(self.events)
+        self._answers = _answers(self.events, is_own)
         self._said = _said(self.events)
 
     @property
@@ -101,7 +111,7 @@ class Recorded:
         return [str(each.get("name")) for each in staged if str(each.get("from")).startswith("host://")]
 
     async def approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        """As it was answered then; None: nobody was there then either."""
+        """As this user answered it then; None: nobody did."""
         answers = self._answers.get(call.id)
         if answers:
             return answers.pop(0)
@@ -182,14 +192,15 @@ def _comes_of_a_cut(event: Event | UnknownEvent) -> bool:
     return isinstance(event, CallActed) and event.outcome.status == "interrupted"
 
 
-def _answers(events: Sequence[Envelope]) -> dict[str, list[ApprovalAnswered]]:
+def _answers(events: Sequence[Envelope], is_own: Callable[[Envelope], bool]) -> dict[str, list[ApprovalAnswered]]:
+    """By call; nothing in the list: it was asked about, and nobody of this home said a word."""
     found: dict[str, list[ApprovalAnswered]] = {}
     for envelope in events:
         event = envelope.event
         if isinstance(event, ApprovalAsked):
             found.setdefault(event.call_id, [])
         elif isinstance(event, ApprovalAnswered):
-            found.setdefault(event.call_id, []).append(event)
+            found.setdefault(event.call_id, []).extend([event] if is_own(envelope) else [])
     return found
 
 

@@ -14,21 +14,25 @@ from typing import Any
 import click
 
 from prowess._agent import Limits
+from prowess._audit import check_copy, check_session
 from prowess._differ import Difference, first_difference
 from prowess._triggers import Wish, find_wishes
-from prowess._wiring import new_session, runs_folder, workspace_dir
+from prowess._wiring import new_session, open_marks, runs_folder, workspace_dir
 from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.approve import TerminalApprover, parse_yes
 from prowess.cli.render import count
 from prowess.cli.replay_parts import LogUntil, Recorded, copy_files, put_back, settled
-from prowess.cli.run_records import find_run, note_findings, opened
+from prowess.cli.run_records import Found, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.runs_diff import render_difference, show_difference
 from prowess.cli.runs_show import run_of
+from prowess.cli.session_options import yes_option
 from prowess.errors import ConfigError, ModelError, ProwessError
-from prowess.events import Envelope
+from prowess.events import ApprovalAnswered, Envelope
 from prowess.models.replay import ReplayModel
+from prowess.policy.decision import asked_isolated
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
-from prowess.values import SessionKey
+from prowess.values import Decision, SessionKey, ToolCall
 from prowess.workspace.place import place_id, remove_place
 
 _OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
@@ -43,24 +47,27 @@ _OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
     help="What runs scripts.  [default: as configured]",
 )
 @click.option("--instructions", metavar="TEXT", help="Other instructions than the run was given.")
-def replay(call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None) -> int:
+@yes_option
+def replay(
+    call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None, yes: Sequence[str]
+) -> int:
     """Do again what was decided in a run, with today's code and skills and without a model; say where it goes apart.
 
-    It works in a session and a workspace of its own; scripts are really run. Answers of people are the recorded ones;
-    whatever nobody was asked then is denied now. A run that was cut off is repeated as far as its record goes. Roots
-    and executor are those that it was given, in a folder that is trusted, unless you give others. Exit code 0: the
+    It works in a session and a workspace of its own; scripts are really run. Answers are those that you gave then;
+    whatever nobody was asked then is denied now, and what would run without isolation is asked about again. A run that
+    was cut off is repeated as far as its record goes. Roots and executor are those that you gave it, unless you give
+    others. In a folder that is not trusted, and of a record that you did not make, neither counts. Exit code 0: the
     same; 1: it went another way.
     """
+    ask = TerminalApprover(parse_yes(yes), ask=not call.screen.is_json)
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        recorded, in_log, ours = asyncio.run(_recorded(runtime, run))
-        trusted = in_log and runtime.loaded.project_trusted
-        answers_count = ours and runtime.loaded.project_trusted
+        recorded = asyncio.run(_recorded(runtime, run))
         workspace = os.path.join(workspace_dir(runtime.config, runtime.places), "workspaces", place_id(recorded.key))
-    roots, executor, notes = _as_then(call, recorded, roots, executor, trusted=trusted)
+    roots, executor, notes = _as_then(call, recorded, roots, executor)
     with call.runtime(roots=roots, flags={**_OWN, "workspace.executor": executor}) as runtime:
         instructions = instructions or "".join(recorded.given("--instructions")[-1:])
-        replaying = Replaying(runtime, recorded, instructions, answers_count=answers_count)
+        replaying = Replaying(runtime, recorded, instructions, ask)
         replaying.notes += notes
         asyncio.run(replaying.go(os.path.join(workspace, "root")))
     difference = replaying.difference()
@@ -93,11 +100,11 @@ def _show(call: Call, replaying: Replaying, difference: Difference | None) -> No
 
 
 def _as_then(
-    call: Call, recorded: Recorded, roots: Sequence[str], executor: str | None, *, trusted: bool
+    call: Call, recorded: Recorded, roots: Sequence[str], executor: str | None
 ) -> tuple[Sequence[str], str | None, list[str]]:
     """Roots and executor that the run was given, where the replay was given none of its own; and what to say about it.
 
-    A root that is named counts as the user's own, so that a record says which only where its folder is trusted.
+    A root that is named counts as the user's own, so that only the user's own record says which.
     """
     then_roots, then_executor = (() if roots else recorded.given("--root")), recorded.given("--executor")[-1:]
     then_executor = () if executor else then_executor
@@ -106,7 +113,7 @@ def _as_then(
     if not words:
         return roots, executor, []
     said = shlex.join(words)
-    if not trusted:
+    if not recorded.is_own:
         return roots, executor, [f"The run was given {said}, which is not taken from a record that is not trusted."]
     for root in then_roots:
         if "://" not in root and not os.path.isdir(os.path.join(call.cwd, os.path.expanduser(root))):
@@ -114,36 +121,41 @@ def _as_then(
     return then_roots or roots, next(iter(then_executor), executor), [f"As in the recorded run: {said}"]
 
 
-async def _recorded(runtime: Runtime, ref: str) -> tuple[Recorded, bool, bool]:
-    """The run, whether the log itself has it, and whether that or our own folder of copies does."""
-    async with opened(runtime) as (log, _):
+async def _recorded(runtime: Runtime, ref: str) -> Recorded:
+    async with opened(runtime) as (log, place):
         found = await find_run(runtime, log, ref)
     _, events, summary = run_of(found)
     in_log = found.record.envelopes if found.record and found.summary else ()
     before = [each for each in in_log if (each.seq or 0) <= summary.after.seq]
-    recorded = Recorded(summary.run, summary.key, events, before)
+    marks, may_count = open_marks(runtime, place), runtime.loaded.project_trusted and _is_whole(runtime, found)
+    recorded = Recorded(
+        summary.run, summary.key, events, before, lambda each: may_count and (marks is None or marks.fits(each))
+    )
     if recorded.started is None:
         raise ConfigError(
             f"The record of run '{summary.run}' does not say how it began, so it cannot be repeated.",
             code="recording-invalid",
             hint=f"See what is wrong with it: prowess runs verify {summary.run}",
         )
-    has_it = bool(found.record and found.summary)
-    return recorded, has_it, has_it or _is_own_copy(runtime, found.folder)
+    return recorded
 
 
-def _is_own_copy(runtime: Runtime, folder: str | None) -> bool:
+def _is_whole(runtime: Runtime, found: Found) -> bool:
+    """Whether the log has it, or our own folder of copies, as it was written: a mark says whose an event is, and the
+    chain that nothing before it was changed."""
+    if found.record is not None and found.summary is not None:
+        return check_session(found.record).valid
     own = os.path.realpath(runs_folder(runtime.places))
-    return folder is not None and os.path.dirname(os.path.realpath(folder)) == own
+    if found.folder is None or os.path.dirname(os.path.realpath(found.folder)) != own:
+        return False
+    return check_copy(load_lines(found.folder) or (), load_summary(found.folder)).valid
 
 
 class Replaying:
     """One recorded run, done again. `events` is what happened, `notes` what could not be as it was."""
 
-    def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str, *, answers_count: bool) -> None:
-        """`answers_count`: what people said then is theirs, and not just somebody's file."""
-        self._runtime, self.recorded, self._instructions = runtime, recorded, instructions
-        self._answers_count = answers_count
+    def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str, ask: TerminalApprover) -> None:
+        self._runtime, self.recorded, self._instructions, self._ask = runtime, recorded, instructions, ask
         self._log = LogUntil()
         self._key = SessionKey(session=new_session())
         self.events: list[Envelope] = []
@@ -221,10 +233,16 @@ class Replaying:
             "session": self._key.session,
             "log": self._log,
             "standing": False,  # a repetition approves nothing, and takes nothing for approved
-            "approver": recorded.approve if self._answers_count else None,
+            "approver": self._approve,
+            "ask_unisolated": True,
             "asker": recorded.ask,
             "on_ask": recorded.on_ask,
         }
+
+    async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        """Without isolation a yes of then is not enough: who is here now says it, or nobody does."""
+        without = asked_isolated(decision) is False
+        return await self._ask(call, decision) if without else await self.recorded.approve(call, decision)
 
     def _wishes(self) -> list[Wish]:
         """Skills that were put to use before the model was asked; those that the text names are found there again."""

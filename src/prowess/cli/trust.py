@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -58,14 +58,21 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
     catalog = discover(*(Root("project", place, expected=False) for place in roots_below(target)))
     files = [path for path in configs_below(target) if os.path.isfile(path)]
     wide = " That is your home folder, with everything in it." if target == os.path.realpath(places.home) else ""
+    _say_records(call, target)
     _confirm(call, f"Trust {visible(target)} and what is below it?{wide}", catalog, files, yes)
     grant_folder(places.state_dir, target)
-    return _done(call, "folder", target, catalog, digest=None)
+    return _done(call, "folder", target, catalog, digest=None, records=records_below(target))
 
 
 def roots_below(target: str) -> list[str]:
     """Every place below a folder where skills of a project are looked for: all becomes trusted, so all is shown."""
     return [os.path.join(folder, name, "skills") for folder in _folders(target) for name in FOLDERS]
+
+
+def records_below(target: str) -> list[str]:
+    """Sessions and runs that are recorded in the folder already, by whomever."""
+    places = (os.path.join(folder, ".agent", name) for folder in _folders(target) for name in ("prowess.db", "runs"))
+    return [place for place in places if os.path.lexists(place)]
 
 
 def configs_below(target: str) -> list[str]:
@@ -80,6 +87,14 @@ def _folders(target: str) -> Iterator[str]:
         if seen >= bounds.max_entries:
             return
         yield folder
+
+
+def _say_records(call: Call, target: str) -> None:
+    for place in () if call.screen.is_json else records_below(target):
+        call.screen.note(
+            f"  {visible(place)} is a record that is here already. If you did not make it, it was shipped."
+        )
+        call.screen.note("    Answers in it count only where you gave them; everything else is asked again.")
 
 
 def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) -> int:
@@ -134,12 +149,13 @@ def _find_mistake(path: str) -> str | None:
     return None
 
 
-def _done(call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | None) -> int:
+def _done(
+    call: Call, kind: str, place: str, catalog: Catalog, *, digest: str | None, records: Sequence[str] = ()
+) -> int:
     if call.screen.is_json:
         skills = [entry.name for entry in catalog]
-        call.screen.document(
-            {"schema": "prowess.trust-given/1", "kind": kind, "place": place, "digest": digest, "skills": skills}
-        )
+        document = {"kind": kind, "place": place, "digest": digest, "skills": skills, "records": list(records)}
+        call.screen.document({"schema": "prowess.trust-given/1", **document})
     else:
         call.screen.note(f"Trusted: {place}. Take it back with: prowess trust --revoke {place}")
     return 0

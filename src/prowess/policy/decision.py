@@ -41,6 +41,7 @@ __all__ = [
     "Request",
     "Said",
     "Surroundings",
+    "asked_isolated",
     "decide",
     "explain",
     "find_risk",
@@ -145,11 +146,20 @@ def is_isolated(isolation: Isolation | None) -> bool:
 
     An executor by another name is local, because nobody has said what it keeps out.
     """
+    return isolation is not None and _keeps_out(isolation.executor, isolation.mechanism, isolation.network)
+
+
+def asked_isolated(decision: Decision) -> bool | None:
+    """The same of what a person is asked about; None: it starts no program."""
+    told = decision.about.get("isolation")
+    return _keeps_out(*map(told.get, ("executor", "mechanism", "network"))) if isinstance(told, dict) else None
+
+
+def _keeps_out(executor: object, mechanism: object, network: object) -> bool:
     return (
-        isolation is not None
-        and isolation.executor in ("sandbox", "container")
-        and isolation.mechanism not in ("", "none")
-        and isolation.network not in ("", "host")
+        executor in ("sandbox", "container")
+        and mechanism not in (None, "", "none")
+        and network not in (None, "", "host")
     )
 
 
