@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -116,7 +117,7 @@ async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outc
         if not scene.broken():
             await _end(call, not_begun, scene, unwritten)
         raise
-    return denied if denied is not None else await _execute(call, named, decision, scene)
+    return denied if denied is not None else await _execute(call, named, decision, around, scene)
 
 
 async def _decide(
@@ -270,8 +271,11 @@ async def _unmet(call: ToolCall, named: Named | None, around: Surroundings, scen
     return None
 
 
-async def _execute(call: ToolCall, named: Named | None, decision: Decision, scene: Scene) -> Outcome:
+async def _execute(
+    call: ToolCall, named: Named | None, decision: Decision, around: Surroundings, scene: Scene
+) -> Outcome:
     """A tool may fail in any way that it names; that it was cancelled is written down before it goes on."""
+    began = time.monotonic()
     try:
         env = _environment(call, named, scene)
         within = Within(
@@ -304,7 +308,11 @@ async def _execute(call: ToolCall, named: Named | None, decision: Decision, scen
         ours = "It was interrupted and has ended."
         theirs = "It was given up, and what it does may still go on."  # nobody can end a thread
         content = ours if call.tool in TOOLS else theirs
-        interrupted = Outcome(status="interrupted", code="interrupted", content=content)
+        data: dict[str, Any] = {}
+        if around.isolation is not None:  # of a program: how long it ran, and in what
+            took_ms = round(1000 * (time.monotonic() - began))
+            data = {"isolation": to_json(around.isolation), "duration_ms": took_ms}
+        interrupted = Outcome(status="interrupted", code="interrupted", content=content, data=data)
         if not scene.broken():
             await _end(call, interrupted, scene)
         raise

@@ -17,13 +17,12 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.events import Envelope, parse_event
 from prowess.ports import EventLog
 from prowess.stores.chain import GENESIS, verify_chain
-from prowess.stores.run_summary import RunSummary, summarise
+from prowess.stores.run_summary import SCHEMA, RunSummary, summarise
 from prowess.values import Head, SessionKey, Stray, to_json
 
 _MOST_GAPS = 1000  # holes in one session that are looked behind
 LACKS = "missing, and the log has it"  # of a copy: what is there is right
 _UNREADABLE = ("store-error", "store-corrupt")  # a text that is none, a page that is damaged
-_SAME = ("run", "key", "request", "model", "stop_reason", "code", "text", "usage", "events", "after", "head")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,14 +248,21 @@ def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummar
 
 
 def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: bool = False) -> str | None:
-    """What run.json says otherwise than the events; only what every release writes in the same way. `alone`: the events
-    before them are not known, and so neither is where they begin."""
+    """What run.json says otherwise than the events, or besides them. A schema has its fields: all of them are compared,
+    and there is no other. `alone`: the events before them are not known, and so neither is where they begin."""
     wanted = summary.to_json()
-    # What this release writes is compared as a whole; of what another one wrote, what every release writes alike.
-    same = wanted.keys() if document.keys() - {"store"} == wanted.keys() else _SAME  # no event says in which store
-    names = [name for name in same if not (alone and name == "after")]
-    wrong = [name for name in names if document.get(name) != to_json(wanted[name])]
+    if document.get("schema") != SCHEMA:
+        return f"run.json is of another schema than {SCHEMA}, which is all that this release knows"
+    if unknown := sorted(document.keys() - wanted.keys() - {"store"}):  # no event says in which store
+        return f"run.json has the field '{unknown[0][:100]}', which {SCHEMA} does not have"
+    names = [name for name in wanted if not (alone and name == "after")]
+    wrong = [name for name in names if name not in document or _differ(document[name], to_json(wanted[name]))]
     return f"run.json does not have the {' and '.join(wrong)} of the events" if wrong else None
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """As JSON: true is not 1."""
+    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
 def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> Head | None:

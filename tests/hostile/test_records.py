@@ -143,3 +143,30 @@ def test_own_record_at_another_place(shipped: Shipped, tmp_path: Path) -> None:
     os.chdir(shipped.clone.folder)
     shipped.play({"text": "done"}, words=("--resume", *session))
     assert shipped.ran(), "where it was given it counts"
+
+
+@case(
+    by="clone",
+    tries="show a run.json that was rewritten: another command, isolation or answer, beside a field of its own",
+    stopped_by="`runs verify` compares every field of the schema that it states with the events, and knows no other",
+)
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"commands": [], "x": 1},
+        {"isolation": [{"executor": "sandbox"}], "schema": "prowess.run/2"},
+        {"prompts": {"asked": 0, "answered": 0, "by": {}}, "versions": None},
+    ],
+)
+def test_rewritten_summary(shipped: Shipped, forged: dict[str, Any]) -> None:
+    run = shipped.play(LOAD, shipped.command, {"text": "done"}, words=("go", "--yes", "skill_run"))
+    (path,) = (shipped.clone.folder / ".agent" / "runs").glob("*/run.json")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["commands"] and document["isolation"] and document["prompts"]["answered"]
+    assert shipped.cli.json("verify", run)["valid"]
+    path.write_text(json.dumps({**document, **forged}), encoding="utf-8")
+    told = shipped.cli.json("verify", run, code=1)
+    holds(not told["valid"] and "run.json" in told["why"], "a forged summary is said to be valid")
+    twice = json.dumps(document)[:-1] + ', "text": "forged"' + ', "text": ' + json.dumps(document["text"]) + "}"
+    path.write_text(twice, encoding="utf-8")
+    holds(not shipped.cli.json("verify", run, code=1)["valid"], "two readers read two things")

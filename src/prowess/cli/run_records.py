@@ -18,6 +18,7 @@ from prowess.events import parse_event
 from prowess.ports import EventLog
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
+from prowess.stores.chain import without_duplicates
 from prowess.stores.run_summary import RunSummary
 from prowess.stores.runs import EVENTS, SUMMARY
 from prowess.values import SessionInfo, SessionKey, from_json
@@ -107,7 +108,7 @@ def load_summary(folder: str) -> dict[str, Any] | None:
     """The run.json of a copy; None when there is none that can be read."""
     try:
         data = read_regular(os.path.join(folder, SUMMARY), _SUMMARY_BYTES)
-        document = json.loads(data) if len(data) <= _SUMMARY_BYTES else None
+        document = json.loads(data, object_pairs_hook=without_duplicates) if len(data) <= _SUMMARY_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

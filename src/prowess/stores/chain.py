@@ -190,7 +190,7 @@ def _data_of(line: str | Mapping[str, Any] | Envelope) -> Any:
     if not isinstance(line, str):
         return line
     try:
-        return json.loads(line, object_pairs_hook=_without_duplicates)
+        return json.loads(line, object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError):
         return None
 
@@ -222,7 +222,7 @@ def _moved(data: Mapping[str, Any], key: SessionKey) -> str | None:
     return None
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Two fields of one name say two things, depending on the reader."""
     data = dict(pairs)
     if len(data) != len(pairs):
