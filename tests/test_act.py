@@ -18,7 +18,7 @@ from prowess.policy.secrets import Redactor
 from prowess.ports import Need, Within
 from prowess.stores.memory import MemoryEventLog
 from prowess.tools.base import Tools
-from prowess.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
+from prowess.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
 
 KEY = SessionKey(session="s")
 SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none")
@@ -280,7 +280,9 @@ def test_being_cancelled_is_written_down_and_goes_on() -> None:
     play = Play(Echo(asyncio.CancelledError()))
     with pytest.raises(asyncio.CancelledError):
         play.run(command="ls")
-    assert play.events[-1]["outcome"]["status"] == "interrupted"
+    outcome = play.events[-1]["outcome"]
+    assert outcome["status"] == "interrupted" and outcome["data"]["isolation"] == to_json(SANDBOX)
+    assert outcome["data"]["duration_ms"] >= 0, "how long it ran, and in what"
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agents import Played, call, open_session, play
+from kits import answer_later
 from prowess.events import ApprovalAnswered, Envelope, RunFinished, render_event
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime import open_runtime
@@ -69,15 +70,8 @@ def answer(
     """As `prowess approvals answer` does it: in the run that asked."""
     asked = [each for each in read_all(root) if getattr(each.event, "call_id", "") == call_id]
     last = next(each for each in reversed(asked) if each.event.type == "approval_asked")
-
-    async def work() -> None:
-        log = SqliteEventLog(str(root.parent / "log.db"))
-        event = ApprovalAnswered(call_id=call_id, answer=said, why=why, by="test", capability=capability, later=True)
-        envelope = Envelope(at=last.at, session="s", run=last.run, event=event)
-        await log.append(KEY, (await log.head(KEY)).seq, await log.lease(KEY), [envelope])
-        await log.close()
-
-    asyncio.run(work())
+    event = ApprovalAnswered(call_id=call_id, answer=said, why=why, by="test", capability=capability, later=True)
+    asyncio.run(answer_later(root.parent / "log.db", KEY, last.run, event))
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

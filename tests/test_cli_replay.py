@@ -386,9 +386,6 @@ def test_a_run_that_was_cut_off_is_repeated_as_far_as_it_goes(
     cli: Cli, project: Path, by: signal.Signals, how: str
 ) -> None:
     run = cut_off(cli, project, by=by)
-    shown = cli.json("show", run)
-    if by == signal.SIGINT:  # who was killed could not say anything
-        assert [each["duration_ms"] >= 0 for each in shown["commands"]] == [True] and len(shown["isolation"]) == 1
     document = cli.json("replay", run)
     assert document["same"] and document["error"] is None and how in document["notes"][0]
     assert cli("replay", run).startswith(f"same as far as it goes  {run}  ")

@@ -508,7 +508,7 @@ def test_no_record_can_break_what_reads_it(data: st.DataObject) -> None:
         timeline(record.envelopes, full=full)
     json.dumps(render_spans(record.envelopes))
     first_difference(settled(record.envelopes), chart)
-    recorded = Recorded("r", SessionKey(session="s"), record.envelopes)
+    recorded = Recorded("r", SessionKey(session="s"), record.envelopes, (), lambda envelope: True)
     assert [*recorded.wishes(), *recorded.calls(), *recorded.attached(), *recorded.granted()]
 
 

@@ -728,6 +728,44 @@ def test_events_outside_of_what_a_session_counts_are_found(db: Path, statement: 
     assert strays(db) == [Stray("default", KEY.session, events, first, orphaned=False)]
 
 
+PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("was_set", "edit"),
+    [
+        (None, f"expires_at = '{PAST}'"),
+        (None, f"expires_at = '{PAST}', expiry_after = hash, expiry_link = 'x'"),
+        (FUTURE, f"expires_at = '{PAST}'"),
+        (FUTURE, "expires_at = NULL"),
+        (FUTURE, "expiry_after = 'x'"),
+    ],
+)
+def test_an_expiry_that_nobody_set_ends_nothing_and_is_found(db: Path, was_set: str | None, edit: str) -> None:
+    async def prepare() -> None:
+        async with opened(db) as log:
+            await log.append(KEY, 0, await log.lease(KEY), notes("a", "b"))
+            if was_set:
+                await log.expire(KEY, was_set)
+            assert await log.strays() == []
+
+    async def look() -> None:
+        async with opened(db) as log:
+            assert await texts(log) == ["a", "b"] and await log.prune_expired() == 0
+            assert [(info.key, info.expires_at) for info in await log.sessions()] == [(KEY, None)]
+            [found] = await log.strays()
+            assert found.expiry is not None and not found.orphaned
+            lease = await log.lease(KEY)
+            await log.append(KEY, 2, lease, notes("c"))
+            assert await texts(log) == ["a", "b", "c"], "a lease does not begin it anew"
+            await log.expire(KEY, FUTURE)
+            assert await log.strays() == [], "what is set anew is right"
+
+    asyncio.run(prepare())
+    change(db, f"UPDATE sessions SET {edit}")
+    asyncio.run(look())
+
+
 def stored_unchecked(db: Path) -> list[str]:
     async def go() -> list[str]:
         async with opened(db) as log:
@@ -766,7 +804,25 @@ def test_a_file_of_the_first_release_is_brought_up_to_date(db: Path) -> None:
     assert [process.returncode for process in processes] == [0] * 3
     assert stored(db) == ["a", "b"]
     with closing(sqlite3.connect(db)) as connection:
-        assert connection.execute("SELECT number FROM migrations").fetchall() == [(1,), (2,)]
+        assert connection.execute("SELECT number FROM migrations").fetchall() == [(1,), (2,), (3,)]
+
+
+def test_an_expiry_that_an_older_release_set_still_holds(db: Path) -> None:
+    """Which did not link it to the chain."""
+    fill(db, "a")
+    for statement in (
+        "ALTER TABLE sessions DROP COLUMN expiry_after",
+        "ALTER TABLE sessions DROP COLUMN expiry_link",
+        "DELETE FROM migrations WHERE number = 3",
+        f"UPDATE sessions SET expires_at = '{PAST}'",
+    ):
+        change(db, statement)
+
+    async def go() -> None:
+        async with opened(db) as log:
+            assert await log.strays() == [] and await log.sessions() == [] and await log.prune_expired() == 1
+
+    asyncio.run(go())
 
 
 def test_a_database_of_something_else_is_left_as_it_is(db: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from agents import Played, call, play
+from kits import answer_later
 from prowess._triggers import Wish
-from prowess.events import ApprovalAnswered, Envelope
+from prowess.events import ApprovalAnswered
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
@@ -107,14 +108,10 @@ def test_inside_the_sandbox_nobody_is_asked(root: Path) -> None:
 
 def answer_in_the_log(path: Path, session: str, event: ApprovalAnswered) -> None:
     async def work() -> None:
-        log = SqliteEventLog(str(path))
         key = SessionKey(session=session)
-        lease = await log.lease(key, owner="somebody at another screen")
-        head = await log.head(key)
-        run = [envelope.run async for envelope in log.read(key)][-1]
-        envelope = Envelope(at="2026-01-01T00:00:00.000000Z", session=session, run=run, event=event)
-        await log.append(key, head.seq, lease, [envelope])
-        await log.close()
+        async with SqliteEventLog(path) as log:
+            run = [envelope.run async for envelope in log.read(key)][-1]
+        await answer_later(path, key, run, event)
 
     asyncio.run(work())
 

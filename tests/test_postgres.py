@@ -146,7 +146,7 @@ def test_of_many_writers_in_many_processes_one_is_first_at_every_number(server: 
     kept = stored(url)
     assert {name: kept.count(name) for name in names} == {name: 2 * count for name, count in won.items()}
     assert kept[::2] == kept[1::2], "what was appended at once is not mixed"
-    assert server.do("SELECT number FROM prowess_migrations", name=name_of(url)) == [(1,)]
+    assert server.do("SELECT number FROM prowess_migrations", name=name_of(url)) == [(1,), (2,)]
 
 
 def test_a_writer_that_was_killed_leaves_all_it_was_told_was_written(url: str) -> None:
@@ -510,6 +510,26 @@ def test_events_whose_session_was_removed_or_counts_fewer_are_found(server: Serv
                 Stray("default", "cut", 1, 2, orphaned=False),
                 Stray("default", "?", 2, 1, orphaned=True),
             ]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "edit", ["expires_at = '2020-01-01T00:00:00.000000Z'", "expires_at = NULL", "expiry_link = NULL"]
+)
+def test_an_expiry_that_nobody_set_ends_nothing_and_is_found(server: Server, url: str, edit: str) -> None:
+    async def go() -> None:
+        async with opened(url) as log:
+            lease = await log.lease(KEY)
+            await log.append(KEY, 0, lease, [note("a")])
+            await log.expire(KEY, "2999-01-01T00:00:00Z")
+            assert await log.strays() == []
+            server.do(f"UPDATE prowess_sessions SET {edit}", name=name_of(url))
+            assert await log.prune_expired() == 0 and [info.key for info in await log.sessions()] == [KEY]
+            await log.append(KEY, 1, lease, [note("b")])
+            [found] = await log.strays()
+            assert found.expiry is not None and (await log.lease(KEY)).token > lease.token
+            assert (await log.head(KEY)).seq == 2, "a lease does not begin it anew"
 
     asyncio.run(go())
 

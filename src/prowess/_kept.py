@@ -70,13 +70,15 @@ class SessionInfo:
 
 class Stray(NamedTuple):
     """Events that no reading of a session comes to: its row is gone (`orphaned`), or they are outside of what it
-    counts. Names are as the store has them, which need not be a key."""
+    counts; or a moment of expiry in its row that nobody set. Names are as the store has them, which need not be a key.
+    """
 
     tenant: str
     session: str
-    events: int
-    first: int
-    orphaned: bool
+    events: int = 0
+    first: int | None = None
+    orphaned: bool = False
+    expiry: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,19 @@ def test_rewritten_summary(shipped: Shipped, forged: dict[str, Any]) -> None:
     twice = json.dumps(document)[:-1] + ', "text": "forged"' + ', "text": ' + json.dumps(document["text"]) + "}"
     path.write_text(twice, encoding="utf-8")
     holds(not shipped.cli.json("verify", run, code=1)["valid"], "two readers read two things")
+
+
+@case(
+    by="neighbour",
+    tries="have a session hidden, and removed by the next `sessions list`, with one edit of `expires_at` in its row",
+    stopped_by="a moment counts only with its link to the chain; `runs verify` tells of one that was edited",
+)
+def test_edited_expiry(shipped: Shipped) -> None:
+    shipped.play({"text": "evidence"}, words=("go", "--session", "s"))
+    with closing(sqlite3.connect(shipped.clone.folder / ".agent" / "prowess.db")) as database, database:
+        database.execute("UPDATE sessions SET expires_at = '2020-01-01T00:00:00.000000Z'")
+    listed = json.loads(shipped.cli.prowess("sessions", "list", "--json"))
+    holds([row["session"] for row in listed["sessions"]] == ["s"] and not listed["pruned"], "evidence was removed")
+    assert "evidence" in shipped.cli.prowess("sessions", "show", "s")
+    told = shipped.cli.json("verify", "--all", code=1)
+    holds(any("expiry" in (row["why"] or "") for row in told["sessions"]), "nobody tells of the edit")

@@ -2,6 +2,10 @@
 
 A migration is never changed once it was released; a new table or column is a new one at the end of its list. There is
 no way back: a store that a newer release has written is left as it is.
+
+A moment at which a session expires is linked to the chain: `expiry_after` is the hash at its end when the moment was
+set, `expiry_link` the sha256 of that, the moment and the names of the session. Where the link does not fit, somebody
+edited the row, and nothing expires.
 """
 
 from __future__ import annotations
@@ -10,6 +14,11 @@ from prowess.errors import StoreError
 
 # Each is a name and its statements.
 Migrations = tuple[tuple[str, tuple[str, ...]], ...]
+
+SQLITE_SHA256 = "prowess_sha256"  # which SQLite has not, and every connection is given
+_LINKED = ("tenant", "app", '"user"', "session", "expiry_after", "expires_at")  # no part has a line break in it
+SQLITE_LINK = f"{SQLITE_SHA256}({' || char(10) || '.join(_LINKED)})"
+POSTGRES_LINK = f"encode(sha256(convert_to({' || chr(10) || '.join(_LINKED)}, 'UTF8')), 'hex')"
 
 # No STRICT and no RETURNING: systems in use have SQLite 3.34.
 SQLITE: Migrations = (
@@ -31,6 +40,15 @@ SQLITE: Migrations = (
         ),
     ),
     ("expiry", ("ALTER TABLE sessions ADD COLUMN expires_at TEXT",)),
+    (
+        "expiry linked to the chain",
+        (
+            "ALTER TABLE sessions ADD COLUMN expiry_after TEXT",
+            "ALTER TABLE sessions ADD COLUMN expiry_link TEXT",
+            "UPDATE sessions SET expiry_after = hash WHERE expires_at IS NOT NULL",
+            f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE expires_at IS NOT NULL",
+        ),
+    ),
 )
 
 # A key can be longer than an index takes, so a session is found by the sha256 of its key. Lines are text: jsonb would
@@ -53,6 +71,14 @@ POSTGRES: Migrations = (
                 seq bigint NOT NULL, line text NOT NULL,
                 PRIMARY KEY (session, seq))""",
             "CREATE SEQUENCE prowess_leases",
+        ),
+    ),
+    (
+        "expiry linked to the chain",
+        (
+            "ALTER TABLE prowess_sessions ADD COLUMN expiry_after text, ADD COLUMN expiry_link text",
+            "UPDATE prowess_sessions SET expiry_after = hash WHERE expires_at IS NOT NULL",
+            f"UPDATE prowess_sessions SET expiry_link = {POSTGRES_LINK} WHERE expires_at IS NOT NULL",
         ),
     ),
 )

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.stores.chain import GENESIS
-from prowess.stores.migrations import POSTGRES, refuse_newer
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, refuse_newer
 from prowess.values import Head, SessionInfo, SessionKey, Stray
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ _MIGRATING = 7305815021937  # of the lock that only one migration holds: any num
 _PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once, and about how much of them
 
 _HAS_TABLES = "SELECT FROM pg_catalog.pg_class WHERE relname = 'prowess_migrations' AND pg_table_is_visible(oid)"
-_GET = """SELECT id, lease, seq, hash FROM prowess_sessions
-    WHERE key_hash = %(key)s AND (expires_at IS NULL OR expires_at > %(now)s)"""
+# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+_LIVES = f"(expires_at IS NULL OR expires_at > %(now)s OR (expiry_link = {POSTGRES_LINK}) IS NOT TRUE)"
+_ENDED = f"expires_at <= %(now)s AND expiry_link = {POSTGRES_LINK}"
+_GET = f"""SELECT id, lease, seq, hash FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES}"""
 # It waits for whoever writes to the session at this moment.
-_WAIT = """SELECT id, lease, seq, hash FROM prowess_sessions
-    WHERE key_hash = %(key)s AND (expires_at IS NULL OR expires_at > %(now)s) FOR UPDATE"""
+_WAIT = f"""SELECT id, lease, seq, hash FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES} FOR UPDATE"""
 _TAKE = """INSERT INTO prowess_sessions AS old
         (key_hash, tenant, app, "user", session, seq, hash, lease, owner, created_at, updated_at)
     VALUES (%(key)s, %(tenant)s, %(app)s, %(user)s, %(session)s, 0, %(genesis)s, nextval('prowess_leases'), %(owner)s,
@@ -32,10 +35,10 @@ _TAKE = """INSERT INTO prowess_sessions AS old
     ON CONFLICT (key_hash) DO UPDATE SET lease = nextval('prowess_leases'), owner = excluded.owner
     RETURNING old.lease"""
 # The check and the write are one: nothing is inserted unless the session still ends where these lines begin.
-_ADD = """WITH held AS (
+_ADD = f"""WITH held AS (
         UPDATE prowess_sessions SET seq = seq + %(count)s, hash = %(last)s, updated_at = %(now)s
         WHERE key_hash = %(key)s AND lease = %(lease)s AND seq = %(seq)s AND hash = %(hash)s
-            AND (expires_at IS NULL OR expires_at > %(now)s)
+            AND {_LIVES}
         RETURNING id)
     INSERT INTO prowess_events (session, seq, line)
     SELECT held.id, %(seq)s + added.number, added.line
@@ -46,10 +49,11 @@ _PART = """SELECT seq, line FROM (
         SELECT seq, line, sum(octet_length(line)) OVER (ORDER BY seq) - octet_length(line) AS before
         FROM prowess_events WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s) AS part
     WHERE before < %s ORDER BY seq"""
-_LIST = """SELECT tenant, app, "user", session, seq, hash, created_at, updated_at, expires_at FROM prowess_sessions
+_LIST = f"""SELECT tenant, app, "user", session, seq, hash, created_at, updated_at,
+        CASE WHEN expiry_link = {POSTGRES_LINK} THEN expires_at END FROM prowess_sessions
     WHERE tenant = %(tenant)s AND (%(app)s::text IS NULL OR app = %(app)s)
     AND (%(user)s::text IS NULL OR "user" = %(user)s) AND starts_with(session, %(prefix)s)
-    AND (expires_at IS NULL OR expires_at > %(now)s)"""
+    AND {_LIVES}"""
 # A row that is gone cannot say whose they were; their first line can.
 _STRAY = """SELECT found.events, found.first, found.tenant, found.session,
         (SELECT line FROM prowess_events WHERE session = found.id AND seq = found.first)
@@ -60,12 +64,20 @@ _STRAY = """SELECT found.events, found.first, found.tenant, found.session,
         WHERE sessions.id IS NULL OR events.seq > sessions.seq OR events.seq < 1
         GROUP BY events.session) AS found
     ORDER BY found.id"""
-_EXPIRE = """UPDATE prowess_sessions SET expires_at = %(at)s
-    WHERE key_hash = %(key)s AND (expires_at IS NULL OR expires_at > %(now)s)"""
-_DELETE = """DELETE FROM prowess_sessions
-    WHERE key_hash = %(key)s AND (expires_at IS NULL OR expires_at > %(now)s)"""
-_BURY = "DELETE FROM prowess_sessions WHERE key_hash = %(key)s AND expires_at <= %(now)s"
-_PRUNE = "DELETE FROM prowess_sessions WHERE expires_at <= %(now)s"
+_LINK = f"UPDATE prowess_sessions SET expiry_link = {POSTGRES_LINK} WHERE key_hash = %(key)s"
+# What was set was written with its link, behind an event that is still there.
+_EDITED = f"""SELECT tenant, session, expires_at FROM prowess_sessions
+    WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND (
+        (expiry_link = {POSTGRES_LINK}) IS NOT TRUE
+        OR (expiry_after <> %(genesis)s AND NOT EXISTS (
+            SELECT FROM prowess_events AS events WHERE events.session = prowess_sessions.id
+                AND strpos(line, '"hash":"' || expiry_after || '"') > 0)))"""
+_EXPIRE = f"""UPDATE prowess_sessions SET expires_at = %(at)s, expiry_after = hash
+    WHERE key_hash = %(key)s AND {_LIVES}"""
+_DELETE = f"""DELETE FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES}"""
+_BURY = f"DELETE FROM prowess_sessions WHERE key_hash = %(key)s AND {_ENDED}"
+_PRUNE = f"DELETE FROM prowess_sessions WHERE {_ENDED}"
 
 
 class Row(NamedTuple):
@@ -136,11 +148,17 @@ def infos(
 
 
 def strays(connection: Connection) -> list[Stray]:
-    return [_stray(*row) for row in connection.execute(_STRAY)]
+    edited = [
+        Stray(tenant, session, expiry=str(at))
+        for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash})
+    ]
+    return [*(_stray(*row) for row in connection.execute(_STRAY)), *edited]
 
 
 def expire(connection: Connection, key: SessionKey, at: str | None, now: str) -> bool:
-    return connection.execute(_EXPIRE, {"key": key_hash(key), "at": at, "now": now}).rowcount == 1
+    given = {"key": key_hash(key), "at": at, "now": now}
+    with connection.transaction():
+        return connection.execute(_EXPIRE, given).rowcount == 1 and connection.execute(_LINK, given).rowcount == 1
 
 
 def delete(connection: Connection, key: SessionKey, now: str) -> bool:

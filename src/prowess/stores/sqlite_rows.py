@@ -8,16 +8,19 @@ from contextlib import contextmanager
 
 from prowess.events import Envelope
 from prowess.stores.chain import GENESIS, broken_record, check_fence, seal, unknown_session
+from prowess.stores.migrations import SQLITE_LINK
 from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 _PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once: enough to be fast, few enough to let others in between
 
-_GET = """SELECT lease, seq, hash FROM sessions
-    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND (expires_at IS NULL OR expires_at > ?)"""
+# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+_LIVES = f"(expires_at IS NULL OR expires_at > ? OR (expiry_link = {SQLITE_LINK}) IS NOT TRUE)"
+_GET = f"""SELECT lease, seq, hash FROM sessions
+    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
 # The check and the write are one: no row is changed unless the session still ends where these lines begin.
-_SET = """UPDATE sessions SET seq = ?, hash = ?, updated_at = ?
+_SET = f"""UPDATE sessions SET seq = ?, hash = ?, updated_at = ?
     WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND lease = ? AND seq = ? AND hash = ?
-    AND (expires_at IS NULL OR expires_at > ?)"""
+    AND {_LIVES}"""
 _ADD = "INSERT INTO events (tenant, app, user, session, seq, line) VALUES (?, ?, ?, ?, ?, ?)"
 # One counter for all sessions, so that a deleted one does not give a token twice.
 _COUNT = "UPDATE counters SET value = value + 1 WHERE name = 'lease'"
@@ -27,12 +30,22 @@ _TAKE = """INSERT INTO sessions (tenant, app, user, session, seq, hash, lease, o
     ON CONFLICT (tenant, app, user, session) DO UPDATE SET lease = excluded.lease, owner = excluded.owner"""
 _PART = """SELECT seq, line FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?
     AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"""
-_LIST = """SELECT tenant, app, user, session, seq, hash, created_at, updated_at, expires_at FROM sessions
+_LIST = f"""SELECT tenant, app, user, session, seq, hash, created_at, updated_at,
+        CASE WHEN expiry_link = {SQLITE_LINK} THEN expires_at END FROM sessions
     WHERE tenant = ? AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) AND substr(session, 1, ?) = ?
-    AND (expires_at IS NULL OR expires_at > ?)"""
-_EXPIRE = """UPDATE sessions SET expires_at = ?
-    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND (expires_at IS NULL OR expires_at > ?)"""
-_EXPIRED = "SELECT tenant, app, user, session FROM sessions WHERE expires_at <= ?"
+    AND {_LIVES}"""
+_EXPIRE = f"""UPDATE sessions SET expires_at = ?, expiry_after = hash
+    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
+_LINK = f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
+_EXPIRED = f"""SELECT tenant, app, user, session FROM sessions
+    WHERE expires_at <= ? AND expiry_link = {SQLITE_LINK}"""
+# What was set was written with its link, behind an event that is still there.
+_EDITED = f"""SELECT tenant, session, expires_at FROM sessions
+    WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND ((expiry_link = {SQLITE_LINK}) IS NOT TRUE
+        OR (expiry_after <> ? AND NOT EXISTS (
+            SELECT 1 FROM events WHERE events.tenant = sessions.tenant AND events.app = sessions.app
+                AND events.user = sessions.user AND events.session = sessions.session
+                AND instr(line, '"hash":"' || expiry_after || '"') > 0)))"""
 _STRAY = """SELECT events.tenant, events.session, count(*), min(events.seq), min(sessions.seq IS NULL)
     FROM events LEFT JOIN sessions USING (tenant, app, user, session)
     WHERE sessions.seq IS NULL OR events.seq > sessions.seq OR events.seq < 1
@@ -116,8 +129,10 @@ def infos(
 
 
 def expire(connection: sqlite3.Connection, key: SessionKey, at: str | None, now: str) -> None:
-    if connection.execute(_EXPIRE, (at, *_columns(key), now)).rowcount != 1:
-        raise unknown_session(key)
+    with _transaction(connection):
+        if connection.execute(_EXPIRE, (at, *_columns(key), now)).rowcount != 1:
+            raise unknown_session(key)
+        connection.execute(_LINK, _columns(key))
 
 
 def prune(connection: sqlite3.Connection, now: str) -> int:
@@ -140,10 +155,15 @@ def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
 
 
 def strays(connection: sqlite3.Connection) -> list[Stray]:
-    return [
+    found = [
         Stray(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
         for tenant, session, events, first, orphaned in connection.execute(_STRAY)
     ]
+    edited = [
+        Stray(str(tenant), str(session), expiry=str(at))
+        for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,))
+    ]
+    return [*found, *edited]
 
 
 def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
