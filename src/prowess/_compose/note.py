@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prowess._compose.rendered import make_safe
 from prowess.values import Plan
 
 _MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
@@ -21,8 +22,13 @@ def _plan(plan: Plan | None, shown: Plan | None) -> str:
     done = sum(step.status == "completed" for step in plan.steps)
     if plan == shown:
         return f"Plan: as before, {done} of {len(plan.steps)} done."
-    steps = "\n".join(f"{_MARKS[step.status]} {step.id} {step.title}" for step in plan.steps)
-    return f"Plan: {plan.goal}\n{steps}"[:_LONGEST]
+    steps = (f"{_MARKS[step.status]} {_line(f'{step.id} {step.title}')}" for step in plan.steps)
+    return "\n".join((f"Plan: {_line(plan.goal)}", *steps))[:_LONGEST]
+
+
+def _line(text: str) -> str:
+    """What a model wrote may be what a file told it to write: it stays on its line, and closes no tag of ours."""
+    return make_safe(" ".join(text.split()))
 
 
 def render_left(left: Mapping[str, float]) -> str:
