@@ -5,13 +5,17 @@ import os
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 import loopback
 from loopback import Exchange, Server, cutting, in_turn, redirecting, serving
+from prowess._addresses import OWN, PRIVATE, PUBLIC
 from prowess._fetch import Fetched, FetchLimits, fetch
+from prowess._hops import Hop, next_hop
 from prowess._urls import shown_url
 from prowess.errors import FetchError
 
@@ -368,6 +372,103 @@ def test_loopback_never_goes_through_a_proxy(target: Path, monkeypatch: pytest.M
 def test_settings_that_cannot_work_are_named(target: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(target / "missing.pem"))
     assert refused("https://127.0.0.1:9/", target).code == "fetch-settings"
+
+
+# --- whom it may go to ------------------------------------------------------------------------------------------------
+
+
+OUTSIDE = "http://93.184.216.34/skills.zip"  # public; a proxy of the environment answers for it
+
+
+@pytest.fixture
+def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], None]:
+    """Public addresses are reached through a proxy on loopback, as where that is the only way out."""
+
+    def use(server: Server) -> None:
+        monkeypatch.setenv("HTTP_PROXY", server.url(""))
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+
+    return use
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:7f00:1]", "0.0.0.0"])
+def test_a_public_address_redirects_to_no_inner_one(target: Path, through: Callable[[Server], None], host: str):
+    with Server(serving(CONTENT)) as inner, Server(redirecting(inner.url("/blind", host))) as outer:
+        through(outer)
+        error = refused(OUTSIDE, target, ONCE, sha256=SHA256)
+        assert error.code == "fetch-refused-address", error
+        assert not inner.requests and [request.path for request in outer.requests] == [OUTSIDE]
+        assert fetch(inner.url("/meant"), target).sha256 == SHA256, "whoever writes it may"
+
+
+NEVER = [
+    "169.254.169.254",
+    "2852039166",
+    "[::ffff:169.254.169.254]",
+    "[64:ff9b::169.254.169.254]",
+    "[2002:a9fe:a9fe::1]",
+    "[fe80::1%25lo]",
+    "[fd00:ec2::254]",
+    "168.63.129.16",
+    "100.100.100.200",
+    "224.0.0.1",
+]
+
+
+@pytest.mark.parametrize("host", NEVER)
+def test_link_local_addresses_and_cloud_services_are_never_asked(target: Path, host: str):
+    assert refused(f"https://{host}/latest/meta-data/", target, ONCE).code == "fetch-refused-address"
+    with Server(redirecting(f"http://{host}/")) as server:
+        assert refused(server.url(), target, ONCE, sha256=SHA256).code == "fetch-refused-address"
+        assert len(server.requests) == 1
+
+
+def test_a_redirect_leads_out_but_never_further_in(target: Path):
+    """From this machine to anywhere, from a private network not to this machine, from outside not inside."""
+    url = httpx.URL("https://a.example/")
+    told = {"https://out.example/": "93.184.216.34", "https://lan.example/": "10.1.2.3", "https://own.example/": "::1"}
+    for inside, fine in ((PUBLIC, 1), (PRIVATE, 2), (OWN, 3)):
+        for at, (to, address) in enumerate(told.items()):
+            previous = Hop(url, (), None, inside)
+            try:
+                next_hop(to, previous, pinned=False, resolve=lambda _, found=address: [found], wait_s=9)
+                assert at < fine
+            except FetchError as error:
+                assert at >= fine and error.code == "fetch-refused-address" and address in error.message
+
+
+def test_a_name_is_looked_up_once_and_never_again(target: Path):
+    """Rebinding: the second answer would be another one."""
+    answers = iter([["169.254.169.254", "127.0.0.1"], ["10.0.0.1"]])
+    with Server(serving(CONTENT)) as server:
+        url = server.url("/a", "skills.example")
+        got = fetch(url, target, limits=ONCE, sha256=SHA256, resolve=lambda _: next(answers))
+        assert got.url == url and server.requests[0].headers["host"] == url.split("/")[2]
+    assert next(answers) == ["10.0.0.1"], "asked for once"
+
+
+def test_localhost_that_is_somewhere_else_is_not_plain_http(target: Path):
+    with Server(serving(CONTENT)) as server:
+        with pytest.raises(FetchError) as caught:
+            fetch(server.url(host="localhost"), target, limits=ONCE, resolve=lambda _: ["10.0.0.1"])
+        assert caught.value.code == "fetch-refused-address"
+
+
+@pytest.mark.parametrize(("found", "code"), [([], "fetch-unreachable"), (["nonsense"], "fetch-unreachable")])
+def test_names_that_lead_nowhere(target: Path, found: list[str], code: str):
+    with pytest.raises(FetchError) as caught:
+        fetch("https://a.example/", target, limits=ONCE, resolve=lambda _: found)
+    assert caught.value.code == code and caught.value.retryable
+
+
+def test_a_proxy_looks_up_what_nobody_here_knows(target: Path, through: Callable[[Server], None]):
+    with Server(in_turn(redirecting("http://there.invalid/"), serving(CONTENT))) as outer:
+        through(outer)
+        got = fetch("http://here.invalid/", target, limits=ONCE, sha256=SHA256)
+        assert got.url == "http://there.invalid/" and len(outer.requests) == 2
+        inward = fetch("http://here.invalid/", target, limits=ONCE, sha256=SHA256, resolve=lambda _: ["10.0.0.1"])
+        assert inward.size_bytes == len(CONTENT), "written by a person"
 
 
 # --- https ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from prowess._addresses import why_not_public
 from prowess.errors import ConfigError
 from prowess.workspace.network.hosts import (
     NotAHost,
@@ -19,7 +20,6 @@ from prowess.workspace.network.hosts import (
     parse_rules,
     parse_target,
     why_not,
-    why_not_public,
 )
 
 RULES = parse_rules(
@@ -159,9 +159,9 @@ def test_what_counts_as_public_is_public_to_python_too(address: ipaddress.IPv4Ad
             ("10.0.0.1", "private"),
             ("172.31.255.255", "private"),
             ("192.168.1.1", "private"),
-            ("fd00:ec2::254", "private"),
+            ("fd00:ec2::254", "cloud"),
         ),
-        *(("100.64.0.1", "provider"), ("100.100.100.200", "provider"), ("100.127.255.255", "provider")),
+        *(("100.64.0.1", "provider"), ("100.100.100.200", "cloud"), ("100.127.255.255", "provider")),
         *(("169.254.169.254", "link-local"), ("fe80::1", "link-local"), ("168.63.129.16", "cloud")),
         *(("224.0.0.1", "multicast"), ("239.255.255.255", "multicast"), ("ff02::1", "multicast")),
         *(

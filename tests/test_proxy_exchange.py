@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopback import Server, serving
-from prowess.workspace.network.exchange import is_own
+from prowess._addresses import is_own
 from prowess.workspace.network.http import Refused, parse_request
 from prowess.workspace.network.proxy import Proxy, ProxyLimits
 from wires import Echo, answers, ask, get, hung_up, opened, recorded, status_of, told

@@ -1,5 +1,7 @@
 """A download ends, within its time, size and redirects; and the target is then the whole new file, or untouched.
 
+Each redirect is judged like the first address, and may not lead further inside (see `_hops`).
+
 What was asked for over https never arrives over http, unless a sha256 pin makes the way it came by irrelevant. The
 user, password and query string of a URL never reach a message.
 """
@@ -17,9 +19,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Literal
 
+from prowess._addresses import Address
 from prowess._deadline import Deadline
 from prowess._files import open_regular
-from prowess._urls import allowed_url, insecure, is_loopback, refused_scheme, shown_url
+from prowess._hops import Hop, Resolve, look_up, next_hop
+from prowess._urls import insecure, refused_scheme, shown_url
 from prowess.errors import FetchError
 
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ def fetch(
     last_modified: str | None = None,
     limits: FetchLimits = DEFAULT_LIMITS,
     sha256: str | None = None,
+    resolve: Resolve = look_up,
 ) -> Fetched:
     """Put what `url` holds into the file `to`, unless it still has the given etag or date. FetchError says why not."""
     target = os.fspath(to)
@@ -74,7 +79,7 @@ def fetch(
         else:
             given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
             validators = {name: value for name, value in given.items() if value and _is_sendable(value)}
-            answer = _Download(url, part, limits, validators, pinned=sha256 is not None).run()
+            answer = _Download(url, part, limits, validators, resolve, pinned=sha256 is not None).run()
         if answer.status == "new":
             answer = _settle(part, target, answer, sha256, shown_url(url))
         return answer
@@ -136,9 +141,18 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
 class _Download:
     """Attempts at one URL. They share the part file, so that one goes on where the one before was cut off."""
 
-    def __init__(self, url: str, part: IO[bytes], limits: FetchLimits, validators: dict[str, str], *, pinned: bool):
+    def __init__(
+        self,
+        url: str,
+        part: IO[bytes],
+        limits: FetchLimits,
+        validators: dict[str, str],
+        resolve: Resolve,
+        *,
+        pinned: bool,
+    ) -> None:
         self._url, self._part, self._limits = url, part, limits
-        self._validators, self._pinned = validators, pinned
+        self._validators, self._resolve, self._pinned = validators, resolve, pinned
         self._resume_etag: str | None = None  # a strong one, of what the part file begins with
         self._in_body = False
 
@@ -155,27 +169,47 @@ class _Download:
                     attempt += 1
 
     def _attempt(self, deadline: Deadline) -> Fetched:
-        url = allowed_url(self._url, pinned=self._pinned)
+        hop = self._next(self._url, None, deadline)
         for _ in range(self._limits.max_redirects + 1):
-            with self._response(url, deadline) as response:
+            with self._response(hop, deadline) as response:
                 if response.status_code not in _REDIRECTS or "location" not in response.headers:
-                    return self._receive(response, shown_url(str(url)))
-                url = allowed_url(response.headers["location"], url, pinned=self._pinned)
+                    return self._receive(response, hop.url)
+                location = response.headers["location"]
+            hop = self._next(location, hop, deadline)
         message = f"{shown_url(self._url)} redirects more than {self._limits.max_redirects} times."
         raise FetchError(message, code="fetch-redirects", hint="Use the address that it finally leads to.")
 
+    def _next(self, url: str, previous: Hop | None, deadline: Deadline) -> Hop:
+        wait_s = min(self._limits.connect_timeout_s, deadline.left_s())
+        return next_hop(url, previous, pinned=self._pinned, resolve=self._resolve, wait_s=wait_s)
+
     @contextlib.contextmanager
-    def _response(self, url: httpx.URL, deadline: Deadline) -> Iterator[httpx.Response]:
+    def _response(self, hop: Hop, deadline: Deadline) -> Iterator[httpx.Response]:
         import httpx
 
-        self._in_body, shown = False, shown_url(str(url))
-        client = _client(url, self._limits, deadline.left_s(), shown)
-        asked = client.build_request("GET", url, headers=self._request_headers(), extensions={"trace": deadline.watch})
+        self._in_body = False
         try:
-            with client, contextlib.closing(client.send(asked, stream=True)) as response:
-                yield response
+            with contextlib.ExitStack() as stack:
+                yield self._send(hop, deadline, stack)
         except httpx.HTTPError as error:
-            raise self._explained(error, shown, deadline) from error
+            raise self._explained(error, shown_url(str(hop.url)), deadline) from error
+
+    def _send(self, hop: Hop, deadline: Deadline, stack: contextlib.ExitStack) -> httpx.Response:
+        """The answer of the first address that can be connected to."""
+        import httpx
+
+        addresses = (None,) if hop.proxy else hop.addresses
+        for address in addresses:
+            client = stack.enter_context(_client(hop, self._limits, deadline.left_s()))
+            try:
+                response = client.send(_request(client, hop, address, self._request_headers(), deadline), stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if address == addresses[-1] or "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    raise
+            else:
+                stack.callback(response.close)
+                return response
+        raise AssertionError("a hop has an address or a proxy")
 
     def _request_headers(self) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "prowess"}
@@ -183,11 +217,12 @@ class _Download:
             return headers | {"Range": f"bytes={self._part.tell()}-", "If-Range": self._resume_etag}
         return headers | self._validators
 
-    def _receive(self, response: httpx.Response, shown: str) -> Fetched:
+    def _receive(self, response: httpx.Response, url: httpx.URL) -> Fetched:
+        shown = shown_url(str(url))
         status, headers, asked = response.status_code, response.headers, response.request.headers
         answer = Fetched(
             status="new",
-            url=str(response.url),
+            url=str(url),
             etag=headers.get("etag"),
             last_modified=headers.get("last-modified"),
             content_type=headers.get("content-type"),
@@ -212,7 +247,7 @@ class _Download:
         if headers.get("content-length", "").isdigit():
             _refuse_oversize(self._part.tell() + int(headers["content-length"]), shown, self._limits)
         self._in_body = True
-        for chunk in _decoded(response.iter_raw(), encoding, response.url.path, shown):
+        for chunk in _decoded(response.iter_raw(), encoding, url.path, shown):
             self._part.write(chunk)
             _refuse_oversize(self._part.tell(), shown, self._limits)
         return answer
@@ -231,26 +266,42 @@ class _Download:
         return FetchError(message, code=code, retryable=True, hint="Check the address and the network, or try later.")
 
 
-def _client(url: httpx.URL, limits: FetchLimits, left_s: float, shown: str) -> httpx.Client:
+def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:
     import ssl
 
     import httpx
 
+    shown = shown_url(str(hop.url))
     if not left_s:
         raise _timeout(shown)
     timeout = httpx.Timeout(min(limits.read_timeout_s, left_s), connect=min(limits.connect_timeout_s, left_s))
-    local, host = is_loopback(url.host), f"[{url.host}]" if ":" in url.host else url.host
     try:
         return httpx.Client(
             timeout=timeout,
-            mounts={f"all://{host}": None} if local else None,  # this machine is not behind a proxy
-            # Plain http here needs no certificates, and loading them takes longer than all the rest.
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local and url.scheme == "http" else True,
+            trust_env=False,
+            proxy=hop.proxy,
+            # Plain http needs no certificates, and loading them takes longer than all the rest.
+            verify=httpx.create_ssl_context() if hop.url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
     except (ImportError, OSError, ValueError) as error:
         message = f"Cannot prepare to fetch {shown}: {error}."
         hint = "Check the proxy and certificate settings in the environment (HTTPS_PROXY, SSL_CERT_FILE)."
         raise FetchError(message, code="fetch-settings", hint=hint) from error
+
+
+def _request(
+    client: httpx.Client, hop: Hop, address: Address | None, headers: dict[str, str], deadline: Deadline
+) -> httpx.Request:
+    """With the address instead of the name: nobody looks it up again. TLS and the server still hear the name."""
+    url, extensions = hop.url, {"trace": deadline.watch}
+    if address is None or url.host == str(address):
+        return client.build_request("GET", url, headers=headers, extensions=extensions)
+    return client.build_request(
+        "GET",
+        url.copy_with(host=str(address)),
+        headers=headers | {"Host": url.netloc.decode("ascii")},
+        extensions=extensions | {"sni_hostname": url.raw_host.decode("ascii")},
+    )
 
 
 def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> Iterator[bytes]:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from agents import call
 from hostile.scene import SECRET, Scene, executed, local, outcome, seen, stdout
 from hostile.table import case
@@ -83,6 +85,30 @@ def test_redirect_to_an_inner_address() -> None:
         rebound = ask(named, [f"*.example.com:{port}"], {"evil.example.com": "127.0.0.1"})
         assert rebound.code == "address-not-allowed" and len(outer.requests) == 1
         assert SECRET in ask(outer.url("/"), [at, inner.url("").removeprefix("http://")]).content
+
+
+@case(
+    by="network",
+    tries="redirect a download of skills to this machine, the local network or a metadata service",
+    stopped_by="a redirect never leads further inside; link-local addresses and cloud services are never asked",
+)
+def test_skills_that_redirect_inward(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    written = "http://93.184.216.34/skills.zip#sha256=" + "0" * 64  # public; the proxy answers for it
+    with Server(answer) as inner:
+        spellings = (inner.url("/", host) for host in ("127.0.0.1", "localhost", "2130706433", "[::ffff:7f00:1]"))
+        for number, to in enumerate((*spellings, "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data/")):
+            with Server(redirecting(to)) as outer:
+                monkeypatch.setenv("HTTP_PROXY", outer.url(""))
+                root = open_url_root(written, str(machine / f"cache-{number}"))
+                assert "refused" in " ".join(finding.message for finding in root.findings), to
+                assert len(outer.requests) == 1 and not inner.requests, to
+        with Server(redirecting("http://169.254.169.254/latest/meta-data/")) as outer:
+            open_url_root(outer.url("/skills.zip#sha256=" + "0" * 64), str(machine / "cache"))
+            assert len(outer.requests) == 1
+        open_url_root(inner.url("/skills.zip"), str(machine / "cache"))
+        assert inner.requests, "a person wrote it"
 
 
 @case(

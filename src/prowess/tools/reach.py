@@ -15,20 +15,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from prowess._addresses import Address, why_not_outside
 from prowess._urls import shown_url
 from prowess.errors import FetchError
-from prowess.workspace.network.exchange import MOST_ADDRESSES, Resolve, is_own
-from prowess.workspace.network.hosts import (
-    Address,
-    NotAHost,
-    Rule,
-    Target,
-    find_rule,
-    is_listed,
-    parse_target,
-    why_not,
-    why_not_public,
-)
+from prowess.workspace.network.exchange import MOST_ADDRESSES, Resolve
+from prowess.workspace.network.hosts import NotAHost, Rule, Target, find_rule, is_listed, parse_target, why_not
 
 if TYPE_CHECKING:
     import httpx
@@ -128,7 +119,7 @@ async def _addresses(target: Target, resolve: Resolve) -> list[Address]:
 def _why_not(address: Address, target: Target, rules: Sequence[Rule]) -> str | None:
     if is_listed(rules, address, target.port):
         return None
-    return why_not_public(address) or (f"{address} is this machine" if is_own(address) else None)
+    return why_not_outside(address)
 
 
 def _refused(message: str, code: str, hint: str) -> FetchError:

@@ -14,16 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from prowess.workspace.network.hosts import (
-    SETTING,
-    Address,
-    Rule,
-    Target,
-    find_rule,
-    is_listed,
-    why_not,
-    why_not_public,
-)
+from prowess._addresses import Address, new_socket, why_not_outside
+from prowess.workspace.network.hosts import SETTING, Rule, Target, find_rule, is_listed, why_not
 from prowess.workspace.network.http import END, Refused, Request, begins_well, parse_request, render_answer
 
 Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, and then not reached
@@ -138,7 +130,7 @@ class Exchange:
     def _why_not(self, address: Address, port: int) -> str | None:
         if is_listed(self.rules, address, port):
             return None
-        return why_not_public(address) or (f"{address} is this machine" if is_own(address) else None)
+        return why_not_outside(address)
 
     async def _connected(self, addresses: list[Address], target: Target) -> socket.socket:
         """To the first that answers; each has its share of the time."""
@@ -190,24 +182,9 @@ class Exchange:
                 sending.cancel()
 
 
-def is_own(address: Address) -> bool:
-    """Whether it is one of this machine's, public or not: such a connection would pass by every firewall. Nothing is
-    sent; the kernel only chooses where it would send from."""
-    with _unconnected(address, socket.SOCK_DGRAM) as asked:
-        try:
-            asked.connect((str(address), 9))
-            return asked.getsockname()[0] == str(address)
-        except OSError:  # there is no way there at all
-            return False
-
-
-def _unconnected(address: Address, kind: socket.SocketKind) -> socket.socket:
-    return socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, kind)
-
-
 async def _connect(address: Address, port: int) -> socket.socket:
     with contextlib.ExitStack() as stack:
-        upstream = stack.enter_context(_unconnected(address, socket.SOCK_STREAM))
+        upstream = stack.enter_context(new_socket(address, socket.SOCK_STREAM))
         upstream.setblocking(False)
         upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(upstream, (str(address), port))

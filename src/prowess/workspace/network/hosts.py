@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from prowess._addresses import Address
 from prowess.errors import ConfigError
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 SETTING = "workspace.network_allow"
 WEB_PORTS = (80, 443)
 
@@ -116,18 +116,6 @@ def is_listed(rules: Sequence[Rule], address: Address, port: int) -> bool:
     return any(rule.address == address and port in rule.ports for rule in rules)
 
 
-def why_not_public(address: Address) -> str | None:
-    """What kind of address it is, when it is none of the public internet."""
-    if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
-        address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)  # there, the last 32 bits are where it leads
-    for network, kind in _SPECIAL:
-        if address.version == network.version and address in network:
-            return f"{address} is {kind}"
-    if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST:
-        return f"{address} is reserved"
-    return None
-
-
 def _split(authority: str) -> tuple[str, int | None]:
     """(host, port); an IPv6 address stays in its brackets, and is given them if it came alone without."""
     if "@" in authority:
@@ -180,30 +168,3 @@ def _ascii(text: str) -> str:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
-
-
-def _networks(text: str) -> Iterable[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
-    for line in text.strip().splitlines():
-        *networks, kind = line.strip().split("  ")
-        for network in networks[0].split():
-            yield ipaddress.ip_network(network), kind.strip()
-
-
-# IANA's registries of special addresses, and the one public address that answers for a cloud's own services.
-# Written out, because what Python calls private differs between its versions.
-_SPECIAL = tuple(
-    _networks("""
-    0.0.0.0/8 ::/128  this machine
-    127.0.0.0/8 ::1/128  a loopback address
-    10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10  a private address
-    100.64.0.0/10  a private address of a provider
-    169.254.0.0/16 fe80::/10  a link-local address
-    168.63.129.16/32  a cloud's own service
-    224.0.0.0/4 ff00::/8  a multicast address
-    ::ffff:0:0/96 ::/96 64:ff9b:1::/48 2001::/32 2002::/16 192.88.99.0/24  another way to write or reach an address
-    192.0.0.0/24 198.18.0.0/15 240.0.0.0/4 100::/64 2001::/23 5f00::/16  a reserved address
-    192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20  an address for documentation
-    """)
-)
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_UNICAST = ipaddress.IPv6Network("2000::/3")

@@ -1,0 +1,108 @@
+"""The one table of addresses: what is public, what is inside, and what nothing here ever connects to.
+
+An address is judged after the name was looked up, and the connection goes to the judged address, not to the name.
+Whatever carries an IPv4 address inside (::ffff:…, NAT64, 6to4, Teredo) is judged by that one, too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+PUBLIC, PRIVATE, OWN = range(3)  # how far inside an address is
+
+
+def why_not_public(address: Address) -> str | None:
+    """The kind of an address that is not part of the public internet. Pure: it asks nobody."""
+    if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
+        address = _last_32_bits(address)
+    kind = _kind(address)
+    return f"{address} is {kind}" if kind else None
+
+
+def why_not_outside(address: Address) -> str | None:
+    """As `why_not_public`; also for a public address that belongs to this machine."""
+    return why_not_public(address) or (f"{address} is this machine" if is_own(address) else None)
+
+
+def why_never(address: Address) -> str | None:
+    """The kind of an address that a download never connects to, whoever wrote it."""
+    return next((f"{address} is {kind}" for each in _meanings(address) if (kind := _kind(each)) in _NEVER), None)
+
+
+def how_far_inside(address: Address) -> int:
+    """PUBLIC, PRIVATE, or OWN for this machine."""
+    if is_own(address) or any(_kind(each) in _OWN for each in _meanings(address)):
+        return OWN
+    return PUBLIC if why_not_public(address) is None else PRIVATE
+
+
+def is_own(address: Address) -> bool:
+    """Whether it is one of this machine's, public or not: such a connection would pass by every firewall. Nothing is
+    sent; the kernel only chooses where it would send from."""
+    with new_socket(address, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect((str(address), 9))
+            return asked.getsockname()[0] == str(address)
+        except OSError:  # there is no way there at all
+            return False
+
+
+def new_socket(address: Address, kind: socket.SocketKind) -> socket.socket:
+    return socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, kind)
+
+
+def _meanings(address: Address) -> Iterator[Address]:
+    """The address, and those that it is another way to write or to reach."""
+    yield address
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.sixtofour:
+            yield address.sixtofour
+        elif address.teredo:
+            yield from address.teredo
+        elif any(address in network for network in _CARRIERS):
+            yield _last_32_bits(address)
+
+
+def _kind(address: Address) -> str | None:
+    for network, kind in _SPECIAL:
+        if address.version == network.version and address in network:
+            return kind
+    return "reserved" if address.version == 6 and address not in _UNICAST else None
+
+
+def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def _networks(text: str) -> Iterable[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
+    for line in text.strip().splitlines():
+        *networks, kind = line.strip().split("  ")
+        for network in networks[0].split():
+            yield ipaddress.ip_network(network), kind.strip()
+
+
+# IANA's registries of special addresses, and those that answer for a cloud's own services. The first line that fits
+# counts. Written out, because what Python calls private differs between its versions.
+_SPECIAL = tuple(
+    _networks("""
+    168.63.129.16/32 100.100.100.200/32 fd00:ec2::254/128  a cloud's own service
+    0.0.0.0/8 ::/128  this machine
+    127.0.0.0/8 ::1/128  a loopback address
+    10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10  a private address
+    100.64.0.0/10  a private address of a provider
+    169.254.0.0/16 fe80::/10  a link-local address
+    224.0.0.0/4 ff00::/8  a multicast address
+    ::ffff:0:0/96 ::/96 64:ff9b:1::/48 2001::/32 2002::/16 192.88.99.0/24  another way to write or reach an address
+    192.0.0.0/24 198.18.0.0/15 240.0.0.0/4 100::/64 2001::/23 5f00::/16  a reserved address
+    192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20  an address for documentation
+    """)
+)
+_OWN = ("this machine", "a loopback address")
+_NEVER = ("a link-local address", "a cloud's own service", "a multicast address")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_CARRIERS = (_NAT64, *map(ipaddress.IPv6Network, ("64:ff9b:1::/48", "::ffff:0:0/96", "::/96")))
+_UNICAST = ipaddress.IPv6Network("2000::/3")
