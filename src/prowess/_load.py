@@ -8,7 +8,6 @@ changed since the load is refused, because what was loaded is pinned by digest.
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import hashlib
 import os
 import stat
@@ -16,6 +15,7 @@ from collections.abc import Iterable
 
 from prowess._digest import FileDigest, content_sha256, tree_digest
 from prowess._files import NotRegular, kind_of, open_regular, read_regular
+from prowess._glob import Glob
 from prowess._nouns import Source, Trigger
 from prowess._paths import inside, is_inside, refuse_unsafe_name
 from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
@@ -217,7 +217,8 @@ def select_docs(skill: Skill, patterns: Iterable[str]) -> list[str]:
     """The docs that patterns name. A pattern that names none is an error that lists the real ones."""
     chosen: list[str] = []
     for pattern in patterns:
-        found = [doc for doc in skill.docs if fnmatch.fnmatchcase(doc, pattern)]
+        glob = Glob(pattern, sets=True, folders=False)
+        found = [doc for doc in skill.docs if glob.fullmatch(doc)]
         if not found:
             real = ", ".join(skill.docs) or "none"
             raise ResourceNotFound(

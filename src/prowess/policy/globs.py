@@ -6,20 +6,20 @@ pattern that allows never allows it. Whoever denies asks `is_plain_path` first.
 
 from __future__ import annotations
 
-import re
+from prowess._glob import Glob
 
 
 def match_word(pattern: str, word: str) -> bool:
     """Whether a word fits; `..` as a part of it fits no pattern, only itself."""
     if pattern == word:
         return True
-    return bool(re.search(r"[*?]", pattern)) and ".." not in word.split("/") and _fits(pattern, word)
+    return ("*" in pattern or "?" in pattern) and ".." not in word.split("/") and Glob(pattern).fullmatch(word)
 
 
 def match_path(pattern: str, path: str) -> bool:
     """Whether a path inside the workspace (or, for an absolute pattern, an absolute one) fits. `docs/` is all below."""
     path = path.removeprefix("workspace://")
-    return is_plain_path(path) and _fits(plain_pattern(pattern), _without_dots(path))
+    return is_plain_path(path) and Glob(plain_pattern(pattern)).fullmatch(_without_dots(path))
 
 
 def match_below(pattern: str, folder: str) -> bool:
@@ -27,7 +27,8 @@ def match_below(pattern: str, folder: str) -> bool:
     pattern, folder = plain_pattern(pattern), _without_dots(folder.removeprefix("workspace://"))
     if folder == ".":
         return not pattern.startswith("/")
-    return _fits(pattern, folder) or _fits(pattern, folder.rstrip("/") + "/", begins=True)
+    glob = Glob(pattern)
+    return glob.fullmatch(folder) or glob.may_begin(folder.rstrip("/") + "/")
 
 
 def plain_pattern(pattern: str) -> str:
@@ -43,38 +44,10 @@ def is_plain_path(path: str) -> bool:
 
 def match_anything(pattern: str, text: str) -> bool:
     """Whether a text fits, where a slash is no different from other characters."""
-    return _fits(pattern.replace("/", "\0"), text.replace("/", "\0"))
+    return Glob(pattern, folders=False).fullmatch(text)
 
 
 def _without_dots(path: str) -> str:
     """`./a//b/./c` -> `a/b/c`; the workspace itself is `.`."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
-
-
-def _fits(pattern: str, text: str, *, begins: bool = False) -> bool:
-    """All ends that the pattern so far can have, piece by piece: patterns come from skills, and a regular expression
-    with many stars could take for ever. With `begins`: whether a text that begins so can fit."""
-    ends = [True] + [False] * len(text)
-    for piece in re.findall(r"\*\*+/?|\*|\?|[^*?]+", pattern):
-        after = [False] * len(ends)
-        reached = False
-        for at, is_end in enumerate(ends):
-            if piece.startswith("**"):
-                reached = reached or is_end
-                after[at] = is_end or (reached and (not piece.endswith("/") or text[at - 1] == "/"))
-            elif piece == "*":
-                reached = is_end or (reached and text[at - 1] != "/")
-                after[at] = reached
-            elif is_end and piece == "?" and at < len(text):
-                after[at + 1] = text[at] != "/"
-            elif is_end and piece != "?" and text.startswith(piece, at):
-                after[at + len(piece)] = True
-            elif begins and is_end and piece != "?" and piece.startswith(text[at:]):
-                return True
-        ends = after
-        if begins and ends[-1]:
-            return True
-        if True not in ends:
-            return False
-    return ends[-1]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, get_args
 
+from prowess._glob import Glob
 from prowess._nouns import Finding, Mode, Trigger
 from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
 from prowess.skills.entry import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
@@ -332,10 +333,8 @@ def matches_pattern(pattern: str, entry: Entry) -> bool:
         return True
     if not _is_wild(pattern):
         return False
-    from fnmatch import fnmatchcase
-
     keys = (entry.id,) if ":" in pattern else (entry.name, entry.qualified)
-    return any(fnmatchcase(key, pattern) for key in keys)
+    return any(map(Glob(pattern, sets=True, folders=False).fullmatch, keys))
 
 
 def _rank(entry: Entry) -> int:

@@ -6,13 +6,13 @@ It is known by its spelling alone, in one plain form. Reaching it is another mat
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from prowess._glob import Glob
 from prowess._paths import refuse_unsafe_name
 from prowess.errors import PathEscape, ProwessError, SkillError, WorkspaceError
 from prowess.tools.work import Loaded, Work
@@ -167,7 +167,7 @@ def match_glob(pattern: str, rel: str) -> bool:
     no longer for a pattern with many stars."""
     parts = pattern.split("/")
     if len(parts) == 1:
-        return fnmatch.fnmatchcase(rel.rpartition("/")[2], pattern)
+        return Glob(pattern, sets=True).fullmatch(rel.rpartition("/")[2])
     ends = _over_nothing(parts, {0})
     for name in rel.split("/"):
         going = {at for at in ends if at < len(parts)}
@@ -182,7 +182,7 @@ def shown(text: str) -> str:
 
 
 def _fits(part: str, name: str) -> bool:
-    return part == "**" or fnmatch.fnmatchcase(name, part)
+    return part == "**" or Glob(part, sets=True).fullmatch(name)
 
 
 def _over_nothing(parts: list[str], ends: Iterable[int]) -> set[int]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prowess._files import kind_of
+from prowess._glob import Glob
 from prowess._mime import guess_mime, is_text
 from prowess.errors import WorkspaceError
 from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
-from prowess.workspace.glob import Glob
 from prowess.workspace.layout import Layout, resolve_pattern
 from prowess.workspace.leaving import is_named, pattern_for
 
@@ -62,7 +62,7 @@ def collect(
 ) -> Collected:
     """Files below out/, work/ and runs/ that match any of the patterns (and are in `only`), sorted by name. `owner` is
     whom scripts run as."""
-    wanted = [(pattern, Glob(resolve_pattern(pattern))) for pattern in patterns]
+    wanted = [(pattern, read_pattern(pattern)) for pattern in patterns]
     matched: set[str] = set()
     files: list[OutputFile] = []
     warnings: list[str] = []
@@ -118,6 +118,12 @@ def name_some(names: Sequence[str]) -> str:
     """`'a', 'b', 'c' and 9 more`"""
     some = ", ".join(f"'{name}'" for name in names[:_NAMED])
     return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
+
+
+def read_pattern(pattern: str) -> Glob:
+    """The files that a pattern of outputs means; a trailing `/` means all that is in the folder."""
+    resolved = resolve_pattern(pattern)
+    return Glob(f"{resolved}**" if resolved.endswith("/") or not resolved else resolved, sets=True)
 
 
 def changed_since(layout: Layout, before: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

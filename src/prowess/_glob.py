@@ -1,0 +1,129 @@
+"""The one matcher for `*`, `**` and `?`. Patterns come from skills and models, and names from scripts: the time is that
+of pattern times text, whatever stars there are, and a few thousand characters of each take milliseconds.
+
+All places in the text at which the pattern so far can end are the bits of one number, so that each piece of the pattern
+is a few operations on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_PIECE = re.compile(r"\*++|[?\[]|[^*?\[]++")
+_PIECE_OF_PATH = re.compile(rf"\*\*++/|{_PIECE.pattern}")
+
+
+class _Piece(NamedTuple):
+    kind: str  # `text`, `set`, `any`, or how it is written: `*`, `**`, `**/`, `?`
+    text: str = ""
+    letters: re.Pattern[str] | None = None
+
+
+class Glob:
+    """`*` and `?` stay within a folder, `**` crosses folders, and `**/` is any number of them. With `sets`, `[…]` is
+    one of some characters. Without `folders`, a slash is a character like any other."""
+
+    def __init__(self, pattern: str, *, sets: bool = False, folders: bool = True) -> None:
+        self.pattern = pattern
+        self._pieces = _read(pattern, sets, folders)
+
+    def fullmatch(self, text: str) -> bool:
+        return self._match(text, begins=False)
+
+    def may_begin(self, text: str) -> bool:
+        """Whether something that begins with this text could fit."""
+        return self._match(text, begins=True)
+
+    def _match(self, text: str, *, begins: bool) -> bool:
+        where = _Where(text)
+        ends = 1
+        for piece in self._pieces:
+            if piece.kind == "**":
+                ends = where.from_first(ends)
+            elif piece.kind == "**/":
+                ends |= where.from_first(ends) & (where.letter("/") << 1)
+            elif piece.kind == "*":
+                inside = where.all ^ where.letter("/")
+                ends |= ((ends & inside) + inside) ^ inside  # the carry runs on to the next slash
+            elif piece.kind == "?":
+                ends = (ends & (where.all ^ where.letter("/"))) << 1
+            elif piece.kind == "any":
+                ends = (ends & where.all) << 1
+            elif piece.letters is not None:
+                ends = (ends & where.letters(piece.letters)) << 1
+            elif ends & (ends - 1):
+                for letter in piece.text:
+                    ends = (ends & where.letter(letter)) << 1
+                    if not ends or (begins and ends > where.all):
+                        break
+            else:  # one place, as at the beginning of most patterns
+                at = ends.bit_length() - 1
+                if begins and len(text) - at <= len(piece.text) and piece.text.startswith(text[at:]):
+                    return True
+                ends = ends << len(piece.text) if text.startswith(piece.text, at) else 0
+            if not ends or (begins and ends > where.all):
+                break
+        return ends > where.all
+
+
+class _Where:
+    """The places of characters in a text, as the bits of a number."""
+
+    def __init__(self, text: str) -> None:
+        self.all = (1 << len(text)) - 1
+        self._reversed = text[::-1]
+        self._letters: dict[str, int] = {}
+
+    def letter(self, letter: str) -> int:
+        if letter not in self._letters:
+            self._letters[letter] = _bits(self._reversed.split(letter))
+        return self._letters[letter]
+
+    def letters(self, letters: re.Pattern[str]) -> int:
+        if letters.pattern not in self._letters:
+            self._letters[letters.pattern] = _bits(letters.split(self._reversed))
+        return self._letters[letters.pattern]
+
+    def from_first(self, ends: int) -> int:
+        return (self.all << 1 | 1) ^ ((ends & -ends) - 1)
+
+
+def _bits(between: list[str]) -> int:
+    return int("1".join("0" * len(part) for part in between) or "0", 2)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(pattern: str, sets: bool, folders: bool) -> tuple[_Piece, ...]:
+    return tuple(_pieces(pattern, sets, folders))
+
+
+def _pieces(pattern: str, sets: bool, folders: bool) -> Iterator[_Piece]:
+    at = 0
+    while found := (_PIECE_OF_PATH if folders else _PIECE).match(pattern, at):
+        at, text = found.end(), found[0]
+        if text == "[" and sets:
+            end = pattern.find("]", at + 1)
+            sets = end > 0  # none of the brackets that follow is closed either
+            if sets and (letters := _letters(pattern[at:end], folders)):
+                yield _Piece("set", letters=letters)
+                at = end + 1
+                continue
+        if text[0] == "*":
+            yield _Piece("**/" if text[-1] == "/" else "*" if text == "*" and folders else "**")
+        elif text == "?":
+            yield _Piece("?" if folders else "any")
+        else:
+            yield _Piece("text", text)
+
+
+def _letters(body: str, folders: bool) -> re.Pattern[str] | None:
+    """None when the brackets hold no set: then they are characters."""
+    negated = body[0] in "!^"
+    members = re.findall(r"(?s)(.)-(.)|(.)", body[negated:])
+    if not members or any(first > last for first, last, _ in members):
+        return None
+    inside = "".join(re.escape(one) or f"{re.escape(first)}-{re.escape(last)}" for first, last, one in members)
+    return re.compile(f"{'(?!/)' if folders else ''}[{'^' if negated else ''}{inside}]")
