@@ -35,7 +35,7 @@ from prowess.values import to_json
 
 _CALLS = (CallPlanned, CallDecided, ApprovalAsked, ApprovalAnswered, CallActed)
 _NATURE = (
-    (re.compile(r'(\\*"duration_ms\\*"\s*:\s*)\d+'), r"\1…"),
+    (re.compile(r'("duration_ms\\*+"\s*+:\s*+)\d+'), r"\1…"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "…time"),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "…time"),
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: [A-Z]{2,5})? \d{4}\b"), "…time"),  # ctime

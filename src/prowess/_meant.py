@@ -10,7 +10,7 @@ from typing import Any
 
 from prowess.values import Outcome, ToolCall
 
-_AS_CALL = re.compile(r"[Ss]kill\(\s*['\"]?(?P<skill>[^'\"()]+?)['\"]?\s*\)")
+_AS_CALL = re.compile(r"[Ss]kill\(\s*+['\"]?+(?P<skill>[^'\"()]++)['\"]?+\s*+\)")
 _AS_TOOL = frozenset(("Skill", "skill", "select_skills"))
 MOST_ALIKE = 3
 
@@ -22,7 +22,7 @@ def route_to_skill(call: ToolCall, tools: Collection[str], find: Callable[[str],
     if call.tool in tools:
         return call, ""
     written = _AS_CALL.fullmatch(call.tool)
-    skill = find(written["skill"] if written else call.tool)
+    skill = find(written["skill"].strip() if written else call.tool)
     if skill is None:
         return call, ""
     args: dict[str, Any] = {"skill": skill}

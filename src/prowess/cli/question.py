@@ -23,7 +23,7 @@ _WIDTH = 8  # of a label
 _INDENT = " " * (_WIDTH + 3)
 _NARROWEST = 20  # cells for a text, however narrow the terminal is
 _BLANK = re.compile(r" {40,}")
-_EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
+_EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}+")
 
 
 class Question(NamedTuple):

@@ -23,7 +23,7 @@ class Command:
 def find_commands(body: str) -> list[Command]:
     """In the order of the body."""
     heading, paragraph, found = "", "", []
-    for block in _blocks(_COMMENT.sub("", body)):
+    for block in _blocks(_without_comments(body)):
         if block.kind == "heading":
             heading, paragraph = block.text, ""
         elif block.kind == "text":
@@ -55,11 +55,10 @@ def find_exit_code(body: str, code: int) -> str | None:
     return None
 
 
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}[ \t]+(\S.*)")
 _UNDERLINE = re.compile(r"[ ]{0,3}(?:=+|-{2,})[ \t]*$")
 _LABEL = re.compile(r"(\*\*[^*]+\*\*:?|Output files:?)\s*$", re.IGNORECASE)
-_FENCE = re.compile(r"[ \t>]*(?:[-*+]|\d+[.)])?[ \t]*(`{3,}|~{3,})([^`]*)$")
+_FENCE = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d++[.)])[ \t]*+)?(`{3,}+|~{3,}+)([^`]*+)$")
 _COMMAND = re.compile(
     r"[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?:\*\*|__)?(?:commands?|run)[:：](?:\*\*|__)?[ \t]*(\S.*)",
     re.IGNORECASE,
@@ -121,6 +120,14 @@ def _blocks(body: str) -> Iterator[_Block]:
         yield _Block(kind="text", text=" ".join(paragraph))
 
 
+def _without_comments(body: str) -> str:
+    """One that is never closed is none."""
+    kept, at = "", 0
+    while (start := body.find("<!--", at)) >= 0 and (end := body.find("-->", start + 4)) >= 0:
+        kept, at = kept + body[at:start], end + 3
+    return kept + body[at:]
+
+
 def _inside(lines: Iterator[str], fence: str) -> list[str]:
     inside = []
     for line in lines:
@@ -139,9 +146,7 @@ def _lines(block: _Block) -> Iterator[tuple[str, str]]:
     """Each command of a block with the comments above it and behind it."""
     if block.kind == "command":
         text = block.text
-        if quoted := re.match(r"(`+)(.+?)\1(?!`)", text):
-            text = quoted[2]
-        lines = [text.strip()]
+        lines = [_unquoted(text).strip()]
     else:
         lines = _joined(block.text)
         if block.kind == "console":
@@ -160,8 +165,15 @@ def _lines(block: _Block) -> Iterator[tuple[str, str]]:
             comments = ""
 
 
+def _unquoted(text: str) -> str:
+    """What stands between backticks, when the text begins with some."""
+    ticks = len(text) - len(text.lstrip("`"))
+    end = text.find("`" * ticks, ticks) if ticks else -1
+    return text[ticks:end] if end >= 0 else text
+
+
 def _joined(text: str) -> list[str]:
-    joined = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)
+    joined = re.sub(r"(?<![ \t])[ \t]*+\\\n[ \t]*+", " ", text)
     return [line.strip() for line in joined.splitlines()]
 
 

@@ -20,9 +20,8 @@ _ENGLISH = re.compile(
 )
 _DIGITS = {digit: at for at, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
 _POWERS = {"十": 10, "百": 100, "千": 1000}
-_CHINESE = re.compile(
-    r"(?:(?<=前)|(?<=最)|)([零〇一二两三四五六七八九十百千万]+)(?=个|行|条|项|次|天|年|字|词|位|份|名|倍|秒|分)"
-)
+_NUMERAL = "[零〇一二两三四五六七八九十百千万]"
+_CHINESE = re.compile(rf"(?<!{_NUMERAL})({_NUMERAL}++)(?=个|行|条|项|次|天|年|字|词|位|份|名|倍|秒|分)")
 
 
 def find_number_words(text: str) -> Iterator[tuple[int, int, str]]:

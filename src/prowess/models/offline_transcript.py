@@ -79,19 +79,11 @@ def parse_hits(hits: object) -> list[Listed]:
 _NOTE = re.compile(r"(?:note|skill):")
 _CONTEXT = "Loaded skill context:"
 _SKILL = re.compile(
-    r"<skill>\s*<name>\s*(?P<name>.*?)\s*</name>(?:\s*<description>\s*(?P<description>.*?)\s*</description>)?",
-    re.DOTALL,
+    r"<skill>\s*+<name>(?P<name>[^<]*+)</name>(?:\s*+<description>(?P<description>[^<]*+)</description>)?"
 )
-_CONTENT = re.compile(
-    r'^<skill_content name="(?P<name>[^"\n]*)"[^>\n]*>\n(?P<text>.*?)^</skill_content>', re.DOTALL | re.MULTILINE
-)
-_NEUTRALISED = re.compile(r"&lt;(?=\s*/?\s*(?:skill_|available_skills|note)\w*\b)")
-_TAIL = re.compile(
-    r"(?:^Skill directory: [^\n]*\n(?:Relative paths [^\n]*\n)?)?"
-    r"(?:^<skill_resources>\n(?P<files>.*?)^</skill_resources>\n)?"
-    r"^Follow these instructions now [^\n]*\s*\Z",
-    re.DOTALL | re.MULTILINE,
-)
+_CONTENT = re.compile(r'^<skill_content name="(?P<name>[^"\n]*+)"[^>\n]*+>\n', re.MULTILINE)
+_NEUTRALISED = re.compile(r"&lt;(?=\s*+/?+\s*+(?:skill_|available_skills|note)\w*+\b)")
+_DIRECTORY = re.compile(r"^Skill directory: [^\n]*+\n(?:Relative paths [^\n]*+\n)?+\Z", re.MULTILINE)
 
 
 def _texts(message: Message) -> Iterator[Part]:
@@ -111,7 +103,9 @@ def _given(message: Message) -> Iterator[str]:
     for part in _texts(message):
         if part.ref == "note:files":
             for line in (part.text or "").splitlines():
-                listed = re.sub(r"^[^:\n]*files?[^:\n]*:\s*|^\s*[-*]\s+", "", line, flags=re.IGNORECASE)
+                title, colon, rest = line.partition(":")
+                is_title = colon and "file" in title.lower()
+                listed = rest.lstrip() if is_title else re.sub(r"^\s*+[-*]\s++", "", line)
                 yield from (path.strip(" `") for path in re.split(r",\s+(?=\S*inputs/)", listed) if "inputs/" in path)
 
 
@@ -119,20 +113,38 @@ def _listed(messages: Sequence[Message]) -> Iterator[Listed]:
     text = "\n".join(part.text or "" for message in messages if message.role == "system" for part in _texts(message))
     start, end = text.rfind("<available_skills>"), text.rfind("</available_skills>")
     for found in _SKILL.finditer(text, max(start, 0), max(end, 0)):
-        yield Listed(html.unescape(found["name"]), html.unescape(found["description"] or ""))
+        yield Listed(html.unescape(found["name"].strip()), html.unescape((found["description"] or "").strip()))
 
 
 def _bodies(message: Message) -> Iterator[Body]:
     if message.role == "assistant":
         return
     for part in _texts(message):
-        for found in _CONTENT.finditer(part.text or ""):
-            text, files = found["text"], ""
-            if tail := _TAIL.search(text):
-                text, files = text[: tail.start()], tail["files"] or ""
+        for name, content in _contents(part.text or ""):
+            text, files = _without_tail(content)
             text = _NEUTRALISED.sub("<", text)  # ours are read by now, so what looks like one is the skill's own again
-            paths = tuple(html.unescape(path) for path in re.findall(r"<file>(.*?)</file>", files))
-            yield Body(name=html.unescape(found["name"]), text=text, files=paths)
+            paths = tuple(html.unescape(path) for path in re.findall(r"<file>([^<\n]*+)</file>", files))
+            yield Body(name=html.unescape(name), text=text, files=paths)
+
+
+def _contents(text: str) -> Iterator[tuple[str, str]]:
+    """(name, content) of each skill. One that is never closed is none."""
+    at = 0
+    while (opened := _CONTENT.search(text, at)) and (at := text.find("\n</skill_content>", opened.end() - 1) + 1):
+        yield opened["name"], text[opened.end() : at]
+
+
+def _without_tail(text: str) -> tuple[str, str]:
+    """(the skill's own words, the list of its files), without what the runtime wrote below them."""
+    last = f"\n{text}".rfind("\nFollow these instructions now ")
+    if last < 0 or "\n" in text[last:].rstrip():
+        return text, ""
+    own, files = text[:last], ""
+    if own.endswith("\n</skill_resources>\n"):
+        first = f"\n{own}".rfind("\n<skill_resources>\n")
+        own, files = (own[:first], own[first:]) if first >= 0 else (own, "")
+    directory = _DIRECTORY.search(own)
+    return own[: directory.start()] if directory else own, files
 
 
 def _answered(call: ToolCall, message: Message | None) -> Answered:

@@ -299,7 +299,7 @@ def _commands_like(command: CommandRule) -> Iterator[str]:
 
 def _filled(pattern: str) -> str:
     """A text that a pattern is meant for."""
-    return re.sub(r"\*+|\?", "a", re.sub(r"\*\*+/", "", pattern))
+    return re.sub(r"\*+|\?", "a", re.sub(r"(?<!\*)\*\*++/", "", pattern))
 
 
 def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
@@ -361,7 +361,7 @@ def _count(value: Any) -> int:
 
 
 def _find_line(text: str, name: str) -> int | None:
-    found = re.search(rf"^[ \t]*\[*[ \t]*[\"']?{re.escape(name)}\b", text, re.MULTILINE)
+    found = re.search(rf"^[ \t]*+\[*+[ \t]*+[\"']?{re.escape(name)}\b", text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 

@@ -22,7 +22,7 @@ Format = Literal["xml", "markdown", "json"]
 FORMATS: tuple[Format, ...] = ("xml", "markdown", "json")
 MAX_LISTED_FILES = 50
 _OURS = ("skill_content", "skill_resources", "skill_doc", "skill_arguments", "available_skills", r"note\b")
-_OUR_TAGS = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_OURS)}))", re.IGNORECASE)
+_OUR_TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(_OURS)}))", re.IGNORECASE)
 
 
 def render_catalog(

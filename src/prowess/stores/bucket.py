@@ -247,6 +247,6 @@ def _names_bucket(text: str) -> bool:
 
 def _attributes(mime_type: str | None) -> Any:
     """For people who look into the bucket. What could not be a header is not one."""
-    if mime_type and re.fullmatch(r"[!-~]+/[ -~]+", mime_type):
+    if mime_type and re.fullmatch(r"[!-.0-~]++/[ -~]++", mime_type):
         return {"Content-Type": mime_type}
     return None

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 _SHELL = ("bash", "sh", "shell")
 _PYTHON = ("python", "py", "python3")
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>.*)")
-_ITEM = re.compile(r"(?P<lead>[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+)(?P<rest>.*)")
+_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>.*)")
+_ITEM = re.compile(r"(?P<lead>[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]++)(?P<rest>.*)")
 _MOST_INDENT = 3  # what is indented further is a quotation of code
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 _ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
 _HEADING = re.compile(r"^[A-Z]\w[\w ]*:\s*$")
-_GOOGLE = re.compile(r"^\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)$")
-_SPHINX = re.compile(r"^:(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:\s*(?P<text>.*)$")
+_GOOGLE = re.compile(r"^\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\))?+\s*+:\s*+(?P<text>.*)$")
+_SPHINX = re.compile(r"^:(?:param|parameter|arg|argument)\s(?P<name>[^:]*+):\s*+(?P<text>.*)$")
 _FIELD = re.compile(r"^:\w+")
 
 
@@ -33,8 +33,8 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, str]:
     in_args, current, margin = False, "", 0
     for line in (inspect.getdoc(function) or "").splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())
-        if field := _SPHINX.match(text):
-            current, margin = field["name"], indent
+        if (field := _SPHINX.match(text)) and field["name"].strip():
+            current, margin = field["name"].split()[-1].lstrip("*"), indent  # a type may stand before it
             found[current] = [field["text"]]
         elif _ARGS.match(line):
             in_args, current, margin = True, "", 0

@@ -14,7 +14,7 @@ from prowess.workspace.network.hosts import NotAHost, Target, parse_target
 
 END = b"\r\n\r\n"
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\x00-\x08\x0a-\x1f\x7f]*+)")
 _PLAIN = re.compile(r"(?i:http)://([^/?#]*)([/?][^#]*)?")
 # They concern the two ends of one connection, and ours with the server ends with this answer.
 _HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "proxy-authorization", "te", "trailer", "upgrade"}

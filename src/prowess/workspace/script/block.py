@@ -25,12 +25,13 @@ _CHOOSES_SOURCE = frozenset(
 )
 _OPENING = re.compile(r"# /// ([a-zA-Z0-9-]+)")
 _ALMOST = re.compile(r"^[ \t]*#[ \t]*///[ \t]*script[ \t\r]*$", re.MULTILINE)
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_CLAUSE = r"(?:===|~=|==|!=|<=|>=|<|>)\s*[A-Za-z0-9][A-Za-z0-9.*+!_-]*"
-_CLAUSES = rf"{_CLAUSE}(?:\s*,\s*{_CLAUSE})*\s*,?"
+_NAME = r"[A-Za-z0-9]++(?:[._-]++[A-Za-z0-9]++)*+"
+_CLAUSE = r"(?:===|~=|==|!=|<=|>=|<|>)\s*+[A-Za-z0-9][A-Za-z0-9.*+!_-]*+"
+_CLAUSES = rf"{_CLAUSE}(?:\s*+,\s*+{_CLAUSE})*+\s*+,?+"
 _REQUIREMENT = re.compile(
-    rf"(?P<name>{_NAME})\s*(?:\[(?P<extras>[^\]]*)\])?\s*(?:\(\s*(?P<inner>{_CLAUSES})\s*\)|(?P<outer>{_CLAUSES}))?"
-    r"\s*(?:;(?P<marker>[\w\s.'\"()<>=!~,+*-]+))?",
+    rf"(?P<name>{_NAME})\s*+(?:\[(?P<extras>[^\]]*+)\])?+"
+    rf"\s*+(?:\(\s*+(?P<inner>{_CLAUSES})\s*+\)|(?P<outer>{_CLAUSES}))?+"
+    r"\s*+(?:;(?P<marker>[\w\s.'\"()<>=!~,+*-]++))?+",
     re.ASCII,
 )
 _ARCHIVE = re.compile(r"\.(?:whl|zip|egg|tar|tgz|tar\.\w+|tbz|txz|tlz)$", re.IGNORECASE)
@@ -155,7 +156,7 @@ def _parse_toml(content: str, name: str, line: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         found = re.search(r"at line (\d+)", str(error))
         at = line + (int(found[1]) if found else 0)
-        why = re.sub(r"\s*\(at [^)]*\)", "", str(error))[:200]
+        why = (str(error).rpartition(" (at ")[0] or str(error))[:200]
         _invalid(name, at, f"is not valid TOML: {why}", "Between '# /// script' and '# ///' there is TOML, after '# '.")
 
 

@@ -32,7 +32,7 @@ _PASSED = frozenset(
 _PASSED_BEGINNINGS = ("UV_INDEX",)  # UV_INDEX, UV_INDEX_URL, UV_INDEX_STRATEGY, UV_INDEX_<NAME>_PASSWORD
 _UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
 _PIP_INDEX = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX")
-_PIP_CONFIG = re.compile(r"^\s*(?:(?:extra-)?index-url|find-links|no-index)\s*[=:]", re.MULTILINE)
+_PIP_CONFIG = re.compile(r"^[ \t]*+(?:(?:extra-)?index-url|find-links|no-index)[ \t]*+[=:]", re.MULTILINE)
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PIP_OPTIONS = (
     "install --only-binary :all: --no-input --disable-pip-version-check --no-color --progress-bar off "
