@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from prowess.workspace.box.selftest import Proof, probe
+from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import remove_tree
 
 # `HYPOTHESIS_PROFILE=ci make test` looks harder. CI does so by itself, with the same examples each time: there, red
@@ -99,6 +103,42 @@ def _make_skill() -> Callable[..., Path]:
 def not_run(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """not_run(what, why): for something inside a test that was left out on purpose."""
     return lambda what, why: request.node.user_properties.append((_NOT_RUN, (what, why)))
+
+
+@pytest.fixture(scope="session")
+def lacks() -> Callable[[str], str]:
+    """lacks(what): see `find_lack`."""
+    return find_lack
+
+
+@cache
+def find_lack(what: str) -> str:
+    """Cause for not running what needs this: `root`, `no root`, or `isolation`. Empty when the machine has it."""
+    if what == "root":
+        return "" if os.geteuid() == 0 else "not root"
+    if what == "no root":
+        return "" if os.geteuid() != 0 else "as root"
+    assert what == "isolation", what
+    if any(proof.holds for proof in asyncio.run(_prove())):
+        return ""
+    if wanted := {"bwrap", "landlock"} & set(os.environ.get("REQUIRE_TIERS", "").split(",")):
+        pytest.fail(f"REQUIRE_TIERS names {' and '.join(sorted(wanted))}, and no isolation holds here")
+    return "no isolation on this machine"
+
+
+async def _prove() -> list[Proof]:
+    async with Processes() as processes:
+        return [await probe(mechanism, processes) for mechanism in ("bwrap+seccomp", "landlock+seccomp")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(what): not run where find_lack(what) of conftest.py names a cause")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        if cause := find_lack(*mark.args):
+            pytest.skip(cause)
 
 
 @pytest.hookimpl(optionalhook=True)

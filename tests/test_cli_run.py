@@ -84,6 +84,7 @@ def project(tmp_path: Path, make_skill: Any) -> Project:
 # --- what goes where --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("isolation")
 def test_the_answer_alone_goes_to_stdout(project: Project) -> None:
     thinking = {"text": "I look at the skill first.", **LOAD}
     answer = project.say("do it", replies=[thinking, run_of("python3 scripts/hello.py"), {"text": "It said hello."}])
@@ -238,6 +239,7 @@ def test_an_address_where_nobody_is(project: Project) -> None:
 # --- files and standard input -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("isolation")
 def test_files_that_are_named_are_given(project: Project) -> None:
     (project.folder / "my file.csv").write_text("a\n1\n", encoding="utf-8")
     (project.folder / "sub").mkdir()
@@ -407,6 +409,7 @@ def test_a_reader_that_has_seen_enough_ends_the_run(project: Project) -> None:
 # --- a terminal -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("isolation")
 def test_a_terminal_shows_what_happens_and_obeys_nobody(project: Project) -> None:
     evil = "\x1b[2J\x1b]0;title\x07 Done."
     model = project.script({"text": f"First {evil}", **LOAD}, run_of("sleep 0.4; printf '\\033[2J'"), {"text": evil})

@@ -27,6 +27,7 @@ def run(root: Path, command: str, given: dict[str, Any] | None = None, **args: A
     return with_kit(root, lambda kit: kit.call("skill_run", call), executor="local", **(given or {}))
 
 
+@pytest.mark.needs("isolation")
 def test_copies_go_by_the_real_names_and_are_whole_or_not_there(root: Path, tmp_path: Path, capfd: Any) -> None:
     config = tmp_path / "config.toml"
     config.write_text('redact = ["hel+o"]\n', encoding="utf-8")

@@ -6,8 +6,8 @@
              inside a line for anything. A command that fails is followed by `$ echo $?`.
 
 The blocks of one page run in order, in one copy of examples/, which is their working folder. A comment
-`<!-- not run: why -->` right before a block leaves it out, and the test run lists it. In CONTRIBUTING.md only blocks
-after `<!-- run -->` are run.
+`<!-- not run: why -->` right before a block leaves it out, `<!-- needs isolation -->` where nothing isolates scripts,
+and the test run counts it. In CONTRIBUTING.md only blocks after `<!-- run -->` are run.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ def reader(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_the_page_does_what_it_says(
-    page: Path, reader: Reader, not_run: Callable[[str, str], None]
+    page: Path, reader: Reader, not_run: Callable[[str, str], None], lacks: Callable[[str], str]
 ) -> None:
     for block in find_blocks(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()):
         if block.mark.startswith("not run:"):
             not_run(block.place, block.mark.removeprefix("not run:").strip())
+        elif block.mark.startswith("needs ") and (cause := lacks(block.mark.removeprefix("needs "))):
+            not_run(block.place, cause)
         elif block.page not in ONLY_WHEN_TOLD or block.mark == "run":
             reader.follow(block)
 

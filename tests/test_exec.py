@@ -15,6 +15,10 @@ import pytest
 
 from prowess.cli.main import main
 from prowess.cli.schema import FOLDER
+from tiers import Tiers
+from tiers import engine as engine
+from tiers import tiers as tiers
+from workspace_contract import GUARD_S
 
 
 def load_schema(name: str) -> dict[str, Any]:
@@ -55,6 +59,7 @@ def exec_(root: Path, capfd: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
+@pytest.mark.needs("isolation")
 def test_the_command_speaks_for_itself(exec_: Any) -> None:
     answer = exec_("--", "python3", "scripts/hello.py", "a  b", "$HOME", "*")
     assert (answer.code, answer.out) == (0, "hello a  b $HOME *\n")
@@ -63,6 +68,7 @@ def test_the_command_speaks_for_itself(exec_: Any) -> None:
     assert exec_("--shell", "--", "echo $((1+1)) | cat").out == "2\n"
 
 
+@pytest.mark.needs("isolation")
 @pytest.mark.parametrize(
     ("words", "code", "status", "error"),
     [
@@ -101,12 +107,35 @@ def test_nobody_to_ask_says_how_to_say_yes(exec_: Any) -> None:
     assert (allowed.code, allowed.out) == (0, "hi\n") and "local (none" in allowed.err
 
 
+def test_why_this_isolation_and_no_other_is_said_when_asked(root: Path, tiers: Tiers) -> None:
+    """It is a fact of the machine: doctor, -v and the result say it, and no command of its own accord."""
+    tier = tiers.get("landlock")
+
+    def prowess(*words: str) -> Answer:
+        command = [sys.executable, "-m", "prowess", *words]
+        done = tier.run(lambda: subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S))
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    [note] = json.loads(prowess("doctor", "--workspace", "--json").out)["workspace"]["isolation"]["notes"]
+    assert note.startswith("bubblewrap does not work here, so Landlock is used: ")
+    words = ("exec", "demo", "--root", str(root), "--", "true")
+    result = prowess("--json", *words).json
+    assert (result["isolation"]["notes"], result["warnings"]) == ([note], [])
+    assert prowess(*words).err.count("\n") == 1, "the line in brackets, and no other"
+    assert prowess("-v", *words).err.startswith(f"isolation: {note}\n[exit 0")
+    asked = ("run", "How many words are in @text.txt?", "--model", "offline", "--yes", "skill_run")
+    Path("text.txt").write_text("one two", encoding="utf-8")
+    plain, more = prowess(*asked).err, prowess("-v", *asked).err
+    assert "sandbox (landlock" in plain and note not in plain and f"isolation: {note}\n" in more
+
+
 def test_wrong_usage_is_not_the_commands_exit_code(exec_: Any) -> None:
     answer = exec_("ls", "--nonsense")
     assert answer.code == 125 and "-- COMMAND" in answer.err
     assert exec_().code == 125
 
 
+@pytest.mark.needs("isolation")
 def test_files_go_in_and_come_out(exec_: Any, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\ntwo\n", encoding="utf-8")
     (tmp_path / "folder").mkdir()
@@ -137,6 +166,7 @@ def test_files_go_in_and_come_out(exec_: Any, tmp_path: Path) -> None:
     assert (tmp_path / "res" / "n.txt").read_text(encoding="utf-8").strip() == "4"
 
 
+@pytest.mark.needs("isolation")
 def test_more_ways_to_say_it(exec_: Any) -> None:
     assert exec_("--", "hello.py", "x").out == "hello x\n", "a script needs no folder"
     assert exec_("--env", "WHO=me", "--shell", "--", "echo $WHO").out == "me\n"
@@ -145,6 +175,7 @@ def test_more_ways_to_say_it(exec_: Any) -> None:
     assert exec_("--yes", "everything", "--", "true").code == 125
 
 
+@pytest.mark.needs("isolation")
 def test_a_reader_that_has_seen_enough_ends_the_command(root: Path) -> None:
     words = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root), "--", "yes"]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -156,6 +187,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command(root: Path) -> None:
     child.stderr.close()
 
 
+@pytest.mark.needs("isolation")
 def test_one_at_a_time_works_in_a_session(exec_: Any, root: Path) -> None:
     words = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root), "--session", "shared", "--shell"]
     first = subprocess.Popen([*words, "--", "echo on; sleep 3; echo done"], stdout=subprocess.PIPE)
@@ -165,6 +197,7 @@ def test_one_at_a_time_works_in_a_session(exec_: Any, root: Path) -> None:
     assert first.communicate(timeout=60)[0] == b"done\n" and first.returncode == 0, "and the first loses nothing"
 
 
+@pytest.mark.needs("isolation")
 def test_stdin_is_given_only_when_asked_for(root: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root)]
     asked = subprocess.run([*run, "--stdin", "--", "scripts/ask.py"], input=b"me\n", capture_output=True, timeout=60)
@@ -206,6 +239,7 @@ def test_a_terminal_is_asked_and_obeys_no_script(root: Path, tmp_path: Path) -> 
         assert (b"\\u{1b}[2Jhi" in shown) == (code == 0)
 
 
+@pytest.mark.needs("isolation")
 def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
     import asyncio
 
@@ -227,6 +261,7 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
     assert "/prowess.db*" in (tmp_path / ".agent" / ".gitignore").read_text(encoding="utf-8")
 
 
+@pytest.mark.needs("isolation")
 def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
     import signal
 
@@ -255,6 +290,7 @@ def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
     assert marker not in running
 
 
+@pytest.mark.needs("isolation")
 def test_interrupting_is_an_answer_as_well(root: Path) -> None:
     import signal
 
@@ -273,6 +309,7 @@ def test_interrupting_is_an_answer_as_well(root: Path) -> None:
 # --- workspaces -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("isolation")
 def test_workspaces_are_listed_and_cleaned(exec_: Any, capfd: Any, tmp_path: Path, monkeypatch: Any) -> None:
     folder = Path(os.environ["PROWESS_WORKSPACE_DIR"]) / "of-its-own"
     monkeypatch.setenv("PROWESS_WORKSPACE_DIR", str(folder))

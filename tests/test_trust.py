@@ -433,7 +433,7 @@ def test_a_forged_git_file_gains_nothing(
     assert not trust.accepts_file(str(evil / ".agent/config.toml"), content_sha256(b"store = 'a'\n"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder to somebody else")
+@pytest.mark.needs("root")
 def test_a_worktree_folder_of_somebody_else_is_not_trusted(state: str, repository: Path, worktree: Path) -> None:
     trust = grant_folder(state, str(repository))
     assert trust.trusts_folder(str(worktree))

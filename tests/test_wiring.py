@@ -106,7 +106,7 @@ def test_a_limit_can_be_required(root: Path) -> None:
     assert unknown.value.code == "limit-unknown" and "memory" in (unknown.value.hint or "")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can become somebody else")
+@pytest.mark.needs("no root")
 def test_who_is_not_root_is_told_that_scripts_run_as_nobody_else(root: Path) -> None:
     for name in ("nobody", 0, os.geteuid() + 1):
         with pytest.raises(ConfigError) as refused:
@@ -115,7 +115,7 @@ def test_who_is_not_root_is_told_that_scripts_run_as_nobody_else(root: Path) -> 
     assert run(root, "id -u", settings={"workspace.run_as": os.geteuid()}).data["stdout"] == f"{os.geteuid()}\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+@pytest.mark.needs("root")
 def test_nobody_runs_as_root(root: Path) -> None:
     for executor in ("local", "sandbox", "auto"):
         refused = run(root, executor=executor, settings={"workspace.run_as": 0})

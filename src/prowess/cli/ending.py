@@ -12,7 +12,7 @@ from prowess._session import Session
 from prowess._task import Result
 from prowess.cli.doing import one_line, render_doing, seconds
 from prowess.cli.live import render_usage
-from prowess.cli.outputs import copy_files, describe_isolation
+from prowess.cli.outputs import copy_files, describe_isolation, show_notes
 from prowess.cli.render import Screen, count, printable, size
 from prowess.workspace.outputs import name_some
 
@@ -47,6 +47,8 @@ def print_answer(text: str) -> None:
 
 def show_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[str, Any] | None) -> None:
     """`[answer · 1 call failed · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, network none)]`"""
+    if isolation:
+        show_notes(screen, isolation)
     held = describe_isolation(isolation) if isolation else ""
     failed = f"{count(result.failed, 'call')} failed" if result.failed else ""
     parts = [result.stop_reason, failed, seconds(elapsed_s), render_usage(result.usage), held]

@@ -29,6 +29,7 @@ def show_end(screen: Screen, kit: Kit, outcome: Outcome, copied: list[str]) -> N
         screen.note(f"copied to: {printable(path)}")
     for saved in data["artifact_files"]:
         screen.note(f"saved: artifact://{printable(saved['name'])}@{saved['version']}")
+    show_notes(screen, data["isolation"])
     screen.note(f"[{describe(data)} · session {kit.recorder.key.session}]")
 
 
@@ -46,6 +47,12 @@ def describe(data: dict[str, Any]) -> str:
 def describe_isolation(isolation: dict[str, Any]) -> str:
     inside = [isolation["mechanism"], f"user {isolation['uid']}", f"network {isolation['network']}"]
     return f"{isolation['executor']} ({', '.join(inside)})"
+
+
+def show_notes(screen: Screen, isolation: dict[str, Any]) -> None:
+    """Why this isolation and no other. That holds for the machine, not for one run, so only -v and `doctor` say it."""
+    for note in isolation["notes"] if screen.verbose else ():
+        screen.note(f"isolation: {printable(note)}")
 
 
 def copy_files(

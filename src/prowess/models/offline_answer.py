@@ -135,11 +135,8 @@ def _files(result: Mapping[str, Any]) -> list[str]:
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:
-    """Without those about the isolation, which is shown elsewhere."""
-    isolation = result.get("isolation")
-    known = isolation.get("notes") or [] if isinstance(isolation, Mapping) else []
     warnings = result.get("warnings")
-    told = [_text(each) for each in warnings if each not in known] if isinstance(warnings, list) else []
+    told = [_text(each) for each in warnings] if isinstance(warnings, list) else []
     return [*(f"Warning: {_cut(each, 300)}" for each in told[:10]), ""] if told else []
 
 
