@@ -20,7 +20,7 @@ demo: .venv/.base  ## set up, then list, check, show, load and run skills that s
 	@.venv/bin/python tools/demo.py
 
 # Tests start hundreds of programs that import Prowess: compiled once, and not by each where nobody may write bytecode.
-test: .venv/.dev  ## set up, then run all tests; ends with a list of what was not run (ARGS="-k name" for some)
+test: .venv/.dev  ## set up, then run all tests; ends with what was not run, by cause (ARGS="-k name" for some, ARGS=-v lists it)
 	@.venv/bin/python -m compileall -q -x builtin_skills src
 	@.venv/bin/python -m pytest $(WORKERS) $(ARGS)
 

@@ -1,22 +1,17 @@
-"""Every test has a machine of its own: empty home, empty cache, no settings. What was not run is said at the end."""
+"""Every test has a machine of its own: empty home, empty cache, no settings. See not_run.py for what is left out."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prowess.workspace.box.selftest import Proof, probe
-from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import remove_tree
 
 # `HYPOTHESIS_PROFILE=ci make test` looks harder. CI does so by itself, with the same examples each time: there, red
@@ -28,13 +23,12 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "default"))
 
+pytest_plugins = ("not_run",)
 _OURS = ("PROWESS_", "SKILLS_", "TRPC_")
-_NOT_RUN = "not run"  # a property of the report, with which it gets from a worker to whoever sums up
 _LONGEST_FIRST = (
     "test_container.py", "test_escapes.py", "test_docs.py", "test_sandbox_executor.py", "test_objects.py",
     "test_dependencies.py", "test_local_executor.py", "test_event_log.py",
 )  # fmt: skip
-_DESELECTED = pytest.StashKey[int]()
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
@@ -99,48 +93,6 @@ def _make_skill() -> Callable[..., Path]:
     return make_skill
 
 
-@pytest.fixture
-def not_run(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """not_run(what, why): for something inside a test that was left out on purpose."""
-    return lambda what, why: request.node.user_properties.append((_NOT_RUN, (what, why)))
-
-
-@pytest.fixture(scope="session")
-def lacks() -> Callable[[str], str]:
-    """lacks(what): see `find_lack`."""
-    return find_lack
-
-
-@cache
-def find_lack(what: str) -> str:
-    """Cause for not running what needs this: `root`, `no root`, or `isolation`. Empty when the machine has it."""
-    if what == "root":
-        return "" if os.geteuid() == 0 else "not root"
-    if what == "no root":
-        return "" if os.geteuid() != 0 else "as root"
-    assert what == "isolation", what
-    if any(proof.holds for proof in asyncio.run(_prove())):
-        return ""
-    if wanted := {"bwrap", "landlock"} & set(os.environ.get("REQUIRE_TIERS", "").split(",")):
-        pytest.fail(f"REQUIRE_TIERS names {' and '.join(sorted(wanted))}, and no isolation holds here")
-    return "no isolation on this machine"
-
-
-async def _prove() -> list[Proof]:
-    async with Processes() as processes:
-        return [await probe(mechanism, processes) for mechanism in ("bwrap+seccomp", "landlock+seccomp")]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(what): not run where find_lack(what) of conftest.py names a cause")
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    for mark in item.iter_markers("needs"):
-        if cause := find_lack(*mark.args):
-            pytest.skip(cause)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than processors, because tests wait for other programs about half as long as they compute."""
@@ -153,42 +105,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         order = {name: place for place, name in enumerate(_LONGEST_FIRST)}
         items.sort(key=lambda item: order.get(item.path.name, len(order)))
-
-
-def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    told = getattr(items[0].config, "workeroutput", {})
-    told["deselected"] = told.get("deselected", 0) + len(items)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Every worker has left out the same ones, and one that crashed has not said so."""
-    stash = node.config.stash
-    stash[_DESELECTED] = max(stash.get(_DESELECTED, 0), getattr(node, "workeroutput", {}).get("deselected", 0))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all others, so that this comes last
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
-    yield
-    told = [report for reports in terminalreporter.stats.values() for report in reports]
-    left_out = [
-        said
-        for report in told
-        if getattr(report, "when", None) == "teardown"  # the last of each test, which has all of them
-        for name, said in report.user_properties
-        if name == _NOT_RUN
-    ]
-    for report in terminalreporter.getreports("skipped"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        left_out.append((report.nodeid, reason.removeprefix("Skipped: ")))
-    left_out += [
-        (report.nodeid, f"expected to fail: {report.wasxfail}") for report in terminalreporter.getreports("xfailed")
-    ]
-    if deselected := config.stash.get(_DESELECTED, len(terminalreporter.getreports("deselected"))):
-        left_out.append((f"{deselected} tests", "left out by the command line"))
-    left_out.sort()  # not as they came: that is different each time when there are several workers
-    left_out.append(("speed and memory", "make bench"))
-    left_out.append(("a real model", "make e2e"))
-    terminalreporter.write_sep("=", f"NOT RUN: {len(left_out)}", yellow=True, bold=True)
-    for what, why in left_out:
-        terminalreporter.write_line(f"NOT RUN  {what}: {why}", yellow=True)

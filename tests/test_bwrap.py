@@ -140,7 +140,7 @@ def house(folder: Path, not_run: Callable[[str, str], None]) -> House | None:
     if program is None:
         if "bwrap" in os.environ.get("REQUIRE_TIERS", "").split(","):
             pytest.fail("REQUIRE_TIERS names bwrap, and it is not installed")
-        not_run("bwrap", "not installed on this machine")
+        not_run("bwrap", "bubblewrap is not installed")
         return None
     return House(program, folder)
 

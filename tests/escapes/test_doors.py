@@ -151,7 +151,7 @@ def test_case_58_a_filter_that_the_kernel_does_not_take_keeps_the_program_from_s
 def test_case_58_nor_does_bubblewrap_go_on_without_its_filter(not_run: NotRun) -> None:
     program = find_trusted("bwrap")
     if program is None:
-        not_run("escape 58 with bubblewrap", "it is not installed")
+        not_run("escape 58", "bubblewrap is not installed")
         return
     system, links = system_of_host()
     command = boxed(program, Box(system=system, links=links), ["/bin/echo", "ran"], uid=UID)
