@@ -31,12 +31,13 @@ def test_the_options_follow_from_the_value() -> None:
     )
     told = " ".join(bwrap_options(box))
     assert told == (
-        "--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
-        "--die-with-parent --new-session --ro-bind /usr /usr --ro-bind /lib64 /lib64 --symlink usr/bin /bin "
-        "--ro-bind-try /etc/ld.so.cache /etc/ld.so.cache --ro-bind-try /etc/ld.so.conf /etc/ld.so.conf "
+        "--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts --hostname box --unshare-cgroup-try "
+        "--disable-userns --die-with-parent --new-session --ro-bind /usr /usr --ro-bind /lib64 /lib64 "
+        "--symlink usr/bin /bin --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache "
+        "--ro-bind-try /etc/ld.so.conf /etc/ld.so.conf "
         "--ro-bind-try /etc/ld.so.conf.d /etc/ld.so.conf.d --ro-bind-try /etc/ssl /etc/ssl "
         "--ro-bind-try /etc/alternatives /etc/alternatives --ro-bind-data 12 /etc/hosts "
-        "--proc /proc --ro-bind /proc/sys /proc/sys --dev /dev "
+        "--proc /proc --ro-bind /proc/sys /proc/sys --dev /dev --ro-bind-data 13 /proc/cmdline "
         "--size 2000 --tmpfs /dev/shm --size 1000 --tmpfs /tmp --ro-bind /h/skill /skill --bind /h/ws /skill/out "
         "--remount-ro /dev --remount-ro / --chdir /skill --cap-drop ALL --clearenv --setenv PATH /usr/bin "
         "--setenv A b c --seccomp 9"

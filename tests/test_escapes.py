@@ -76,6 +76,14 @@ def look_at(each: Try, tier: str, mine: list[Report], reports: list[Report]) -> 
             assert result["through"], f"It holds, and the table says that it does not. {whole}"
 
 
+@pytest.mark.parametrize("name", ["bounding-set"])
+def test_root_takes_more_away_than_a_user_can(name: str, reports: list[Report]) -> None:
+    """The table is read for whoever runs skills as themselves."""
+    for tier in TIERS:
+        for report in of(reports, tier):
+            assert report.by_user or not report.told["attempts"][name]["through"], (tier, report.told["attempts"][name])
+
+
 def test_what_shows_nothing_on_this_machine_is_said(reports: list[Report], not_run: NotRun) -> None:
     """Refused without a sandbox, too: that a tier refuses it proves nothing, and is not counted above."""
     told = [each for each in TRIES if each.name not in APART]

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import os
 import re
+import socket
 import struct
 import textwrap
 from collections.abc import Callable
@@ -131,6 +132,15 @@ def test_sockets_by_family(machine: str) -> None:
                 assert (box("socketpair", family | high, 1) == ALLOWED) == (family == kernel.AF_UNIX)
     assert own_network("socket", kernel.AF_INET, 1, 6) == ALLOWED
     assert own_network("socket", kernel.AF_INET, 1, kernel.IPPROTO_MPTCP) == refused(errno.EPROTONOSUPPORT)
+
+
+def test_a_pair_that_takes_addresses_is_made_in_a_box_of_its_own_alone(machine: str) -> None:
+    own, shared = (Box(machine, namespaces=namespaces) for namespaces in (True, False))
+    for kind in range(16):
+        for more in (0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC, socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC):
+            connected = kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+            assert own("socketpair", kernel.AF_UNIX, kind | more) == ALLOWED
+            assert (shared("socketpair", kernel.AF_UNIX, kind | more) == ALLOWED) == connected
 
 
 def test_namespaces_by_flag(machine: str) -> None:

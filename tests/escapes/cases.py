@@ -108,6 +108,7 @@ More
     61 `cwd` and `to` that lead out of the workspace
     62 around a list of allowed commands
     63 speak to the terminal of whoever looks
+    64 learn about the machine
 """
 
 _TRIES = """
@@ -238,6 +239,8 @@ _TRIES = """
 26 unix-path                 connect to a socket like Docker's                          OHHH
 26 unix-path-datagram        send to a socket like that of a log                        OHHH
 26 unix-by-link              connect through a link in the workspace                    OHHH
+26 unix-pair-datagram        send by path from one of a pair of datagram sockets        OHHH
+26 unix-pair-raw             send by path from one of a pair of raw sockets             OHHH
 27 vsock                     to the hypervisor                                          OHHH
 27 vsock-datagram            to the hypervisor, by datagram                             OHHH
 27 socketpair-vsock          a pair of those                                            OHHH
@@ -301,6 +304,8 @@ _TRIES = """
 34 x32                       an x32 call                                                OHHH
 35 tty-type                  TIOCSTI                                                    OHHH
 35 tty-paste                 TIOCLINUX                                                  OHHH
+35 tty-forge                 write a question on another terminal of the user           OHHH
+35 tty-keys                  read what is typed there                                   OHHH
 36 personality-exec          READ_IMPLIES_EXEC                                          OHHH
 36 personality-no-randomize  ADDR_NO_RANDOMIZE                                          OHHH
 49 signal-other-run          signal another session's run                               OHHH
@@ -359,6 +364,10 @@ _TRIES = """
 61 inputs                    put an input there, or take one from there                 HHHH
 62 command-list              other names, launchers, interpreters, shell syntax         HHHH
 63 terminal                  escapes in names, findings and output                      HHHH
+64 host-name                 its name                                                   OHOH
+64 kernel-command-line       what its kernel was started with                           OHHH
+64 mount-table               what is mounted, and from where on the host                OOHO
+64 list-mounts               the same by listmount(2)                                   OHHH
 """
 
 NOTES = {  # attempt: why it is as it is
@@ -370,7 +379,9 @@ NOTES = {  # attempt: why it is as it is
     "xattr-outside": "As with modes.",
     "skill-chmod": "As with modes; a copy that was touched is made anew before the next run.",
     "guess-pid": "There are no namespaces in a Landlock box; a process can be known, and not touched.",
-    "bounding-set": "Not empty, and of no use: nothing raises privileges.",
+    "bounding-set": "Only root can empty it, and does. For anybody else it is of no use: nothing raises privileges.",
+    "host-name": "The name belongs to a namespace, and there are none in a Landlock box.",
+    "mount-table": "The kernel tells every process its own mounts, and so the path of the workspace on the host.",
     "sysfs-visible": "Read-only, and of the network it shows the container's own.",
     "fork-bomb-neighbour": "Without a namespace the kernel counts all processes of a user together. A limit on memory "
     "brings control groups, and then each run is counted by itself.",

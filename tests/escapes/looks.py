@@ -32,7 +32,7 @@ SIGNALS = {  # as bits of SigPnd and ShdPnd
 _ARRIVE = (
     *("tcp-loopback", "tcp-loopback-6", "tcp-host-address", "udp-loopback", "udp-host-address", "dns", "mptcp"),
     *("fast-open", "uring-connect", "resolve-and-connect", "unix-abstract", "unix-abstract-datagram", "unix-path"),
-    *("unix-path-datagram", "unix-by-link"),
+    *("unix-path-datagram", "unix-by-link", "unix-pair-datagram", "unix-pair-raw"),
 )
 _SET_ID = (
     *("setuid-chmod", "setgid-chmod", "setgid-folder", "setuid-fchmod", "setuid-fchmodat2", "setuid-open"),
@@ -180,6 +180,9 @@ _FACTS: dict[str, Callable[[Scene, Any], bool]] = {
     "stat-home": lambda scene, value: value == len(scene.canary("home")),
     "list-pids": lambda scene, value: scene.facts["victim"] in value,
     "guess-pid": lambda scene, value: value == (os.geteuid() if scene.uid is None else scene.uid),
+    "host-name": lambda scene, value: value == os.uname().nodename,
+    "kernel-command-line": lambda scene, value: value == Path("/proc/cmdline").read_text(encoding="utf-8"),
+    "mount-table": lambda scene, value: scene.base.name in value or f" {_root_device()} " in value,
     "setuid-program": lambda scene, value: value == "0",
     "setuid-system-program": lambda scene, value: value == "0",
 }
@@ -196,6 +199,12 @@ def _state_of(pid: int) -> dict[str, Any]:
         "io": libc.syscall(31 if os.uname().machine == "aarch64" else 252, 1, pid),
         "oom": (folder / "oom_score_adj").read_text(encoding="utf-8"),
     }
+
+
+def _root_device() -> str:
+    """What is mounted at /, as a table of mounts calls it."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    return next(line.split(" - ")[1].split()[1] for line in reversed(lines) if line.split()[4] == "/")
 
 
 def _digest(path: str) -> str:

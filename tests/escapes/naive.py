@@ -66,6 +66,14 @@ def on_terminal(workspace: BareWorkspace, program: Program) -> bytes:
     return said
 
 
+def shown_on(terminal: int) -> str:
+    """What has come from the other side by now."""
+    try:
+        return os.read(terminal, 1 << 12).decode("utf-8", "replace")
+    except BlockingIOError:
+        return ""
+
+
 def collected(root: str, pattern: str) -> str:
     """Whatever is called like a file, or like a folder with one of ours in it."""
     found = [path / "credentials" if path.is_dir() else path for path in Path(root).glob(pattern)]

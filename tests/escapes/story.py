@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import pty
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -122,15 +123,32 @@ class Story:
             return looks.judge(place, json.loads(done.out), waiting.pid)
 
     async def terminal(self) -> Found:
+        """Case 35. Somebody of the same user sits at a terminal nearby, and has typed something."""
         _, workspace = await self.open("terminal")
-        task = json.dumps({"only": ["tty-type", "tty-paste"]})
-        program = self.program(workspace, "main.py", env={"TASK": task}, tty=True)
-        printed = await self._on_terminal(workspace, program)
+        keys, forged = self.scene.canary("keys"), self.scene.canary("forged")
+        ours, theirs = pty.openpty()
+        try:
+            if self.uid is not None:
+                os.chown(theirs, self.uid, self.uid)
+            os.write(ours, f"{keys}\n".encode())
+            os.read(ours, 1 << 12)  # as its terminal shows it to that person
+            os.set_blocking(ours, False)
+            task = {"only": ["tty-type", "tty-paste", "tty-forge", "tty-keys"]}
+            task |= {"terminal": os.ttyname(theirs), "forged": forged}
+            program = self.program(workspace, "main.py", env={"TASK": json.dumps(task)}, tty=True)
+            printed = await self._on_terminal(workspace, program)
+            shown = naive.shown_on(ours)
+        finally:
+            os.close(ours)
+            os.close(theirs)
         said = json.loads(printed[printed.index(b"{") :])
-        return {
+        found = {
             name: {"through": answer["got"] == "ok", "by": "the inside", "said": json.dumps(answer)}
             for name, answer in said.items()
         }
+        found["tty-forge"] = found_by_host(forged in shown, [said["tty-forge"], shown])
+        found["tty-keys"] = found_by_host(keys in json.dumps(said["tty-keys"]), said["tty-keys"])
+        return found
 
     async def _on_terminal(self, workspace: Workspace, program: Program) -> bytes:
         """What it prints, as soon as that is whole."""

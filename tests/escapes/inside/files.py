@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import struct
 import subprocess
 
 from harness import AT_FDCWD, O_PATH, all_of, attempt, call, checked, first, libc, read, write
@@ -54,6 +55,31 @@ def watch_home(task):
     fd = call("inotify_init1", os.O_NONBLOCK)
     call("inotify_add_watch", fd, ctypes.c_char_p(task["home"].encode()), 0x3BB)
     return "watching"
+
+
+@attempt("host-name")
+def host_name(task):
+    return os.uname().nodename
+
+
+@attempt("kernel-command-line")
+def kernel_command_line(task):
+    return read("/proc/cmdline")
+
+
+@attempt("mount-table")
+def mount_table(task):
+    return first(
+        lambda path=path: read(path)
+        for path in ("/proc/self/mountinfo", "/proc/mounts", f"/proc/{os.getppid()}/mountinfo", "/proc/1/mounts")
+    )
+
+
+@attempt("list-mounts")
+def list_mounts(task):
+    """All below the root, by number, with no /proc at all."""
+    asked = struct.pack("IIQQ", 24, 0, 0xFFFFFFFFFFFFFFFF, 0)
+    return call("listmount", asked, ctypes.create_string_buffer(8 * 256), 256, 0)
 
 
 # --- the skill's own files --------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ SYSCALLS = {  # name: (x86_64, aarch64)
     "ioprio_set": (251, 30), "capget": (125, 90), "syslog": (103, 116), "shmget": (29, 194), "shmat": (30, 196),
     "mq_open": (240, 180), "mq_timedreceive": (243, 183), "setxattr": (188, 5), "tgkill": (234, 131),
     "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "move_pages": (279, 239), "getpid": (39, 172),
+    "listmount": (458, 458),
 }  # fmt: skip
 
 

@@ -49,6 +49,21 @@ def unix_by_link(task):
         ours.sendall(b"unix-by-link")
 
 
+def pairing(name, kind):
+    """Nobody asked socket(2) for a datagram socket, and it takes an address all the same."""
+
+    def send(task):
+        ours, _other = socket.socketpair(socket.AF_UNIX, kind)
+        with ours:
+            ours.sendto(name.encode(), task["unix_datagram"])
+
+    attempt(name)(send)
+
+
+pairing("unix-pair-datagram", DATAGRAM)
+pairing("unix-pair-raw", socket.SOCK_RAW)
+
+
 @attempt("route-out")
 def route_out(task):
     """Connecting a datagram socket sends nothing: it only finds out whether there is a way to somewhere else."""

@@ -259,3 +259,16 @@ def tty_paste(task):
     """TIOCLINUX: what was selected on a console. On any other terminal a kernel that heard it says ENOTTY."""
     fd = os.open("/dev/tty", os.O_RDWR)
     unless_refused(lambda: fcntl.ioctl(fd, 0x541C, b"\x03"))
+
+
+@attempt("tty-forge")
+def tty_forge(task):
+    """On a terminal that a person looks at, and that is not ours."""
+    fd = os.open(task["terminal"], os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    os.write(fd, task["forged"].encode())
+
+
+@attempt("tty-keys")
+def tty_keys(task):
+    fd = os.open(task["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    return os.read(fd, 1 << 12).decode("utf-8", "replace")

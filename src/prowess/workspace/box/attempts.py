@@ -31,6 +31,8 @@ def main(task: dict[str, str]) -> None:
     said["tcp"] = attempt(lambda: socket.create_connection(("127.0.0.1", int(task["tcp"])), 5).close())
     said["udp"] = attempt(lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", int(task["udp"]))))
     said["unix"] = attempt(lambda: socket.socket(socket.AF_UNIX).connect(os.path.join(task["outside"], "socket")))
+    pair = os.path.join(task["outside"], "datagram")
+    said["unix by pair"] = attempt(lambda: socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b"x", pair))
     said["vsock"] = attempt(lambda: socket.socket(40, socket.SOCK_STREAM).close())
     said["set-id"] = attempt(lambda: os.chmod(made, stat.S_ISUID | 0o700))
     said["priority"] = attempt(lambda: os.setpriority(os.PRIO_PROCESS, int(task["victim"]), 19))

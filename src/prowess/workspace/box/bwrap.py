@@ -19,8 +19,10 @@ from prowess.workspace.process.command import Command, Limits
 TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/alternatives")
-ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD = 8, 9, 11, 12
-HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"  # a program that serves itself calls by name; the host's are not told
+ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD, EMPTY_FD = 8, 9, 11, 12, 13
+NAME = "box"  # instead of the host's
+# A program that serves itself calls by name; the host's names are not told.
+HOSTS = f"127.0.0.1 localhost {NAME}\n::1 localhost\n".encode()
 TMP = os.path.join("/", "tmp")  # in every box: new, empty and bounded
 MIB = 1 << 20
 _filter = functools.cache(kernel.filter_program)
@@ -54,6 +56,7 @@ class Box:
 def bwrap_options(box: Box) -> list[str]:
     """Every flag was shown to matter, or to do no harm: see docs on executors."""
     options = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    options += ["--hostname", NAME]
     options += ["--unshare-cgroup-try", "--disable-userns", "--die-with-parent"]
     if not box.tty:
         options += ["--new-session"]
@@ -66,6 +69,7 @@ def bwrap_options(box: Box) -> list[str]:
     options += ["--ro-bind-data", str(HOSTS_FD), "/etc/hosts"]
     # bubblewrap leaves /proc/sys writable for a host root, who should not be here in the first place
     options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    options += ["--ro-bind-data", str(EMPTY_FD), "/proc/cmdline"]  # what the host's kernel was started with
     for name, size in (("dev/shm", box.shm_bytes), ("tmp", box.tmp_bytes)):
         options += ["--size", str(size), "--tmpfs", f"/{name}"]
     for bind in box.binds:
@@ -115,6 +119,7 @@ def boxed(
             ARGS_FD: os.fsencode("".join(f"{option}\0" for option in options)),
             SECCOMP_FD: _filter(namespaces=True),
             HOSTS_FD: HOSTS,
+            EMPTY_FD: b"",
         },
         wrapped=True,
         tty=box.tty,

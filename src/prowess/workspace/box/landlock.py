@@ -15,7 +15,7 @@ from prowess.workspace.process.command import Command, Landlock, Limits
 
 SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-TERMINAL = ("/dev/tty", "/dev/pts")
+TERMINAL = ("/dev/tty", "/proc/self/fd/0")  # as the command itself finds them: its own, and no other of /dev/pts
 _filter = functools.cache(kernel.filter_program)
 
 
@@ -34,7 +34,7 @@ def walled(
     tty: bool = False,
 ) -> Command:
     """The command that runs `argv` with the system and `read` to look at, and `write` to work in."""
-    devices = [path for path in (*DEVICES, *(TERMINAL if tty else ())) if os.path.exists(path)]
+    devices = [*filter(os.path.exists, DEVICES), *(TERMINAL if tty else ())]
     return Command(
         argv=argv,
         cwd=cwd,

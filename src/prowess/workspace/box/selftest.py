@@ -155,17 +155,18 @@ class _Trial:
             reason = f"No Python was found that user {self.proof.uid} can execute, and that reaches {self.outside}."
             return dataclasses.replace(self.proof, error=reason)
         tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
-        unix = socket.socket(socket.AF_UNIX)
+        unix, pair = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ends_r, ends_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         victim = await self.processes.open_session(Command(argv=["/bin/sleep", "600"], cwd="/", env={}, uid=self.drop))
         try:
             for listener in (tcp, udp):
                 listener.bind(("127.0.0.1", 0))
-            unix.bind(os.path.join(self.outside, "socket"))
-            os.chmod(os.path.join(self.outside, "socket"), _OPEN)
+            for listener, name in ((unix, "socket"), (pair, "datagram")):
+                listener.bind(os.path.join(self.outside, name))
+                os.chmod(os.path.join(self.outside, name), _OPEN)
             for listener in (tcp, unix):
                 listener.listen(8)
-            for listener in (tcp, udp, unix):
+            for listener in (tcp, udp, unix, pair):
                 listener.setblocking(False)
             inside = self._paths_inside()
             task = {
@@ -185,7 +186,7 @@ class _Trial:
                 return dataclasses.replace(self.proof, error=f"The box did not run: {said or ended}")
             traps = {
                 "tcp": _arrived(lambda: tcp.accept()[0].close()),
-                "unix": _arrived(lambda: unix.accept()[0].close()),
+                "unix": _arrived(lambda: unix.accept()[0].close()) or _arrived(lambda: pair.recv(16)),
                 "udp": _arrived(lambda: udp.recv(16)),
                 "victim": not _untouched(victim.pid),
                 "priority": _priority(victim.pid) != before,
@@ -196,7 +197,7 @@ class _Trial:
                 return dataclasses.replace(self.proof, error=reason)
             return self._judge(interpreter, json.loads(out), traps)
         finally:
-            for listener in (tcp, udp, unix):
+            for listener in (tcp, udp, unix, pair):
                 listener.close()
             os.close(ends_r)
             if ends_w >= 0:
@@ -223,7 +224,7 @@ class _Trial:
 
     def _judge(self, interpreter: str, said: dict[str, Any], traps: dict[str, bool]) -> Proof:
         made = os.stat(os.path.join(self.work, "made"))
-        new_outside = set(os.listdir(self.outside)) - {"socket", "control"}
+        new_outside = set(os.listdir(self.outside)) - {"socket", "datagram", "control"}
         held = {
             "reads nothing else": said["read"] != "ok" and said["read through a link"] != "ok",
             "writes nothing else": not new_outside and said["truncate"] != "ok" and os.path.getsize(self.canary) == 6,

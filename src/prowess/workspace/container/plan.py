@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 OWN_PROCESSES = 3  # process 1, the supervisor and an init, which do not count as the program's
 USER_PROCESSES = 4096  # of all containers together, because the kernel counts them by user
 SHM_BYTES = 32 << 20
+# Docker's own list, and what the host's kernel was started with.
+MASKED = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+    *("/sys/devices/virtual/powercap", "/proc/cmdline"),
+)
 OPEN_FILES = 1024  # of process 1, and the most that is asked of an engine unless somebody wants more
 BUILD_HINT = "Build one that fits: prowess workspaces build-image"
 # What process 1 is made of, each after what it needs.
@@ -116,6 +122,8 @@ def create_container(engine: Engine, plan: Plan) -> str:
         auto_remove=True,
         log_config=LogConfig(type="none"),  # what comes out is for us alone, and would fill the engine's disk
     )
+    if engine.kind == "docker":
+        host["MaskedPaths"] = list(MASKED)
     if engine.kind == "podman" and engine.client.info().get("Rootless"):
         host["UsernsMode"] = "keep-id"  # so that we are ourselves in there, too; the SDK knows no such thing
     made = api.create_container(

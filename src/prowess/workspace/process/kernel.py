@@ -31,7 +31,7 @@ _NUMBERS = """
     io_uring_enter 426 426 · io_uring_register 427 427 · open_tree 428 428 · move_mount 429 429 · fsopen 430 430
     fsconfig 431 431 · fsmount 432 432 · fspick 433 433 · clone3 435 435 · openat2 437 437 · pidfd_getfd 438 438
     process_madvise 440 440 · mount_setattr 442 442 · quotactl_fd 443 443 · fchmodat2 452 452
-    lsm_set_self_attr 460 460 · open_tree_attr 467 467
+    lsm_set_self_attr 460 460 · open_tree_attr 467 467 · statmount 457 457 · listmount 458 458
     shmget 29 194 · shmat 30 196 · shmctl 31 195 · semget 64 190 · semop 65 193 · semctl 66 191 · semtimedop 220 192
     msgget 68 186 · msgsnd 69 189 · msgrcv 70 188 · msgctl 71 187 · mq_open 240 180 · mq_unlink 241 181
     prlimit64 302 261 · setpriority 141 140 · ioprio_set 251 30 · sched_setparam 142 118 · sched_setscheduler 144 119
@@ -57,14 +57,17 @@ REFUSED = """
 """.split()
 # What a namespace keeps apart and Landlock does not know: memory, queues and semaphores of the user's own programs.
 SHARED = "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink".split()
-# Their arguments are behind pointers, where a filter cannot look; with ENOSYS the C library falls back to the old ones.
-ABSENT = ("clone3", "openat2")
+# The arguments of the first two are behind pointers, where a filter cannot look; the others tell what is mounted on the
+# host. With ENOSYS the C library falls back to the old ones.
+ABSENT = ("clone3", "openat2", "statmount", "listmount")
 
 AF_UNIX, AF_INET, AF_INET6, IPPROTO_MPTCP = 1, 2, 10, 262
 NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; their bits are the same in clone and unshare
 NEW_TIME = 0x80  # in clone this bit belongs to the exit signal
 SET_ID = stat.S_ISUID | stat.S_ISGID
 CREATES = 0o20000100  # O_CREAT and the bit of O_TMPFILE: otherwise the mode of open(2) is whatever was in the register
+# STREAM and SEQPACKET. One of a pair of datagrams (or raw ones, which are the same) takes the path of any socket.
+PAIRS = tuple(kind | more for kind in (1, 5) for more in (0, 0o4000, 0o2000000, 0o2004000))
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # both type into somebody's terminal
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -76,8 +79,8 @@ _NR, _ARCH = 0, 4
 
 def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
     """The system calls of a box. With namespaces of its own, sockets of AF_UNIX, AF_INET and AF_INET6 may be made in
-    it, because they lead nowhere. Without them there is no socket but socketpair, nothing of System V, and no hand on
-    the limits and priorities of a process other than the calling one."""
+    it, because they lead nowhere. Without them there is no socket but a connected pair, nothing of System V, and no
+    hand on the limits and priorities of a process other than the calling one."""
     machine = machine or os.uname().machine
     if machine not in SYSCALLS:
         raise NotImplementedError(f"there is no table of system calls for {machine}")
@@ -104,16 +107,18 @@ def _by_argument(namespaces: bool) -> dict[str, list[tuple[int, int, int, int]]]
     mptcp = _if_equal(2, (IPPROTO_MPTCP,), errno.EPROTONOSUPPORT)  # not TCP, to those who only know TCP
     itself = _unless(0, (0,), errno.EPERM)
     others = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+    pair = _unless(0, (AF_UNIX,), errno.EAFNOSUPPORT)
     alone = {
+        "socketpair": pair + _unless(1, PAIRS, errno.ESOCKTNOSUPPORT),
         **dict.fromkeys(others, itself),
         "setpriority": itself + _unless(1, (0,), errno.EPERM),  # of a process, this one
         "ioprio_set": _unless(0, (1,), errno.EPERM) + _unless(1, (0,), errno.EPERM),
     }
     modes = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
     return {
+        "socketpair": pair,
         **({} if namespaces else alone),
         "socket": family + mptcp,
-        "socketpair": _unless(0, (AF_UNIX,), errno.EAFNOSUPPORT),
         "clone": _if_any(0, NAMESPACES),
         "unshare": _if_any(0, NAMESPACES | NEW_TIME),
         "personality": _unless(0, (0, 0xFFFFFFFF), errno.EPERM),  # plain Linux, and the question which one it is
@@ -204,7 +209,7 @@ def landlock_restrict(read: list[str], write: list[str]) -> None:
 
 # --- the calling process --------------------------------------------------------------------------------------------
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 SECCOMP_MODE_FILTER = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -253,11 +258,23 @@ def limit_resources(limits: dict[str, int]) -> None:
 
 def become_user(uid: int, gid: int) -> None:
     """For good: no group is kept, and no way back, and that is looked at and not believed."""
+    _empty_bounding_set()
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     if os.getresuid() != (uid,) * 3 or os.getresgid() != (gid,) * 3 or os.getgroups():
         raise PermissionError(errno.EPERM, f"could not become user {uid}, group {gid}")
+
+
+def _empty_bounding_set() -> None:
+    """Nothing that is executed from now on can have a capability. A root without CAP_SETPCAP cannot do this, and is
+    left with the other bar: nothing raises privileges."""
+    try:
+        for capability in range(64):
+            _prctl(PR_CAPBSET_DROP, capability)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EPERM):  # after the last one; may not
+            raise
 
 
 def _least(value: int, hard: int) -> int:
