@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from prowess._files import kind_of
+from prowess._glob import Glob
 from prowess._paths import is_inside, refuse_unsafe_name
 from prowess._protected import find_protected, hidden_parts
 from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.beneath import open_folder
-from prowess.workspace.glob import Glob
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHECKOUT = re.compile(r".*/\.(?:claude|codex)/worktrees/[^/]+(?=/|$)")  # agents keep whole projects there
@@ -30,7 +30,7 @@ def is_named(rel: str, patterns: Sequence[str]) -> bool:
     hidden = hidden_parts(rel)
     if not hidden:
         return True
-    named = [Glob(part) for pattern in patterns for part in pattern.split("/") if part.startswith(".")]
+    named = [Glob(part, sets=True) for pattern in patterns for part in pattern.split("/") if part.startswith(".")]
     return all(any(glob.fullmatch(part) for glob in named) for part in hidden)
 
 
