@@ -23,7 +23,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "default"))
 
-pytest_plugins = ("not_run",)
+pytest_plugins = ("not_run", "two_machines")
 _OURS = ("PROWESS_", "SKILLS_", "TRPC_")
 _LONGEST_FIRST = (
     "test_container.py", "test_escapes.py", "test_docs.py", "test_sandbox_executor.py", "test_objects.py",

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -92,35 +92,46 @@ def pytest_testnodedown(node: Any) -> None:
     stash[_DESELECTED] = max(stash.get(_DESELECTED, 0), getattr(node, "workeroutput", {}).get("deselected", 0))
 
 
+class LeftOut(NamedTuple):
+    test: str
+    what: str
+    why: str
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all others, so that this comes last
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
     yield
-    told = [report for reports in terminalreporter.stats.values() for report in reports]
-    left_out = [
-        said
-        for report in told
-        if getattr(report, "when", None) == "teardown"  # the last of each test, which has all of them
-        for name, said in report.user_properties
-        if name == _NOT_RUN
-    ]
-    for report in terminalreporter.getreports("skipped"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        left_out.append((report.nodeid, reason.removeprefix("Skipped: ")))
-    left_out += [
-        (report.nodeid, f"expected to fail: {report.wasxfail}") for report in terminalreporter.getreports("xfailed")
-    ]
+    left_out = find_left_out(terminalreporter)
     deselected = config.stash.get(_DESELECTED, len(terminalreporter.getreports("deselected")))
-    causes = Counter(find_cause(why) for _, why in left_out)
+    causes = Counter(find_cause(each.why) for each in left_out)
     if deselected:
         causes["left out by the command line"] = deselected
     lines = [f"{number:4}  {cause}" for cause, number in sorted(causes.items(), key=lambda each: (-each[1], each[0]))]
     if config.option.verbose >= 0:  # -v, because pyproject.toml says -q
-        lines += [f"{what}: {why}" for what, why in sorted(left_out)]  # with workers they come in any order
+        lines += sorted(f"{each.what}: {each.why}" for each in left_out)  # with workers they come in any order
     lines += ["speed and memory: make bench", "a real model: make e2e"]
     title = f"NOT RUN: {causes.total()} (each of them: make test ARGS=-v)"
     terminalreporter.write_sep("=", title, yellow=True, bold=True)
     for line in lines:
         terminalreporter.write_line(f"NOT RUN  {line}", yellow=True)
+
+
+def find_left_out(reporter: pytest.TerminalReporter) -> list[LeftOut]:
+    """Tests and parts of tests that were not run, with the reasons they gave."""
+    found = [
+        LeftOut(report.nodeid, *said)
+        for reports in reporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "teardown"  # the last of each test, which has all of them
+        for name, said in report.user_properties
+        if name == _NOT_RUN
+    ]
+    for report in reporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        found.append(LeftOut(report.nodeid, report.nodeid, reason.removeprefix("Skipped: ")))
+    for report in reporter.getreports("xfailed"):
+        found.append(LeftOut(report.nodeid, report.nodeid, f"expected to fail: {report.wasxfail}"))
+    return found
 
 
 def find_cause(why: str) -> str:

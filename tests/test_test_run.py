@@ -43,24 +43,48 @@ LISTED = [
 ]
 
 
+class Suite:
+    """Two small files of tests in a folder, run by a pytest of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("conftest.py", "not_run.py", "two_machines.py"):
+            shutil.copy(Path(__file__).with_name(name), folder)
+        for name in "ab":
+            (folder / f"test_{name}.py").write_text(FILE.format(name=name), encoding="utf-8")
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        # A folder of its own: pytest closes the one that it shares with this run, even if a test opened it.
+        apart = ["-p", "no:cacheprovider", "--rootdir", self.folder, "--basetemp", self.folder / "temp"]
+        command = [sys.executable, "-m", "pytest", "-q", *apart, "--strict-markers", *options]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, encoding="utf-8")
+
+
 @pytest.mark.parametrize("verbose", [False, True], ids=["plain", "-v"])
 @pytest.mark.parametrize("workers", [(), ("-n2", "--dist", "loadfile")], ids=["one process", "two workers"])
 def test_all_that_was_not_run_is_said(workers: tuple[str, ...], verbose: bool, tmp_path: Path) -> None:
-    for name in ("conftest.py", "not_run.py"):
-        shutil.copy(Path(__file__).with_name(name), tmp_path)
-    for name in "ab":
-        (tmp_path / f"test_{name}.py").write_text(FILE.format(name=name), encoding="utf-8")
     wanted = "left_out or skipped or expected or needs"
-    # A folder of its own: pytest closes the one that it shares with this run to all others, even if a test opened it.
-    apart = ["-p", "no:cacheprovider", "--rootdir", tmp_path, "--basetemp", tmp_path / "temp", "--strict-markers"]
-    command = [sys.executable, "-m", "pytest", "-q", *apart, "-k", wanted, *workers, *(["-v"] if verbose else [])]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, encoding="utf-8")
+    done = Suite(tmp_path).run("-k", wanted, *workers, *(["-v"] if verbose else []))
     said = [line.removeprefix("NOT RUN  ") for line in done.stdout.splitlines() if line.startswith("NOT RUN  ")]
     last = ["speed and memory: make bench", "a real model: make e2e"]
     expected = [*COUNTED, *(sorted(LISTED) if verbose else []), *last]
     assert [line.lstrip() for line in said] == expected, done.stdout + done.stderr
     assert done.returncode == 1 and "2 failed, 2 passed, 4 skipped" in done.stdout
+
+
+def test_a_prepared_machine_runs_what_a_bare_one_could_not(tmp_path: Path) -> None:
+    suite = Suite(tmp_path)
+    file = tmp_path / "not-run"
+    suite.run("-n2", "--dist", "loadfile", "--write-not-run", str(file))
+    names = ["expected", "left_out_before_it_fails", "left_out_inside", "needs", "skipped"]
+    assert file.read_text(encoding="utf-8").split() == [
+        f"test_{each}.py::test_{name}" for each in "ab" for name in names
+    ]
+    (tmp_path / "test_exec.py").write_text("def test_of_isolation(): pass\n", encoding="utf-8")
+    file.write_text("test_a.py::test_left_out_inside\n", encoding="utf-8")
+    done = suite.run("--prepared", str(file))
+    assert "2 passed, 11 deselected" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(
