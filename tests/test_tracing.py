@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kits import with_kit
+from prowess._tracing import span
+from prowess.errors import WorkspaceError
+from spans import watch_spans
 
 
 @pytest.fixture(scope="module")
 def exporter() -> InMemorySpanExporter:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    return exporter
+    return watch_spans()
 
 
 def test_a_run_is_a_set_of_spans(tmp_path: Path, make_skill: Any, exporter: InMemorySpanExporter) -> None:
@@ -44,3 +40,17 @@ def test_a_run_is_a_set_of_spans(tmp_path: Path, make_skill: Any, exporter: InMe
     assert (run["prowess.executor"], run["prowess.exit_code"], run["prowess.stdout_bytes"]) == ("local:none", 3, 3)
     assert spans["workspace.collect"]["prowess.files"] == 1 and spans["workspace.collect"]["prowess.bytes"] == 2
     assert spans["workspace.stage.inputs"]["prowess.bytes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(WorkspaceError("hush hush", op="x", code="no-input"), "no-input"), (OSError("hush hush"), "OSError")],
+)
+def test_an_error_is_told_by_its_code_alone(error: Exception, code: str, exporter: InMemorySpanExporter) -> None:
+    exporter.clear()
+    with pytest.raises(type(error)), span("workspace.run"):
+        raise error
+    [found] = exporter.get_finished_spans()
+    assert "hush" not in found.to_json() and not found.events
+    assert (found.status.status_code.name, found.status.description) == ("ERROR", code)
+    assert dict(found.attributes or {}) == {"error.type": code}

@@ -7,9 +7,12 @@ content.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from prowess.errors import ProwessError
 
 Value = str | int | float | bool
 
@@ -25,14 +28,28 @@ class _NoSpan:
 
 @contextmanager
 def span(name: str, **attributes: Value | None) -> Iterator[Span]:
-    """What happens inside is one span; an error that leaves it is recorded in it, and goes on."""
+    """What happens inside is one span. An error that leaves it is told by its code or its class alone: its message may
+    hold what was to be taken out of it later."""
     tracer = find_tracer()
     if tracer is None:
         yield _NoSpan()
         return
     given = {f"prowess.{key}": value for key, value in attributes.items() if value is not None}
-    with tracer.start_as_current_span(name, attributes=given) as current:
-        yield _Prefixed(current)
+    silent = {"record_exception": False, "set_status_on_exception": False}
+    with tracer.start_as_current_span(name, attributes=given, **silent) as current:
+        before = sys.exception()
+        try:
+            yield _Prefixed(current)
+        finally:
+            if (error := sys.exception()) is not before and isinstance(error, Exception):
+                _tell_error(current, str(error.code) if isinstance(error, ProwessError) else type(error).__name__)
+
+
+def _tell_error(span: Any, code: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", code)
+    span.set_status(Status(StatusCode.ERROR, code))
 
 
 class _Prefixed:

@@ -15,6 +15,7 @@ from hostile.scene import SECRET, Person, Scene, local, one_by_one, outcome, out
 from hostile.table import case, holds
 from prowess.errors import SkillError
 from prowess.workspace.box.selftest import DEFAULT_UID
+from spans import watch_spans
 
 
 @case(
@@ -358,3 +359,20 @@ def test_skill_for_people_only(scene: Scene) -> None:
     assert SECRET in seen(control)
     with_error = play(scene.skills, [{"text": "done"}], {"request": "go", "skills": ["nothing"]})
     assert isinstance(with_error.error, SkillError)
+
+
+@case(
+    by="skill",
+    tries="get a secret into a trace that others read, in the message of an error",
+    stopped_by="spans tell an error by its code alone",
+)
+def test_secret_in_a_span(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", SECRET)
+    scene.skill("evil", front="name: evil\ndescription: Helps.\nrequires:\n  env: [KEY]\n")
+    exporter = watch_spans()
+    run = call("skill_run", skill="evil", command="true", inputs=[f"workspace://work/{SECRET}"])
+    played = scene.play([call("skill_load", skill="evil"), run], settings={"secrets": {"KEY": "env:KEY"}})
+    assert outcome(played, "skill_run")["status"] == "failed" and "[secret KEY]" in seen(played)
+    spans = [span.to_json() for span in exporter.get_finished_spans()]
+    assert any("workspace.stage.inputs" in span and "ERROR" in span for span in spans), "it is told"
+    holds(not any(SECRET in span for span in spans), "the trace has the secret")
