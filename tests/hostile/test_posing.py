@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,11 @@ import pytest
 from agents import call, calls, play
 from hostile.scene import Person, Scene, outcome, seen, shown_to_model
 from hostile.table import case
-from prowess.cli.question import render_question
+from pattern_attacks import grows, is_quick_for_both
+from prowess._meant import route_to_skill
+from prowess.cli.question import make_question, render_question
+from prowess.policy.globs import match_path
+from prowess.skills.prompt import neutralise
 from prowess.values import Decision, ToolCall
 
 HIDDEN = "\u202e\u2066\u200b\u200d\u2060\ufeff\U000e0041\U000e0042\x1b[2J\x07\u00ad"
@@ -226,3 +231,21 @@ def test_name_with_instructions(scene: Scene, name: str) -> None:
     assert not re.search(r"^SYSTEM", text, re.MULTILINE)
     assert 'source="builtin"' not in text
     assert len([tag for tag in tags(text) if tag == "<note"]) == len([tag for tag in tags(text) if tag == "</note"])
+
+
+@case(
+    by="skill",
+    tries="stall the host with a text: `<` and thousands of spaces, a pattern of stars, a name that begins a call",
+    stopped_by="the time of every pattern grows with the text and no faster; each is tried with its worst text",
+)
+def test_text_that_stalls_the_host() -> None:
+    def ask(text: str) -> object:
+        return make_question(ToolCall(id="1", tool="edit_file"), replace(ASKED, about={"diff": text}))
+
+    def route(text: str) -> object:
+        return route_to_skill(ToolCall(id="1", tool=text, args={}), (), lambda _: None)
+
+    assert not grows(neutralise, ("<", " ", ""))
+    assert not grows(route, ("Skill(", " ", ""))
+    assert not grows(ask, ("", " ", ""))
+    assert is_quick_for_both(match_path, "*a" * 2_500 + "b", "a" * 5_000)

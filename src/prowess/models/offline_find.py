@@ -68,7 +68,9 @@ class Finder:
         line = text.splitlines()[0] if text else ""
         for other in self._placeholders:
             if name := _spelled(self._wishes[other].words):
-                line = re.split(rf"[\s,;，；]+(?:--?)?{name}\s*[=:：]", line, maxsplit=1, flags=re.IGNORECASE)[0]
+                line = re.split(
+                    rf"(?<![\s,;，；])[\s,;，；]++(?:--?)?{name}\s*+[=:：]", line, maxsplit=1, flags=re.IGNORECASE
+                )[0]
         return line.strip(" \t,;，；") or None
 
     def _fitting(self, placeholder: Placeholder, text: str) -> Value | None:

@@ -20,31 +20,33 @@ _NOT_A_NAME = r"(?!(?:the|a|an|in|of|for|to|and|or|by|with|from|on|at|is|each|ev
 _WORD = rf"(?<![\w-]){_NOT_A_NAME}([^\W\d_][\w-]*+)"
 
 
+_LABEL = "column|field|key"
+_NAMES = (
+    re.compile(rf"\b(?:named|called|name\s+is)\s+{_WORD}"),
+    re.compile(r"(?:名为|名叫|叫做|叫)\s*([^\s，。,.]+)"),
+    re.compile(r"\bfor\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)"),
+)
+_GROUPS = (
+    re.compile(rf"(?i:\b(?:by|per|for\s+each))\s+{_WORD}"),
+    re.compile(r"按(?:照)?\s*([^\s，。]{1,20}?)(?:列|分组|汇总|统计|排序|$)"),
+)
+_COLUMNS = (
+    re.compile(rf"(?i:\b(?:{_LABEL})s?(?:\s+(?:called|named))?)\s+{_WORD}"),
+    re.compile(rf"{_WORD}\s+(?i:{_LABEL})\b"),
+    re.compile(rf"{_WORD}\s+(?i:by|per)\b"),
+    re.compile(r"([^\s，。的对把]{1,20}?)(?:列|字段)"),
+)
+
+
 def find_name(text: str) -> str:
     """Whom or what it is called, or for."""
-    for pattern in (
-        rf"\b(?:named|called|name\s+is)\s+{_WORD}",
-        r"(?:名为|名叫|叫做|叫)\s*([^\s，。,.]+)",
-        r"\bfor\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)",
-    ):
-        if found := re.search(pattern, text):
-            return found[1]
-    return ""
+    return _first(_NAMES, text)
 
 
 def find_column(text: str, words: Sequence[str]) -> str:
     """A column, for a placeholder with these words in its name."""
-    if set(words) & {"group", "by", "per", "category"}:
-        patterns = [
-            rf"(?i:\b(?:by|per|for\s+each))\s+{_WORD}",
-            r"按(?:照)?\s*([^\s，。]{1,20}?)(?:列|分组|汇总|统计|排序|$)",
-        ]
-    else:
-        label = "column|field|key"
-        patterns = [
-            rf"(?i:\b(?:{label})s?(?:\s+(?:called|named))?)\s+{_WORD}",
-            rf"{_WORD}\s+(?i:{label})\b",
-            rf"{_WORD}\s+(?i:by|per)\b",
-            r"([^\s，。的对把]{1,20}?)(?:列|字段)",
-        ]
-    return next((found[1] for pattern in patterns if (found := re.search(pattern, text))), "")
+    return _first(_GROUPS if set(words) & {"group", "by", "per", "category"} else _COLUMNS, text)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str) -> str:
+    return next((found[1] for pattern in patterns if (found := pattern.search(text))), "")

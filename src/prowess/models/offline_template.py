@@ -91,7 +91,7 @@ _GROUP = re.compile(r"\[(?P<inside>(?:[^\[\]'\"]|'[^']*'|\"(?:[^\"\\]|\\.)*\")*)
 _ARGUMENTS = re.compile(r"\$(?:ARGUMENTS\b|\{ARGUMENTS\})")
 _SUBSTITUTION = re.compile(r"\$[({'\"]|`|[<>]\(")
 _HARMLESS = re.compile(r"\$\{\w+\}|\$\([^()'\"`<>$]*\)")
-_PROGRAM = r"(?:^|[;&|(])\s*(?:(?:sudo|env|time|nohup|nice|command|exec|\w+=\S*)\s+)*(?:\S*/)?"
+_PROGRAM = r"(?:^|[;&|(])\s*+(?:(?:sudo|env|time|nohup|nice|command|exec|\w++=\S*+)\s++)*+(?:[^\s;&|(]*/)?"
 _INTERPRETS = re.compile(
     rf"{_PROGRAM}(?:eval|[gmn]?awk|sed|xargs|ssh|parallel|watch|su|make|sqlite3|psql|mysql|osascript|trap)(?=\s|$)"
     rf"|{_PROGRAM}(?:ba|da|z|k|c|fi)?sh\s+(?:-\S+\s+(?:[a-z]+\s+)?)*?-\w*c(?=\s|$)"

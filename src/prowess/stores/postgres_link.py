@@ -228,7 +228,7 @@ _NOT_TEXT = ("session-key-invalid", "does not take this text", "Use characters t
 _FOREIGN = ("store-foreign", "has tables of the names that Prowess uses", "Name another database.")
 _REFUSALS = (
     (r'database "[^"]*" does not exist', _NO_DATABASE),
-    (r"authentication failed|no password supplied|role .* does not exist|no pg_hba.conf entry", _DENIED),
+    (r"authentication failed|no password supplied|role \"[^\"]*\" does not exist|no pg_hba.conf entry", _DENIED),
     (r"too many (clients|connections)|connection slots", _BUSY),
 )
 # By the state that PostgreSQL gives to an error, else by its first two characters.
