@@ -87,7 +87,7 @@ def tier(engine: Engine, files: Any) -> Tier:
         return ContainerExecutor(engine=engine.address, limits=limits, files=files, folder=folder)
 
     # Without mounts a run's folder in the container is the script's own; that on the host is not, and is not touched.
-    claims = Claims(files_protected=AS_ROOT and files == "mount")
+    claims = Claims(files_protected=AS_ROOT and files == "mount", programs_of_host=False)
     return Tier(name="docker", make=make, claims=claims)
 
 

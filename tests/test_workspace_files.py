@@ -21,6 +21,7 @@ from prowess.workspace.inputs import Input, Places, stage_granted, stage_input
 from prowess.workspace.layout import Layout, environment, resolve_cwd, safe_name
 from prowess.workspace.outputs import OutputLimits, collect, primary_output, read_pattern
 from prowess.workspace.staging import copy_tree, publish, remove_tree
+from prowess.workspace.twin import Twin
 
 
 @pytest.fixture
@@ -395,3 +396,77 @@ def test_a_sparse_giant_costs_nothing(layout):
         file.truncate(10 << 30)
     [found] = collect(layout, ["out/*"]).files
     assert found.size_bytes == 10 << 30 and found.content is None, "zero bytes are no text"
+
+
+# --- two folders with the same files ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inputs(layout) -> tuple[Path, Path]:
+    paths = Path(layout.host("work/inputs")), Path(layout.host("skills/pdf/inputs"))
+    for path in paths:
+        path.mkdir(parents=True)
+    return paths
+
+
+def twin(layout: Layout) -> Twin:
+    return Twin(layout.root, "work/inputs", "skills/pdf/inputs")
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): "/" if path.is_dir() else path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_what_changed_in_one_is_in_the_other(layout, inputs):
+    first, second = inputs
+    (first / "a" / "b").mkdir(parents=True)
+    (first / "a" / "b" / "x").write_text("x", encoding="utf-8")
+    (first / "y").write_text("y", encoding="utf-8")
+    same = twin(layout)
+    same.agree()
+    assert content(second) == content(first) == {"a": "/", "a/b": "/", "a/b/x": "x", "y": "y"}
+    (second / "y").write_text("changed in place", encoding="utf-8")
+    assert (first / "y").read_text(encoding="utf-8") == "changed in place"
+    remove_tree(str(second / "a"))
+    (second / "a").write_text("now a file", encoding="utf-8")
+    (first / "y").unlink()
+    (second / "new").write_text("n", encoding="utf-8")
+    same.agree()
+    assert content(second) == content(first) == {"a": "now a file", "new": "n"}
+    for folder, text in ((first, "of the first"), (second, "of the second")):
+        (folder / "new").unlink()
+        (folder / "new").write_text(text, encoding="utf-8")
+    same.agree()
+    assert content(second) == content(first) == {"a": "now a file", "new": "of the first"}
+    (first / "new").unlink()
+    twin(layout).agree()  # as another process would, later
+    assert content(second) == content(first) == {"a": "now a file"}
+
+
+def test_a_link_among_the_inputs_leads_where_it_led(layout, inputs):
+    first, second = inputs
+    (first / "deep").mkdir()
+    Path(layout.host("out/made.txt")).write_text("made", encoding="utf-8")
+    for to in ("work/inputs/made.txt", "work/inputs/deep/made.txt"):
+        stage_input(Input("workspace://out/made.txt", to, "link"), Places(layout))
+    (second / "of-the-script").symlink_to("/etc")
+    same = twin(layout)
+    for _ in range(2):
+        same.agree()
+        assert (second / "made.txt").read_text(encoding="utf-8") == "made"
+        assert (second / "deep" / "made.txt").read_text(encoding="utf-8") == "made"
+        assert sorted(os.listdir(first)) == ["deep", "made.txt"], "a link of the script's own may lead elsewhere there"
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_nothing_is_carried_through_a_folder_that_became_a_link(layout, inputs, tmp_path, which):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("key", encoding="utf-8")
+    (inputs[1 - which] / "mine").write_text("mine", encoding="utf-8")
+    inputs[which].rmdir()
+    inputs[which].symlink_to(tmp_path / "secret")
+    twin(layout).agree()
+    assert content(inputs[1 - which]) == {"mine": "mine"} and content(tmp_path / "secret") == {"key": "key"}

@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -74,6 +75,7 @@ class Claims:
     adds_to_environment: frozenset[str] = frozenset()  # variables that its mechanism always sets
     arguments_are_bytes: bool = True  # arguments that are no UTF-8 arrive
     terminal: bool = True
+    programs_of_host: bool = True  # those that this machine has are there, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,6 +414,46 @@ async def folders_in_the_skill_lead_to_the_workspace(desk: Desk) -> None:
     assert lines == ["given", "o"]
     assert desk.host("out/o").read_text(encoding="utf-8") == "o\n"
     assert desk.host("work/w").read_text(encoding="utf-8") == "w\n"
+
+
+HABITS = """
+import os, pathlib
+for path in "self/status self/stat self/limits cpuinfo meminfo stat loadavg uptime sys/kernel/pid_max".split():
+    assert pathlib.Path("/proc", path).read_text(), path
+assert f"Pid:\\t{os.getpid()}" in pathlib.Path("/proc/self/status").read_text()
+assert "0" in os.listdir("/proc/self/fd") and os.cpu_count()
+print("seen")
+"""
+
+
+async def habits_work_alike(desk: Desk) -> None:
+    """The sources' own examples among it. What does not, in some tier, is in docs/executors.md and in `doctor`."""
+    desk.put("work/inputs/given.txt", "given\n")
+    desk.host("work/inputs/folder").mkdir()
+    desk.place.own(str(desk.host("work/inputs/folder")))
+    desk.put("work/inputs/folder/below", "below\n")
+    script = "find inputs -type f | sort; test ! -L inputs; cp -r inputs out/copied; du -a inputs | wc -l"
+    assert await desk.sh(script, cwd="skills/demo") == ["inputs/folder/below", "inputs/given.txt", "4"]
+    assert (desk.host("out/copied/folder/below")).read_text(encoding="utf-8") == "below\n"
+    await desk.sh("echo more >> inputs/given.txt; echo n > inputs/new; rm -r inputs/folder", cwd="skills/demo")
+    assert await desk.sh("find work/inputs -type f | sort; cat work/inputs/given.txt", cwd="skills/demo") == [
+        *("work/inputs/given.txt", "work/inputs/new", "given", "more")
+    ]
+    await desk.sh("rm inputs/new; mkdir inputs/made; echo x > inputs/made/x", cwd="work")
+    assert await desk.sh("find inputs | sort; cat inputs/made/x", cwd="skills/demo") == [
+        *("inputs", "inputs/given.txt", "inputs/made", "inputs/made/x", "x")
+    ]
+    python = desk.workspace.python
+    await desk.done(python, "-m", "venv", "--without-pip", ".venv", cwd="skills/demo")
+    prefix = await desk.done(".venv/bin/python", "-c", "import sys; print(sys.prefix)", cwd="skills/demo")
+    assert prefix == [desk.workspace.layout.seen("skills/demo/.venv")]
+    if os.path.exists(system := "/usr/bin/python3"):
+        pip = await asyncio.create_subprocess_exec(system, "-c", "import ensurepip", stderr=asyncio.subprocess.DEVNULL)
+        assert (await desk.run(system, "-c", "import ensurepip")).ended.exit_code == await pip.wait()
+    assert await desk.done(python, "-I", "-c", HABITS) == ["seen"]
+    if desk.claims.programs_of_host and shutil.which("git"):
+        git = "git init -q r && cd r && touch f && git add f && git -c user.name=n -c user.email=e commit -qm m"
+        assert (await desk.sh(f"{git} && git status -s && git log --format=%s"))[-1] == "m"
 
 
 def published(tree: Tree) -> dict[str, str]:
@@ -897,6 +939,7 @@ CASES: list[Callable[[Desk], Coroutine[Any, Any, None]]] = [
     folders_in_the_skill_lead_to_the_workspace,
     the_skill_cannot_be_changed,
     a_skill_that_was_changed_is_whole_again_when_it_is_staged,
+    habits_work_alike,
     venv_is_writable_and_belongs_to_the_content,
     what_is_staged_anew_is_what_is_seen,
     many_may_stage_at_once,

@@ -5,7 +5,7 @@
 <dir>/workspaces/<id>/making            held for a moment by whoever makes something in it
 <dir>/workspaces/<id>/staged/<skill>    which tree the copy in root/skills/ is of, where the executor needs a copy
 <dir>/workspaces/<id>/root/             skills/ work/ out/ runs/: the workspace that a script sees
-<dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill
+<dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill, where it can be mounted there
 <dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, where the executor has no better place
 <dir>/trees/<digest>/                   published skills, shared by all sessions; see published
 <dir>/environments/<key>/               the packages of scripts, shared as well; see script/environments

@@ -33,10 +33,12 @@ async def watch_disk(layout: Layout, run: str, limit_bytes: int | None) -> str:
 
 
 def measure(layout: Layout, run: str) -> int | None:
-    """Bytes on disk below work/, out/, the run's own folder and .venv; None when there are too many files to count."""
+    """Bytes on disk below work/, out/, the run's own folder, skills/ and venvs/, where a .venv is; None when there are
+    too many files to count."""
     total = 0
     above = os.path.dirname(layout.root)
-    for root, folder in ((layout.root, "work"), (layout.root, "out"), (layout.root, f"runs/{run}"), (above, "venvs")):
+    own = [(layout.root, folder) for folder in ("work", "out", f"runs/{run}", "skills")]
+    for root, folder in (*own, (above, "venvs")):
         try:
             total += sum(status.st_blocks * 512 for _, status, _, _ in walk(root, folder, max_entries=MAX_ENTRIES))
         except WorkspaceError:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from prowess.errors import WorkspaceUnavailable
 from prowess.values import Isolation, Located
-from prowess.workspace.box.boxes import Boxed, walled_in
+from prowess.workspace.box.boxes import WALLED_ENVIRONMENT, Boxed, walled_in
 from prowess.workspace.box.bwrap import find_trusted
 from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, probe
 from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
@@ -91,7 +91,7 @@ class SandboxExecutor:
             )
         else:
             enclose = partial(walled_in, python=found.python, uid=self.uid, limits=found.limits)
-            enclosure = Unbound(place, python=found.python, enclose=enclose)
+            enclosure = Unbound(place, python=found.python, enclose=enclose, environment=WALLED_ENVIRONMENT)
         return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)
 
     async def aclose(self) -> None:

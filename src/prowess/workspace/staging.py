@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -114,19 +114,17 @@ def _begin(store: str) -> str:
         ) from error
 
 
-def copy_tree(tree: Tree, target: str, links: Mapping[str, str] | None = None) -> None:
-    """A private copy for executors that cannot bind: appears whole, replaces an older one. `links` says what each of
-    the empty folders of a published tree becomes: name -> where it leads."""
+def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = None) -> None:
+    """A private copy for executors that cannot bind: appears whole, replaces an older one. `arrange` gets the path of
+    the new one while entries can be put into it: the empty folders of a published tree become what they have to be."""
     parent = os.path.dirname(target)
     temporary = tempfile.mkdtemp(dir=parent, prefix=".new-")
     try:
         shutil.copytree(tree.path, temporary, dirs_exist_ok=True, symlinks=True, copy_function=shutil.copy)
-        if links:
+        if arrange is not None:
             mode = os.stat(temporary).st_mode
             os.chmod(temporary, 0o700)
-            for name, leads_to in links.items():
-                os.rmdir(os.path.join(temporary, name))
-                os.symlink(leads_to, os.path.join(temporary, name))
+            arrange(temporary)
             os.chmod(temporary, mode)
         try:
             os.rename(target, older := f"{temporary}.old")  # so that there is nothing at its place but for a moment

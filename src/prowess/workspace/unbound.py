@@ -5,6 +5,7 @@ What is put around such a program, if anything, is the business of `enclose`, wh
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from prowess._paths import is_inside
 from prowess.ports import Program
-from prowess.workspace.copies import Copies
+from prowess.workspace.copies import OWN, Copies
 from prowess.workspace.guards import leaving_cwd, missing_cwd
 from prowess.workspace.layout import Layout
 from prowess.workspace.opened import Ready
@@ -28,7 +29,7 @@ class Here(NamedTuple):
     layout: Layout
     cwd: str
     skill: str
-    venv: str
+    own: tuple[str, ...]  # folders in the skill that the script can write to
     tmp: str
 
 
@@ -37,34 +38,39 @@ class Unbound:
 
     own_tmp = True
 
-    def __init__(self, place: Place, *, python: str, enclose: Callable[[Program, Here], Command]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        python: str,
+        enclose: Callable[[Program, Here], Command],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.layout = Layout(place.root, place.root)
         self.python = python
-        self.environment: Mapping[str, str] = system_environment(python, os.path.join(place.path, "tmp"))
+        usual = system_environment(python, os.path.join(place.path, "tmp"))
+        self.environment: Mapping[str, str] = {**usual, **(environment or {})}
         self._enclose, self._copies = enclose, Copies(place)
-        self._venvs: dict[str, str] = {}
 
     def stage(self, tree: Tree, name: str) -> None:
         self._copies.stage(tree, name)
-        self._venvs[name] = self._copies.venv(tree, name)
 
     @asynccontextmanager
     async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
-        venv = self._venvs[program.skill]
-        here = Here(
-            layout=self.layout,
-            cwd=_resolved_cwd(self.layout, program, venv),
-            skill=self._copies.path(program.skill),
-            venv=venv,
-            tmp=tmp,
-        )
-        yield Ready(command=self._enclose(program, here))
+        skill = self._copies.path(program.skill)
+        own = tuple(os.path.join(skill, folder) for folder in OWN)
+        await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)
+        try:
+            here = Here(layout=self.layout, cwd=_resolved_cwd(self.layout, program), skill=skill, own=own, tmp=tmp)
+            yield Ready(command=self._enclose(program, here))
+        finally:
+            await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)
 
 
-def _resolved_cwd(layout: Layout, program: Program, venv: str) -> str:
+def _resolved_cwd(layout: Layout, program: Program) -> str:
     """Where the program starts, on the host. It is looked at now: what a link leads to may have changed."""
     path = os.path.realpath(layout.host(program.cwd))
-    if not is_inside(os.path.realpath(layout.root), path) and not is_inside(os.path.realpath(venv), path):
+    if not is_inside(os.path.realpath(layout.root), path):
         raise leaving_cwd(program.cwd)
     if not os.path.isdir(path):
         raise missing_cwd(program.cwd)

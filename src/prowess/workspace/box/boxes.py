@@ -5,7 +5,7 @@
     /workspace/work  out  runs/<run>   can be written to; runs/ can be read
 
 Bubblewrap binds all this and copies nothing. Landlock cannot show anything under another path: there, /workspace is
-the folder of the host, and the skill is the session's own copy.
+the folder of the host, and the skill is the session's own copy; see `copies`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from prowess.workspace.unbound import Here
 INSIDE = "/workspace"
 RESERVED = (INSIDE, "/proc", "/dev", TMP, "/usr", "/etc")
 _SHOWN = (stat.S_IFDIR, stat.S_IFREG)
+# A file of the system that is refused, and not absent as in other boxes, stops git.
+WALLED_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1"}
 UNBOUNDED_TMP = 1 << 40  # for who asks for no limit: the memory of the machine is one
 
 
@@ -155,7 +157,7 @@ def walled_in(program: Program, here: Here, *, python: str, uid: int | None, lim
         cwd=here.cwd,
         env=program.env,
         read=[*read, *checked_readable(program.readable, uid)],
-        write=[host("work"), host("out"), host(f"runs/{program.run}"), here.venv, here.tmp],
+        write=[host("work"), host("out"), host(f"runs/{program.run}"), *here.own, here.tmp],
         uid=uid,
         limits=limits,
         stdin=program.stdin,

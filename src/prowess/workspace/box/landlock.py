@@ -1,6 +1,6 @@
 """The box for machines without user namespaces: the kernel's own file rules, and a filter that makes no sockets.
 
-It sees the numbers of other processes and has no /dev/shm; `selftest` says what of the rest holds on this machine.
+Of /proc it sees little, and it has no /dev/shm; `selftest` says what of the rest holds on this machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from prowess.workspace.box.bwrap import SYSTEM_FILES, SYSTEM_NAMES
 from prowess.workspace.process import kernel
 from prowess.workspace.process.command import Command, Landlock, Limits
 
-SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES)
+SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES, *kernel.PROC)
+OWN = tuple(f"/proc/self/{name}" for name in kernel.PROC_OF_FIRST)  # as the command itself finds them
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 TERMINAL = ("/dev/tty", "/proc/self/fd/0")  # as the command itself finds them: its own, and no other of /dev/pts
 _filter = functools.cache(kernel.filter_program)
@@ -44,7 +45,7 @@ def walled(
         limits=limits or Limits(),
         uid=uid,
         gid=gid,
-        landlock=Landlock(read=(*SYSTEM, *read), write=(*write, *devices)),
+        landlock=Landlock(read=(*SYSTEM, *OWN, *read), write=(*write, *devices)),
         seccomp=_filter(namespaces=False),
         tty=tty,
     )

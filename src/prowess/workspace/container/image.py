@@ -30,7 +30,7 @@ DEFAULT_IMAGE = "prowess-box"
 DIGEST_LABEL = "prowess.digest"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PACKAGES = "bash coreutils dash diffutils findutils grep gzip mawk python3 sed tar".split()
-IF_INSTALLED = "bzip2 file gawk jq procps tzdata unzip xz-utils zip".split()
+IF_INSTALLED = "bzip2 file gawk jq procps python3-venv tzdata unzip xz-utils zip".split()
 # What packages need to install themselves, and programs do not need to run.
 _LEFT_OUT = {"debconf", "cdebconf", "dpkg", "install-info", "perl-base", "usrmerge"}
 _NOT_WANTED = re.compile(r"/(etc|var|run|usr/share/(doc|man|info|locale|lintian|bug|doc-base|menu|applications))/")

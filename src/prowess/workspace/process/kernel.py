@@ -13,6 +13,7 @@ import os
 import resource
 import stat
 import struct
+from collections.abc import Iterable
 
 Program = bytes  # an array of struct sock_filter, as seccomp(2) and `bwrap --seccomp` take it
 
@@ -157,6 +158,11 @@ _READ_FS = 0b1101  # execute, read a file, list a folder
 _FILE_FS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # what can be said of a file that is no folder
 _DEVICES = 1 << 6 | 1 << 11  # making character and block devices: handled, and never given
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+# What a box without namespaces sees of /proc: of the machine, and of the first process of a run alone, since a rule can
+# name nobody who is not there yet. The rest would show other processes, or what is mounted on the host.
+PROC = tuple(f"/proc/{name}" for name in "cpuinfo filesystems loadavg meminfo stat uptime version".split())
+PROC += tuple(f"/proc/sys/{name}" for name in "fs kernel vm".split())
+PROC_OF_FIRST = "cmdline comm fd io limits maps smaps smaps_rollup stat statm status".split()
 
 
 def landlock_rights(abi: int) -> tuple[int, int, int]:
@@ -182,6 +188,16 @@ def landlock_rule(abi: int, fd: int, *, folder: bool, write: bool) -> bytes:
 def landlock_abi() -> int:
     """0 when the kernel has no Landlock or does not use it."""
     return max(0, _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
+
+
+def hold(paths: Iterable[str]) -> None:
+    """As long as this process lives, each is the same to the kernel: a rule is about an inode, and those of /proc that
+    nobody uses are made anew when memory is short."""
+    for path in paths:
+        try:
+            os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:  # not every kernel has it
+            pass
 
 
 def landlock_restrict(read: list[str], write: list[str]) -> None:

@@ -58,6 +58,7 @@ class Supervisor:
     def serve(self) -> None:
         kernel.become_subreaper()
         kernel.signal_when_parent_ends(PARENT_GONE)
+        kernel.hold(kernel.PROC)
         poll = select.poll()
         poll.register(self.link, select.POLLIN)
         poll.register(self.wake.fd, select.POLLIN)
@@ -225,6 +226,7 @@ class Init:
             become(self.command_end, errors_of_command)
         self.command_end.close()
         os.close(errors_of_command)
+        kernel.hold(f"/proc/{self.command}/{name}" for name in kernel.PROC_OF_FIRST)
         data, fds, _, _ = socket.recv_fds(self.supervisor_end, 4096, 1, socket.MSG_CMSG_CLOEXEC)
         self.started_at = time.monotonic()
         if not data or not fds:  # no run will come any more
