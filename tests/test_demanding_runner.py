@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kits import open_kit, with_kit
+from prowess.cli.doctor_workspace import DIFFERS
 from prowess.cli.main import main
 from prowess.errors import ConfigError
 from test_dependencies import make_wheel
@@ -74,6 +75,17 @@ def test_the_doctor_says_what_it_means_that_a_script_is_oneself(tmp_path: Path, 
     if os.geteuid() == 0:
         not_run("scripts that run as oneself", "as root they are somebody else")
     assert told == ((False, False) if os.geteuid() == 0 else (True, works))
+
+
+def test_the_doctor_says_what_differs_in_the_words_of_the_page(tmp_path: Path, capfd: Any) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "executors.md").read_text(encoding="utf-8")
+    assert all(each in page for differences in DIFFERS.values() for each in differences)
+    config = tmp_path / "config.toml"
+    config.write_text('[workspace]\nexecutor = "local"\n', encoding="utf-8")
+    main(["doctor", "--workspace", "--config", str(config)])
+    out = capfd.readouterr().out
+    for name in ("none", *(("landlock+seccomp",) if "landlock+seccomp: works" in out else ())):
+        assert f"differs: {' · '.join(DIFFERS[name])}" in out
 
 
 def test_a_secret_in_the_wrong_place_is_not_repeated(tmp_path: Path, make_skill: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from prowess._wiring import find_uid, make_executor, workspace_dir
@@ -23,6 +24,20 @@ from prowess.workspace.staging import make_passable, remove_tree
 MECHANISMS = ("bwrap+seccomp", "landlock+seccomp")
 AS_YOU = "A script runs as you: what you can read, change or end, it can; your keys, record and approvals too."
 YOUR_MODES = "as you, a script can change the mode and times of files that are yours, though not read or write them"
+
+# What a skill finds otherwise there than in a box of bubblewrap; docs/executors.md has the same words, and says more.
+LINKS = "`out` and `work` in the skill's folder are links"
+DIFFERS = {
+    "none": (LINKS,),
+    "bwrap+seccomp": (),
+    "landlock+seccomp": (
+        LINKS,
+        "no `/dev/shm`, and no sockets but connected pairs",
+        "`/proc/self` for the first process of a run only, and no list of processes",
+        "the host's name is seen",
+    ),
+    "container": ("programs are those of the image", "`python3 -m venv` needs `ensurepip` in the image"),
+}
 
 
 def examine_workspace(runtime: Runtime) -> dict[str, Any]:
@@ -87,6 +102,7 @@ async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: st
         "interpreter": proof.interpreter,
         "program": proof.program,
         "landlock_abi": proof.landlock_abi,
+        "differs": DIFFERS[mechanism],
     }
 
 
@@ -106,7 +122,8 @@ async def _container(runtime: Runtime) -> dict[str, Any]:
         async with Processes() as processes:
             executor = make_executor(config, runtime.places, processes, runtime.environ)
             try:
-                return {"works": True, "isolation": to_json(await executor.isolation()), "error": None}
+                isolation = to_json(await executor.isolation())
+                return {"works": True, "isolation": isolation, "error": None, "differs": DIFFERS["container"]}
             finally:
                 await executor.aclose()
     except ProwessError as error:
@@ -126,6 +143,8 @@ def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
             screen.text(f"  note: {printable(note)}")
         if isolation["executor"] == "local" and is_ours(isolation["uid"]):
             screen.text(f"  note: {AS_YOU}")
+        if isolation["executor"] == "local":
+            _show_differences(screen, DIFFERS["none"])
     if error is not None:
         screen.text(f"  executor: {document['configured']}: NOTHING CAN RUN: {printable(error['message'])}")
         screen.text(f"    {printable(error['hint'] or '')} [{error['code']}]")
@@ -142,13 +161,21 @@ def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
             screen.text(f"    {' · '.join(held)}")
         if sandbox["works"] and sandbox["mechanism"] == "landlock+seccomp" and is_ours(sandbox["uid"]):
             screen.text(f"    not held: {YOUR_MODES}")
+        if sandbox["works"]:
+            _show_differences(screen, sandbox["differs"])
     container = document["container"]
     if container["works"]:
         found = container["isolation"]
         limits = " · ".join(f"{name} {held}" for name, held in found["limits"].items())
         screen.text(f"  container: works ({found['mechanism']}, user {found['uid']}); {limits}")
+        _show_differences(screen, container["differs"])
     else:
         screen.text(
             f"  container: {printable(container['error']['message'])} {printable(container['error']['hint'] or '')}"
         )
     screen.text(f"  {count(document['workspaces'], 'workspace')}, {size(document['size_bytes'])}, in {document['dir']}")
+
+
+def _show_differences(screen: Screen, differences: Sequence[str]) -> None:
+    if differences:
+        screen.text(f"    differs: {' · '.join(differences)}")
