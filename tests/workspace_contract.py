@@ -447,7 +447,7 @@ async def habits_work_alike(desk: Desk) -> None:
     await desk.done(python, "-m", "venv", "--without-pip", ".venv", cwd="skills/demo")
     prefix = await desk.done(".venv/bin/python", "-c", "import sys; print(sys.prefix)", cwd="skills/demo")
     assert prefix == [desk.workspace.layout.seen("skills/demo/.venv")]
-    if os.path.exists(system := "/usr/bin/python3"):
+    if system := shutil.which("python3", path="/usr/bin"):
         pip = await asyncio.create_subprocess_exec(system, "-c", "import ensurepip", stderr=asyncio.subprocess.DEVNULL)
         assert (await desk.run(system, "-c", "import ensurepip")).ended.exit_code == await pip.wait()
     assert await desk.done(python, "-I", "-c", HABITS) == ["seen"]
