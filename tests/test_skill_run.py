@@ -351,7 +351,7 @@ def test_a_program_in_a_box_can_call_itself_by_name(root: Path) -> None:
     serve = "import socket as s; a = s.create_server(('localhost', 0)); s.create_connection(a.getsockname()); print(1)"
     outcome = run(root, "sandbox", command=f'python3 -c "{serve}"; cat /etc/hosts')
     if "bwrap" in outcome.data["isolation"]["mechanism"]:  # Landlock's box makes no sockets
-        assert outcome.data["stdout"] == "1\n127.0.0.1 localhost\n::1 localhost\n", outcome.data["stderr"]
+        assert outcome.data["stdout"] == "1\n127.0.0.1 localhost box\n::1 localhost\n", outcome.data["stderr"]
 
 
 def test_a_skill_is_loaded_before_it_runs(root: Path) -> None:
