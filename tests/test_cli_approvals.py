@@ -220,7 +220,7 @@ def test_what_cannot_be_answered(cli: Cli, project: Project, words: list[str], r
 
 def test_a_session_that_somebody_works_in_is_not_written_to(cli: Cli, project: Project) -> None:
     project.wait()
-    with hold_session(project.workspace_dir, SessionKey(session="s-1")):
+    with hold_session(project.workspace_dir, project.settings["store"], SessionKey(session="s-1")):
         assert cli.refused("answer", "c2", "yes") == "session-in-use"
     cli("answer", "c2", "yes")
 

@@ -699,7 +699,7 @@ def test_whole_sessions_are_removed_only_when_asked_for(cli: Cli, project: Path,
     for day in (1, 2, 3):
         record(project, f"s-{day}", (f"r-{day}", CHART), day=day)
     assert cli.json("prune", "--older-than", "30d", "--sessions", "--yes")["sessions"] == [], "written just now"
-    with hold_session(workspace_dir, SessionKey(session="s-2")):
+    with hold_session(workspace_dir, str(project / ".agent" / "prowess.db"), SessionKey(session="s-2")):
         document = cli.json("prune", "--keep", "1", "--sessions", "--yes", code=1)
     assert document["sessions"] == ["s-1"] and "s-2" in document["kept"][0]
     assert {row["session"] for row in cli.json()["runs"]} == {"s-2", "s-3"}

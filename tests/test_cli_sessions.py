@@ -293,7 +293,7 @@ def test_its_files_go_only_when_asked_for(cli: Cli, project: Path, workspace_dir
     for session in ("s-1", "s-2"):
         key = SessionKey(session=session)
         record(project, session, ("r-1", CHART))
-        with OpenPlace(workspace_dir, key) as place:
+        with OpenPlace(workspace_dir, key, store=str(project / ".agent" / "prowess.db")) as place:
             Path(place.root, "out", "chart.png").write_bytes(b"x")
         asyncio.run(store.save(key, "chart.png", b"x"))
         asyncio.run(store.save(key, "user:mine.txt", b"x"))
@@ -312,9 +312,9 @@ def test_its_files_go_only_when_asked_for(cli: Cli, project: Path, workspace_dir
 def test_a_session_that_somebody_works_in_stays(cli: Cli, project: Path, workspace_dir: str) -> None:
     key = SessionKey(session="s-1")
     record(project, "s-1", ("r-1", CHART))
-    with hold_session(workspace_dir, key):
+    with hold_session(workspace_dir, str(project / ".agent" / "prowess.db"), key):
         assert cli.refused("delete", "s-1", "--yes")["code"] == "session-in-use"
-    with OpenPlace(workspace_dir, key):
+    with OpenPlace(workspace_dir, key, store=str(project / ".agent" / "prowess.db")):
         assert cli.refused("delete", "s-1", "--yes", "--files")["code"] == "workspace-in-use"
     assert len(cli.json("list")["sessions"]) == 1
     cli("delete", "s-1", "--yes", "--files")

@@ -311,7 +311,7 @@ def test_a_program_that_stops_its_watchers_ends_all_the_same(mounted: Ground) ->
 
 
 def containers(engine: Engine, desk: Desk) -> list[dict[str, Any]]:
-    label = f"{SESSION_LABEL}={place_id(desk.place.key)}"
+    label = f"{SESSION_LABEL}={os.path.basename(desk.place.path)}"
     return engine.client.api.containers(all=True, filters={"label": label})
 
 
@@ -625,7 +625,7 @@ def test_the_container_of_an_owner_who_was_killed_ends(engine: Engine, tmp_path:
     for name in ("tree", "tree/out", "tree/work", "tree/inputs", "tree/.venv"):
         os.mkdir(os.path.join(folder, name))
     argv = [sys.executable, "-c", OWNER, engine.address, folder, os.path.join(folder, "tree")]
-    label = {"label": f"{SESSION_LABEL}={place_id(SessionKey(session='owner'))}"}
+    label = {"label": f"{SESSION_LABEL}={place_id('', SessionKey(session='owner'))}"}
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
         (container,) = engine.client.api.containers(filters=label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from prowess.errors import WorkspaceError
-from prowess.values import SessionKey
+from prowess.values import SessionKey, to_json
 from prowess.workspace.leftovers import clean as clean_all
 from prowess.workspace.place import OpenPlace, PlaceInfo, hold_session, list_places, place_id, read_meta, write_meta
 from prowess.workspace.staging import remove_tree
@@ -90,12 +91,49 @@ def test_no_two_sessions_share_a_place(tmp_path: Path) -> None:
         *(key("a"), key("a", user="u"), key("a", app="u"), key("a", tenant="u"), key("../../x"), key(".")),
         *(key("ä"), key("x" * 199), key("x" * 200), key("A"), key("a b"), key("session")),
     ]
-    ids = [place_id(each) for each in keys]
-    assert len(set(ids)) == len(keys)
-    assert all(name == os.path.basename(name) and not name.startswith(".") and len(name) < 60 for name in ids)
+    ids = [place_id(store, each) for each in keys for store in ("/a/prowess.db", "/b/prowess.db")]
+    assert len(set(ids)) == 2 * len(keys)
+    assert all(name == os.path.basename(name) and not name.startswith(".") and len(name) < 80 for name in ids)
     for each in keys:
         with OpenPlace(str(tmp_path), each) as place:
             assert os.path.dirname(place.path) == str(tmp_path / "workspaces")
+
+
+def test_a_place_that_is_recorded_as_another_sessions_is_not_opened(tmp_path: Path) -> None:
+    """As if the names of two had come out the same."""
+    dir = str(tmp_path)
+    for other in ({"store": "/b", "key": to_json(key())}, {"store": "/a", "key": to_json(key(user="u"))}):
+        with OpenPlace(dir, key(), store="/a") as place:
+            Path(place.root, "work", "mine").write_text("mine", encoding="utf-8")
+            before = read_meta(place.path)
+        write_meta(place.path, {**before, **other})
+        with pytest.raises(WorkspaceError) as refused:
+            OpenPlace(dir, key(), store="/a").__enter__()
+        assert refused.value.code == "workspace-of-another" and place.path in refused.value.message
+        assert not list_places(dir)[0].in_use, "the lock was let go"
+        write_meta(place.path, before)
+    with OpenPlace(dir, key(), store="/a") as place:
+        assert Path(place.root, "work", "mine").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_place_of_an_earlier_version_is_listed_and_not_taken_up(tmp_path: Path) -> None:
+    """Its name does not say which store it belongs to: the files may be those of another project."""
+    old = (
+        tmp_path
+        / "workspaces"
+        / f"s-{hashlib.sha256(chr(0).join(('default',) * 3 + ('s',)).encode()).hexdigest()[:12]}"
+    )
+    (old / "root" / "work").mkdir(parents=True)
+    (old / "root" / "work" / "mine").write_text("mine")
+    write_meta(str(old), {"key": to_json(key()), "used_at": 1.0})
+    with OpenPlace(str(tmp_path), key(), store="/a") as place:
+        assert place.path != str(old) and os.listdir(os.path.join(place.root, "work")) == ["inputs"]
+        assert ["earlier version" in note for note in place.notes] == [True]
+    with OpenPlace(str(tmp_path), key(), store="/a") as place:
+        assert place.notes == (), "it is said once"
+    assert [(info.session, info.store) for info in list_places(str(tmp_path))] == [("s", None), ("s", "/a")]
+    clean_all(str(tmp_path))
+    assert os.listdir(tmp_path / "workspaces") == []
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -108,7 +146,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_who_holds_a_session_is_told_as_well(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(WorkspaceError) as refused, hold_session(str(tmp_path / "file" / "ws"), key()):
+    with pytest.raises(WorkspaceError) as refused, hold_session(str(tmp_path / "file" / "ws"), "", key()):
         pass
     assert refused.value.code == "workspace-dir" and str(tmp_path / "file" / "ws") in refused.value.message
 
@@ -116,7 +154,10 @@ def test_who_holds_a_session_is_told_as_well(tmp_path: Path) -> None:
 def test_holding_a_session_first_closes_the_way_to_nobody(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with hold_session(str(tmp_path / "new" / "ws"), key()), OpenPlace(str(tmp_path / "new" / "ws"), key()) as place:
+        with (
+            hold_session(str(tmp_path / "new" / "ws"), "", key()),
+            OpenPlace(str(tmp_path / "new" / "ws"), key()) as place,
+        ):
             made = [*(tmp_path / name for name in ("new", "new/ws", "new/ws/workspaces")), Path(place.path)]
             assert [mode(path) for path in made] == [0o711] * 3 + [0o700]
             assert mode(tmp_path / "new" / "ws" / "locks") == 0o700
@@ -128,7 +169,7 @@ def test_meta_that_was_broken_is_made_anew(tmp_path: Path) -> None:
     for content in ("", "{", "[]", "null", json.dumps({"used_at": "yesterday", "key": "x"})):
         with OpenPlace(str(tmp_path), key()) as place:
             Path(place.path, "meta.json").write_text(content, encoding="utf-8")
-        assert [info.session for info in list_places(str(tmp_path))] == [place_id(key())]
+        assert [info.session for info in list_places(str(tmp_path))] == [place_id("", key())]
         with OpenPlace(str(tmp_path), key()):
             assert [info.session for info in list_places(str(tmp_path))] == ["s"]
 
@@ -204,7 +245,7 @@ def test_what_was_left_half_removed_goes_with_the_next_cleaning(tmp_path: Path) 
 def test_who_opens_while_others_clean_has_a_whole_place(tmp_path: Path) -> None:
     opener = """
 import os, sys
-from prowess.values import SessionKey
+from prowess.values import SessionKey, to_json
 from prowess.workspace.place import OpenPlace
 for number in range(60):
     with OpenPlace(sys.argv[1], SessionKey(session="shared")) as place:

@@ -79,7 +79,7 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, proj
 
 def test_a_run_that_is_going_on_is_not_pruned(cli: Cli, project: Path, workspace_dir: str) -> None:
     write(project, ("r-1", (BEGIN, END)), ("r-2", (BEGIN, NOTE)))
-    with hold_session(workspace_dir, KEY):
+    with hold_session(workspace_dir, str(project / ".agent" / "prowess.db"), KEY):
         looked = cli.json("prune", "--keep", "0", "--dry-run", code=1)
         assert [each["run"] for each in looked["removed"]] == ["r-1"] and "r-2: the run is going on" in looked["kept"][
             0

@@ -518,7 +518,7 @@ def _artifact() -> dict[str, Any]:
 
 
 def _workspace() -> dict[str, Any]:
-    return shape(id=TEXT, session=TEXT, files=WHOLE, **_ON_DISK)
+    return shape(id=TEXT, session=TEXT, store=TEXT_OR_NULL, files=WHOLE, **_ON_DISK)
 
 
 def _environment() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import pwd
+import re
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -196,8 +197,9 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
     config, places = runtime.config, runtime.places
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
+    store = str(getattr(options.log, "path", "")) or store_name(config, places)
     if options.session is not None or config.store != "memory:":  # else nobody else can know it
-        stack.enter_context(hold_session(workspace_dir(config, places), key))
+        stack.enter_context(hold_session(workspace_dir(config, places), store, key))
     log = options.log or open_log(config, places)
     if options.log is None:
         stack.push_async_callback(log.close)
@@ -222,6 +224,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
             limits=parse_limits(config.workspace.limits),
             require=config.workspace.require,
             granted=options.granted,
+            store_name=store,
             store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",
         ),
         artifacts=runtime.open_artifacts(),
@@ -379,10 +382,27 @@ def open_store(config: Config, places: Places) -> EventLog:
         )
     from prowess.stores.sqlite import SqliteEventLog
 
-    path = os.path.join(places.project, os.path.expanduser(store)) if store else default_log(places)
+    path = _log_file(config, places)
     if store is None:
         ensure_ignored(os.path.dirname(path))
     return SqliteEventLog(path)
+
+
+def store_name(config: Config, places: Places) -> str:
+    """The store that sessions belong to, without opening it and without a password. What is kept in memory belongs to
+    its project."""
+    if config.store == "memory:":
+        return f"memory:{os.path.realpath(places.project)}"
+    if config.store is not None and is_shared(config):
+        return _PASSWORD.sub("", config.store)
+    return os.path.realpath(_log_file(config, places))
+
+
+_PASSWORD = re.compile(r"(?<=[^/:@]):[^/@]*(?=@)|(?<=[?&])password=[^&]*")
+
+
+def _log_file(config: Config, places: Places) -> str:
+    return os.path.join(places.project, os.path.expanduser(config.store)) if config.store else default_log(places)
 
 
 def runs_folder(places: Places) -> str:

@@ -292,11 +292,12 @@ def test_skill_that_is_a_link(scene: Scene) -> None:
 )
 def test_workspace_of_another_session(scene: Scene, workspace_dir: str) -> None:
     scene.skill("evil")
-    first = scene.run(f"echo {SECRET} > $WORK_DIR/mine.txt; echo {SECRET} > $OUTPUT_DIR/mine.txt", session="first")
+    name = f"first-{scene.tier.name}"
+    first = scene.run(f"echo {SECRET} > $WORK_DIR/mine.txt; echo {SECRET} > $OUTPUT_DIR/mine.txt", session=name)
     assert outcome(first, "skill_run")["status"] == "ok"
     places = [
         path
-        for path in Path(workspace_dir).rglob("first-*/root/*/mine.txt")
+        for path in Path(workspace_dir).rglob(f"{name}-*/root/*/mine.txt")
         if path.read_text(encoding="utf-8").strip() == SECRET
     ]
     assert len(places) == 2, "it is on this machine"
@@ -310,8 +311,28 @@ def test_workspace_of_another_session(scene: Scene, workspace_dir: str) -> None:
     )
     assert "looked" in stdout(played) and SECRET not in seen(played)
     assert all(path.read_text(encoding="utf-8").strip() == SECRET for path in places)
-    again = scene.run("cat $WORK_DIR/mine.txt", session="first")
+    again = scene.run("cat $WORK_DIR/mine.txt", session=name)
     assert SECRET in stdout(again)
+
+
+@case(
+    by="neighbour",
+    tries="be a session of the same name in another project, or in another store of the same one",
+    stopped_by="a workspace is named by store and key, with 128 bits, and its recorded key is compared",
+    everywhere=True,
+)
+def test_session_of_the_same_name_elsewhere(scene: Scene, tmp_path: Path) -> None:
+    scene.skill("evil")
+    write, look = f"echo {SECRET} > $WORK_DIR/mine.txt", "cat $WORK_DIR/mine.txt; ls $WORK_DIR"
+    stores = [{"cwd": tmp_path / "one"}, {"cwd": tmp_path / "two"}]
+    stores += [{"settings": {"store": str(tmp_path / f"{name}.db")}} for name in ("one", "two")]
+    for each in stores[:2]:
+        (each["cwd"] / ".git").mkdir(parents=True)
+    for number, own in enumerate(stores):
+        assert outcome(scene.run(write, session="demo", **own), "skill_run")["status"] == "ok"
+        for other in stores[number + 1 :]:
+            holds(SECRET not in seen(scene.run(look, session="demo", **other)).replace(write, ""), f"{own} {other}")
+        assert SECRET in stdout(scene.run(look, session="demo", **own)), "its own are there again"
 
 
 @case(

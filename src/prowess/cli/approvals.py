@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from prowess._act import approval_keys
-from prowess._wiring import is_shared, open_marks, skill_access, whoami, workspace_dir
+from prowess._wiring import is_shared, open_marks, skill_access, store_name, whoami, workspace_dir
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.approvals_grant import give
 from prowess.cli.documents import finding_row
@@ -86,7 +86,11 @@ async def _find(runtime: Runtime, session: str | None = None) -> tuple[str, list
 
 
 def _is_held(runtime: Runtime, key: SessionKey) -> bool:
-    return is_held(workspace_dir(runtime.config, runtime.places), key)
+    return is_held(*_place(runtime), key)
+
+
+def _place(runtime: Runtime) -> tuple[str, str]:
+    return workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
 
 
 def _waiting_row(call: Call, question: Waiting, asking: bool) -> dict[str, Any]:
@@ -263,7 +267,7 @@ async def _answer(
             code="run-not-ended",
             hint=f"If it was cut off, go on with it, and it is asked again: {to_resume(call, question)}",
         )
-    with hold_session(workspace_dir(runtime.config, runtime.places), question.key):
+    with hold_session(*_place(runtime), question.key):
         async with opened(runtime) as (log, store):
             if log is None:
                 raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from prowess._wiring import runs_folder, workspace_dir
+from prowess._wiring import runs_folder, store_name, workspace_dir
 from prowess.cli.app import Call, verb
 from prowess.cli.render import Screen, count, size
 from prowess.cli.run_records import copies, find_key, load_summary, note_findings, opened
@@ -84,7 +84,7 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
 async def _find(runtime: Runtime, before: float, keep: int, with_sessions: bool) -> Old:
     found = sorted(_copies(runs_folder(runtime.places)), key=lambda each: each.used_at, reverse=True)
     spared = {each.key.session if each.key else None for each in found[:keep]}
-    place = workspace_dir(runtime.config, runtime.places)
+    place = workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
     old = [each for each in found[keep:] if each.used_at <= before]
     going_on = [each for each in old if _goes_on(place, each)]
     old = [each for each in old if each not in going_on]
@@ -99,8 +99,8 @@ async def _find(runtime: Runtime, before: float, keep: int, with_sessions: bool)
     return Old(old, gone, going_on)
 
 
-def _goes_on(place: str, copy: Copy) -> bool:
-    return not copy.has_ended and copy.key is not None and is_held(place, copy.key)
+def _goes_on(place: tuple[str, str], copy: Copy) -> bool:
+    return not copy.has_ended and copy.key is not None and is_held(*place, copy.key)
 
 
 def _is_going_on(copy: Copy) -> str:
@@ -161,19 +161,19 @@ async def _remove(runtime: Runtime, old: Old) -> tuple[Old, list[str]]:
     removed: list[Copy] = []
     kept: list[str] = []
     gone: list[SessionKey] = []
-    folder = workspace_dir(runtime.config, runtime.places)
+    place = workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
     if old.sessions:
         async with opened(runtime) as (log, _):
             for key in old.sessions:
                 try:
-                    with hold_session(folder, key):
+                    with hold_session(*place, key):
                         if log is not None:
                             await log.delete(key)  # with its copies
                     gone.append(key)
                 except WorkspaceError as error:
                     kept.append(f"session {key.session}: {error.message}")
     for each in old.copies:
-        if _goes_on(folder, each):  # since we asked
+        if _goes_on(place, each):  # since we asked
             kept.append(_is_going_on(each))
             continue
         try:

@@ -17,7 +17,7 @@ from prowess._agent import Limits
 from prowess._audit import check_copy, check_session
 from prowess._differ import Difference, first_difference
 from prowess._triggers import Wish, find_wishes
-from prowess._wiring import new_session, open_marks, runs_folder, workspace_dir
+from prowess._wiring import new_session, open_marks, runs_folder, store_name, workspace_dir
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.approve import TerminalApprover, parse_yes
 from prowess.cli.render import count
@@ -33,7 +33,7 @@ from prowess.policy.decision import asked_isolated
 from prowess.runtime import Runtime
 from prowess.skills.findings import visible
 from prowess.values import Decision, SessionKey, ToolCall
-from prowess.workspace.place import place_id, remove_place
+from prowess.workspace.place import place_path, remove_place
 
 _OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
 
@@ -63,7 +63,8 @@ def replay(
     with call.runtime() as runtime:
         note_findings(call, runtime)
         recorded = asyncio.run(_recorded(runtime, run))
-        workspace = os.path.join(workspace_dir(runtime.config, runtime.places), "workspaces", place_id(recorded.key))
+        config, places = runtime.config, runtime.places
+        workspace = place_path(workspace_dir(config, places), store_name(config, places), recorded.key)
     roots, executor, notes = _as_then(call, recorded, roots, executor)
     with call.runtime(roots=roots, flags={**_OWN, "workspace.executor": executor}) as runtime:
         instructions = instructions or "".join(recorded.given("--instructions")[-1:])
@@ -181,7 +182,8 @@ class Replaying:
         except ProwessError as error:
             self.error = None if self._log.is_full else error
         finally:
-            remove_place(workspace_dir(self._runtime.config, self._runtime.places), self._key)
+            config, places = self._runtime.config, self._runtime.places
+            remove_place(workspace_dir(config, places), store_name(config, places), self._key)
         self.events = [envelope async for envelope in self._log.read(self._key, after_seq=before)]
         if self._log.is_full:
             self.events = [each for each in self.events if each.seq in self._log.counted]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from prowess._wiring import workspace_dir
+from prowess._wiring import store_name, workspace_dir
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.documents import finding_row
 from prowess.cli.render import count
@@ -188,11 +188,11 @@ async def _artifacts(store: ArtifactStore, key: SessionKey) -> list[tuple[str, i
 
 async def _delete(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[str, int]] | None) -> str | None:
     """The record last: while it is there, whatever went wrong can be tried again."""
-    folder = workspace_dir(runtime.config, runtime.places)
+    folder, named = workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
     workspace = None
-    with hold_session(folder, key):
+    with hold_session(folder, named, key):
         if artifacts is not None:
-            workspace = remove_place(folder, key)
+            workspace = remove_place(folder, named, key)
             store = runtime.open_artifacts()
             for name, version in artifacts:
                 await store.delete(key, name, version=version)

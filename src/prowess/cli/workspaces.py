@@ -258,7 +258,7 @@ def _confirm(left: Leftovers) -> None:
 
 
 def _row(info: PlaceInfo) -> dict[str, Any]:
-    return {"id": info.id, "session": info.session, "files": info.files, **_on_disk(info)}
+    return {"id": info.id, "session": info.session, "store": info.store, "files": info.files, **_on_disk(info)}
 
 
 def _environment_row(info: EnvironmentInfo) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class WorkOptions:
     require: Sequence[str] = ()
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
     store: str | None = None  # where the session is recorded; None: nobody can go on from what it has published
+    store_name: str = ""  # the same, always: the session's folder is named by it
 
 
 class Work:
@@ -172,7 +173,9 @@ class Work:
                 isolation = await self.executor.isolation()
                 refuse_absent(isolation, self.options.require, self.options.limits)
                 with span("workspace.create", executor=f"{isolation.executor}:{isolation.mechanism}"):
-                    self._held = OpenPlace(self.options.dir, self.key, uid=self.options.uid)
+                    self._held = OpenPlace(
+                        self.options.dir, self.key, store=self.options.store_name, uid=self.options.uid
+                    )
                     place = self._held.__enter__()  # not in a thread: one that is abandoned would keep the lock
                     opened = None
                     try:

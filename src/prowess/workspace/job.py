@@ -176,7 +176,7 @@ async def prepare(job: Job, desk: Desk) -> Prepared:
         resolve_pattern(pattern)  # one that leads out is refused before anything runs
     with span("workspace.stage.skill", skill=job.skill, digest=job.tree.digest, executor=_executor(desk)):
         await workspace.stage(job.tree, job.folder)
-    warnings = list(job.notes)
+    warnings = [*job.notes, *desk.place.notes]
     staged: list[Staged] = []
     if job.inputs or job.granted:
         with span("workspace.stage.inputs", skill=job.skill, inputs=len(job.inputs) + len(job.granted)) as current:

@@ -1,5 +1,7 @@
 """The place of one session's workspace on this machine: its files, what is known about it, and that it is in use.
 
+A session is known by its key and by the store that records it. Sessions of one name in two projects share nothing.
+
 <dir>/workspaces/<id>/meta.json         what is known about it; a script never sees it
 <dir>/workspaces/<id>/lock              held by everybody who works in it; whoever is not alone does not clean
 <dir>/workspaces/<id>/making            held for a moment by whoever makes something in it
@@ -36,6 +38,7 @@ ROOT_DIR = "/var/lib/prowess"
 _READABLE = 0o755  # by whoever the script runs as
 _META = "meta.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
 _GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
 
 
@@ -46,6 +49,7 @@ class Place:
     path: str
     key: SessionKey
     uid: int | None = None
+    notes: tuple[str, ...] = ()  # for whoever runs something here first
 
     @property
     def root(self) -> str:
@@ -92,6 +96,7 @@ class PlaceInfo(NamedTuple):
     id: str
     path: str
     session: str
+    store: str | None  # None: made by a version that did not know it
     size_bytes: int
     files: int
     used_at: float  # seconds since the epoch
@@ -99,11 +104,11 @@ class PlaceInfo(NamedTuple):
 
 
 class OpenPlace:
-    """`with OpenPlace(dir, key) as place`: made if need be, and in use until the end."""
+    """`with OpenPlace(dir, key, store=store) as place`: made if need be, and in use until the end."""
 
-    def __init__(self, dir: str, key: SessionKey, *, uid: int | None = None) -> None:
-        self._dir, self._key, self._uid = os.path.abspath(dir), key, uid
-        self._path = os.path.join(self._dir, "workspaces", place_id(key))
+    def __init__(self, dir: str, key: SessionKey, *, store: str = "", uid: int | None = None) -> None:
+        self._dir, self._key, self._store, self._uid = os.path.abspath(dir), key, store, uid
+        self._path = place_path(dir, store, key)
         self._lock = -1
 
     def __enter__(self) -> Place:
@@ -140,7 +145,12 @@ class OpenPlace:
             os.close(lock)
 
     def _made(self) -> Place:
-        place = Place(path=self._path, key=self._key, uid=self._uid)
+        known, whose = read_meta(self._path), {"store": self._store, "key": to_json(self._key)}
+        self._refuse_other(known, whose)
+        notes = (
+            (_LEFT,) if not known and os.path.isdir(os.path.join(self._dir, "workspaces", _old_id(self._key))) else ()
+        )
+        place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
         place.share(self._path, os.X_OK)
         for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
             path = os.path.join(self._path, name)
@@ -156,10 +166,20 @@ class OpenPlace:
         if not os.path.lexists(os.path.join(place.root, "work", "inputs")):
             with open_folder(place.root, "work/inputs", make=True, uid=self._uid):
                 pass
-        known = read_meta(self._path)
         now = time.time()
-        write_meta(self._path, {"created_at": now, **known, "key": to_json(self._key), "used_at": now})
+        write_meta(self._path, {"created_at": now, **known, **whose, "used_at": now})
         return place
+
+    def _refuse_other(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
+        """Whatever its name is: a place that is recorded as another session's is not opened."""
+        if any(isinstance(known.get(name), type(said)) and known[name] != said for name, said in whose.items()):
+            self.close()
+            raise WorkspaceError(
+                f"{self._path} is the workspace of another session.",
+                op="open",
+                code="workspace-of-another",
+                hint="Move it away, or name another folder: workspace.dir.",
+            )
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -194,9 +214,9 @@ _HELD: set[str] = set()  # locks of sessions that this process has
 
 
 @contextmanager
-def hold_session(dir: str, key: SessionKey) -> Iterator[None]:
+def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
     """One at a time works in a session on this machine: two would take the record from each other."""
-    path = _lock_path(dir, key)
+    path = _lock_path(dir, store, key)
     try:
         make_passable(dir)  # first, whatever the umask: whoever scripts run as has to get through it
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -223,10 +243,10 @@ def hold_session(dir: str, key: SessionKey) -> Iterator[None]:
         os.close(lock)
 
 
-def is_held(dir: str, key: SessionKey) -> bool:
+def is_held(dir: str, store: str, key: SessionKey) -> bool:
     """Whether somebody on this machine is at work in that session now."""
     try:
-        lock = _try_lock(_lock_path(dir, key))
+        lock = _try_lock(_lock_path(dir, store, key))
     except FileNotFoundError:
         return False
     if lock is not None:
@@ -234,8 +254,8 @@ def is_held(dir: str, key: SessionKey) -> bool:
     return lock is None
 
 
-def _lock_path(dir: str, key: SessionKey) -> str:
-    return os.path.join(dir, "locks", place_id(key))
+def _lock_path(dir: str, store: str, key: SessionKey) -> str:
+    return os.path.join(dir, "locks", place_id(store, key))
 
 
 def _try_lock(path: str, more: int = 0) -> int | None:
@@ -260,10 +280,30 @@ def find_dir(configured: str | None, cache_dir: str) -> str:
     return ROOT_DIR if os.geteuid() == 0 else cache_dir
 
 
-def place_id(key: SessionKey) -> str:
-    """Readable when the session's name is plain, and never the same for two sessions."""
-    digest = hashlib.sha256("\0".join((key.tenant, key.app, key.user, key.session)).encode()).hexdigest()[:12]
+def place_id(store: str, key: SessionKey) -> str:
+    """Readable when the session's name is plain. The same for two sessions only if 128 bits of SHA-256 are."""
+    return _named(key, _digest(store, *_parts(key))[:32])
+
+
+def place_path(dir: str, store: str, key: SessionKey) -> str:
+    return os.path.join(os.path.abspath(dir), "workspaces", place_id(store, key))
+
+
+def _old_id(key: SessionKey) -> str:
+    """As it was when the store had no part in it, so that nobody knows whose the files are."""
+    return _named(key, _digest(*_parts(key))[:12])
+
+
+def _named(key: SessionKey, digest: str) -> str:
     return f"{key.session}-{digest}" if _PLAIN.fullmatch(key.session) else f"session-{digest}"
+
+
+def _parts(key: SessionKey) -> tuple[str, ...]:
+    return key.tenant, key.app, key.user, key.session
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_meta(path: str) -> dict[str, Any]:
@@ -300,9 +340,9 @@ def sweep_places(dir: str) -> None:
                 os.close(lock)
 
 
-def remove_place(dir: str, key: SessionKey) -> str | None:
+def remove_place(dir: str, store: str, key: SessionKey) -> str | None:
     """Where that session's workspace was; None when it had none. WorkspaceError when somebody works in it."""
-    path = os.path.join(os.path.abspath(dir), "workspaces", place_id(key))
+    path = place_path(dir, store, key)
     if not os.path.isdir(path) or os.path.islink(path):
         return None
     if not _remove(path):
@@ -345,7 +385,7 @@ def list_folder(top: str) -> list[str]:
 
 def _look_at(path: str, name: str) -> PlaceInfo:
     meta = read_meta(path)
-    used_at, key = meta.get("used_at"), meta.get("key")
+    used_at, key, store = meta.get("used_at"), meta.get("key"), meta.get("store")
     changed_at = os.stat(path).st_mtime
     size = files = 0
     for _, status, _, _ in walk(path, max_entries=10_000_000):
@@ -355,6 +395,7 @@ def _look_at(path: str, name: str) -> PlaceInfo:
         id=name,
         path=path,
         session=str(key.get("session", name)) if isinstance(key, dict) else name,
+        store=store if isinstance(store, str) else None,
         size_bytes=size,
         files=files,
         used_at=float(used_at) if isinstance(used_at, (int, float)) else changed_at,

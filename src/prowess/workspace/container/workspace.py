@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from prowess.workspace.container.session import ContainerSession
 from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_other_names
 from prowess.workspace.layout import Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.place import Place, place_id
+from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Ended, NotStarted
 from prowess.workspace.staging import Tree
 from prowess.workspace.start import making_folders, refuse_closed, refuse_program, with_own_home
@@ -210,7 +211,7 @@ class ContainerWorkspace:
             open_files=limits.open_files,
             tmp=limits.tmp,
             covered=setup.covered,
-            labels={SESSION_LABEL: place_id(self._place.key)},
+            labels={SESSION_LABEL: os.path.basename(self._place.path)},
         )
         if setup.mounted:
             plan = replace(plan, folders=await asyncio.to_thread(find_folders, self._place, tree, *key))
