@@ -23,6 +23,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParams
 from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
+from guard import GUARD_S
 from prowess.errors import ModelAuth, ModelError, ModelOverloaded
 from prowess.events import CallDelta, TextDelta
 from prowess.models.anthropic import AnthropicModel
@@ -98,7 +99,7 @@ def go(case: Case, wire: Wire, server: LLMockServer) -> None:
 
     async def inside() -> None:
         try:
-            async with asyncio.timeout(60):  # against hangs, never as a measure
+            async with asyncio.timeout(GUARD_S):  # against hangs, never as a measure
                 await case(peer)
         finally:
             for model in peer.opened:

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
+
 FAST = ("fsync=off", "full_page_writes=off", "listen_addresses=", "max_connections=40", "shared_buffers=16MB")
 
 
@@ -48,7 +50,7 @@ class Server:
             command += ["-c", setting]
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as)
-        until = time.monotonic() + 30
+        until = time.monotonic() + GUARD_S
         while not self._answers():
             assert self._process.poll() is None and time.monotonic() < until, self._said()
             time.sleep(0.02)
@@ -57,7 +59,7 @@ class Server:
         """SIGINT is a fast shutdown, SIGQUIT an immediate one, as in a crash."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(30)
+            self._process.wait(GUARD_S)
             self._process = None
 
     def url(self) -> str:
@@ -80,7 +82,7 @@ class Server:
         import psycopg
 
         try:
-            psycopg.connect(self.url_of("postgres"), connect_timeout=5).close()
+            psycopg.connect(self.url_of("postgres"), connect_timeout=GUARD_S).close()
         except psycopg.OperationalError:
             return False
         return True

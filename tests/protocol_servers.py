@@ -19,6 +19,8 @@ from typing import Any
 
 from llmock.testing import LLMockServer
 
+from guard import GUARD_S
+
 AIMOCK = "@copilotkit/aimock"
 AIMOCK_VERSION = "1.43.0"
 
@@ -50,7 +52,7 @@ def open_aimock(fixtures: Sequence[dict[str, Any]], folder: Path) -> Iterator[st
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(GUARD_S)
 
 
 def _install_aimock() -> Path:
@@ -76,7 +78,7 @@ def _npm_install(folder: Path) -> None:
     command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
     env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
     done = subprocess.run(
-        [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=120, env=env
+        [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=GUARD_S, env=env
     )
     if done.returncode != 0:
         raise Unavailable(f"npm could not install {AIMOCK}: {done.stderr.strip()[-300:]}")

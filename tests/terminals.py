@@ -15,7 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-PATIENCE_S = 60.0
+from guard import GUARD_S
+
 _ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>78]")
 
 
@@ -48,7 +49,7 @@ class Terminal:
 
     def wait_for(self, text: str, *, after: int = 0) -> int:
         """Until it is shown, escape codes aside; the place behind it, for `after`."""
-        place = self.find(text, after=after, patience_s=PATIENCE_S)
+        place = self.find(text, after=after, patience_s=GUARD_S)
         assert place is not None, f"never shown: {text!r}\n{self.plain}"
         return place
 
@@ -70,7 +71,7 @@ class Terminal:
         """Everything until it has ended, and its exit code."""
         while self._read():
             pass
-        code = self.process.wait(PATIENCE_S)
+        code = self.process.wait(GUARD_S)
         self.modes_left = termios.tcgetattr(self._ours)
         os.close(self._ours)
         return code
@@ -79,7 +80,7 @@ class Terminal:
     def plain(self) -> str:
         return _ESCAPES.sub(b"", self.shown).decode(errors="replace")
 
-    def _read(self, patience_s: float = PATIENCE_S) -> bool:
+    def _read(self, patience_s: float = GUARD_S) -> bool:
         ready, _, _ = select.select([self._ours], [], [], patience_s)
         try:
             piece = os.read(self._ours, 65536) if ready else b""

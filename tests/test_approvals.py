@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess._discover import discover
 from prowess._load import load
 from prowess.errors import StoreError
@@ -284,7 +285,7 @@ for digest in sys.argv[2:]:
         for start in range(4)
     ]
     for process in running:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=GUARD_S)
         assert (process.returncode, errors) == (0, b"")
     assert sorted(row.digest for row in load_approvals(state).rows) == sorted(digests)
     assert sorted(os.listdir(state)) == ["approvals.json", "approvals.lock"]

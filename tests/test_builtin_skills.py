@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import prowess
+from guard import GUARD_S
 from prowess.skills.roots import BUILTIN
 from prowess.skills.search import Document, open_search
 
@@ -231,7 +232,9 @@ def stage(tmp_path: Path, machine: Path) -> Callable[..., Callable[..., Ran]]:
                 "PYTHONDONTWRITEBYTECODE": "1",
             }
             argv = ["bash", "-c", command] if isinstance(command, str) else command
-            process = subprocess.run(argv, cwd=folder, env=environment, input=stdin, capture_output=True, timeout=60)
+            process = subprocess.run(
+                argv, cwd=folder, env=environment, input=stdin, capture_output=True, timeout=GUARD_S
+            )
             assert fingerprint(folder) == before, "the skill or its input was changed"
             return Ran(folder, process)
 

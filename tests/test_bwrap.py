@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess.workspace.box import bwrap
 from prowess.workspace.box.bwrap import Bind, Box, boxed, bwrap_options, find_trusted, system_of_host, why_not_trusted
 from prowess.workspace.process.command import Command, Ended, Limits
@@ -129,7 +130,7 @@ class House:
 
     def run(self, *argv: str, **more: Any) -> Ended:
         async def story() -> Ended:
-            async with asyncio.timeout(60), Processes() as processes:
+            async with asyncio.timeout(GUARD_S), Processes() as processes:
                 return await processes.run(self.command(*argv, **more), self.stdout.extend, self.stderr.extend)
 
         return asyncio.run(story())
@@ -220,7 +221,7 @@ def test_a_terminal_inside(house: House | None) -> None:
         return
 
     async def story() -> None:
-        async with asyncio.timeout(60), Processes() as processes:
+        async with asyncio.timeout(GUARD_S), Processes() as processes:
             box = dataclasses.replace(house.box, tty=True)
             session = await processes.open_session(house.command("bash", "--norc", box=box))
             await session.write(b"test -t 0 && echo yes-$((20 + 3)); exit 6\n")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess.workspace.box.selftest import DEFAULT_UID
 from prowess.workspace.limits import MIB, RunLimits
 from prowess.workspace.local import LocalExecutor
@@ -46,7 +47,7 @@ def test_whoever_joins_is_limited_with_all_it_starts(groups: Groups | None) -> N
         return
 
     async def story() -> None:
-        async with asyncio.timeout(60), Processes() as processes:
+        async with asyncio.timeout(GUARD_S), Processes() as processes:
             async with groups.made() as group:
                 out = bytearray()
                 command = Command(
@@ -70,7 +71,7 @@ def test_a_run_that_is_cancelled_leaves_no_group(groups: Groups | None) -> None:
         return
 
     async def story() -> None:
-        async with asyncio.timeout(60), Processes() as processes:
+        async with asyncio.timeout(GUARD_S), Processes() as processes:
             started = asyncio.Event()
 
             async def run() -> None:

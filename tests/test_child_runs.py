@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agents import Played, call, open_session, play
+from guard import GUARD_S
 from kits import answer_later
 from prowess.events import ApprovalAnswered, Envelope, RunFinished, render_event
 from prowess.models.scripted import ScriptedModel
@@ -288,7 +289,7 @@ def test_code_that_waits_goes_on_where_it_was(root: Path) -> None:
 def crash(folder: Path, appends: int) -> int:
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
     words = [sys.executable, str(HERE / "crash_run.py"), str(folder), str(appends), "child"]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 

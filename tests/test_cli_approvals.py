@@ -19,6 +19,7 @@ import jsonschema
 import pytest
 
 from agents import call, play
+from guard import GUARD_S
 from prowess.cli.main import main
 from prowess.cli.schema import FOLDER
 from prowess.events import ApprovalAnswered
@@ -260,7 +261,7 @@ def test_a_question_survives_the_process_and_the_printed_commands_work(cli: Cli,
         cwd=project.folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=GUARD_S,
     )
     assert first.returncode == 4, first.stderr
     [row] = cli.json()["waiting"]
@@ -274,7 +275,7 @@ def test_a_question_survives_the_process_and_the_printed_commands_work(cli: Cli,
         cwd=project.folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=GUARD_S,
     )
     assert (second.returncode, second.stdout) == (0, b"done\n"), second.stderr
 
@@ -291,7 +292,7 @@ async def die(*given):
 SqliteEventLog.append = die
 main(sys.argv[1:])
 """
-    killed = subprocess.run([sys.executable, "-c", code, "approvals", "answer", "c2", "always"], timeout=60)
+    killed = subprocess.run([sys.executable, "-c", code, "approvals", "answer", "c2", "always"], timeout=GUARD_S)
     assert killed.returncode == -signal.SIGKILL
     assert cli.json()["waiting"][0]["answer"] is None
     cli("answer", "c2", "once")
@@ -340,7 +341,7 @@ def test_a_person_is_asked_before(standing: str, project: Project, said: bytes, 
         prowess("approvals", "revoke", "2"), cwd=project.folder, stdin=theirs, stderr=subprocess.PIPE
     )
     os.write(ours, said)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=GUARD_S)
     os.close(ours)
     os.close(theirs)
     assert process.returncode == code, errors

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess.cli.completion import complete
 from prowess.cli.history import History
 from terminals import Terminal
@@ -36,7 +37,7 @@ class Project:
     def pipe(self, lines: bytes | str, *words: str, replies: Any = ()) -> tuple[int, str, str]:
         data = lines.encode() if isinstance(lines, str) else lines
         command = [sys.executable, "-m", "prowess", *self.words(*words, replies=replies)]
-        done = subprocess.run(command, cwd=self.folder, input=data, capture_output=True, timeout=120)
+        done = subprocess.run(command, cwd=self.folder, input=data, capture_output=True, timeout=GUARD_S)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def terminal(self, *words: str, replies: Any = (), environ: Mapping[str, str] | None = None) -> Terminal:
@@ -138,6 +139,7 @@ def test_a_request_that_fails_or_waits_decides_the_exit_code(project: Project) -
     assert project.pipe("/etc/hosts: what is it?\n/unheard-of thing\n", replies=[FINE, FINE])[0] == 0, "only text"
 
 
+@pytest.mark.needs("isolation")
 def test_files_are_given_and_made(project: Project) -> None:
     (project.folder / "in.txt").write_text("one", encoding="utf-8")
     lines = "/load demo\ncopy @in.txt\n"
@@ -200,14 +202,16 @@ def test_a_person_talks(
     ]
 
 
+@pytest.mark.needs("isolation")
 def test_control_c_ends_what_runs_and_not_the_chat(project: Project) -> None:
-    terminal = project.terminal(replies=[LOAD, run_of("sleep 971.25"), FINE])
+    sleep = f"sleep 971{os.getpid()}"  # no other test run's
+    terminal = project.terminal(replies=[LOAD, run_of(sleep), FINE])
     place = terminal.wait_for(">")
     terminal.type("go\r")
-    place = terminal.wait_for("running sleep 971.25", after=place)
+    place = terminal.wait_for(f"running {sleep}", after=place)
     terminal.type("\x03")
     place = terminal.wait_for("Cancelled. What was done is recorded", after=place)
-    assert "sleep 971.25" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert sleep not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     place = terminal.wait_for(">", after=place)
     terminal.type("and now?\r")
     place = terminal.wait_for("Fine.", after=place)

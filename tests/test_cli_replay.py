@@ -134,6 +134,7 @@ def test_another_decision_is_told(cli: Cli, project: Path) -> None:
     assert document["first"]["what"] == "decision" and '"deny"' in document["first"]["actual"]
 
 
+@pytest.mark.needs("isolation")
 def test_answers_of_people_are_the_recorded_ones(cli: Cli, project: Path) -> None:
     settings = '[execution]\nrequire_approval_for = ["skill_run"]\n'
     (project / ".agent" / "config.toml").write_text(settings, encoding="utf-8")
@@ -150,6 +151,7 @@ def test_answers_of_people_are_the_recorded_ones(cli: Cli, project: Path) -> Non
     assert cli.json("replay", run, code=1)["first"]["what"] in ("decision", "event")
 
 
+@pytest.mark.needs("isolation")
 def test_what_nobody_was_asked_then_is_denied_now(cli: Cli, project: Path) -> None:
     run = play(cli, project, [LOAD, run_script("echo hi"), {"text": "x"}])
     settings = '[execution]\nrequire_approval_for = ["skill_run"]\n'

@@ -230,8 +230,7 @@ def test_an_address_where_nobody_is(project: Project) -> None:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         environ = {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-not-a-real-one"}
-        words = ["hi", "--model", "openai:some", "--max-seconds", "5"]
-        answer = project.run(*words, environ=environ)
+        answer = project.run("hi", "--model", "openai:some", environ=environ)
     assert answer.code == 1 and answer.out == "" and "Trying again in" in answer.err, answer.err
     assert "sk-not-a-real-one" not in answer.err
 
@@ -309,7 +308,7 @@ def test_a_pipe_that_says_nothing_is_waited_for_and_that_is_said(project: Projec
         words, cwd=project.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert child.stderr is not None and child.stderr.readline().startswith(b"Reading standard input")
-    out, _ = child.communicate(b"late\n", timeout=60)
+    out, _ = child.communicate(b"late\n", timeout=120)
     assert json.loads(out.splitlines()[0])["attachments"][0]["text"] == "inputs/stdin.txt"
 
 
@@ -368,7 +367,7 @@ def test_options_reach_the_run(project: Project) -> None:
 
 
 def test_interrupting_is_recorded_and_can_be_taken_up(project: Project) -> None:
-    marker = "sleep 983.75"
+    marker = f"sleep 983{os.getpid()}"  # no other test run's
     model = project.script(LOAD, run_of(f"echo on > out/on; exec {marker}"))
     words = project.words("go", "--model", model, "--json")
     child = subprocess.Popen(
@@ -380,7 +379,7 @@ def test_interrupting_is_recorded_and_can_be_taken_up(project: Project) -> None:
         if event["type"] == "call_planned" and event["call"]["tool"] == "skill_run":
             break
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=120)
     events = [json.loads(line) for line in out.splitlines()]
     assert child.returncode == 130 and events[-1]["stop_reason"] == "cancelled", err
     assert f"--session {event['session']} --resume".encode() in err
@@ -438,6 +437,7 @@ def test_a_person_is_asked_and_the_display_makes_room(project: Project) -> None:
         terminal.process.stdout.close()
 
 
+@pytest.mark.needs("isolation")
 def test_control_c_in_a_terminal(project: Project) -> None:
     model = project.script(LOAD, run_of("sleep 60"))
     terminal = Terminal("run", "go", "--root", "skills", "--model", model, cwd=project.folder)

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_lines import Cli
+from guard import GUARD_S
 from prowess._audit import SessionRecord, check_run, check_session
 from prowess._differ import first_difference
 from prowess._genai import render_spans
@@ -566,7 +567,7 @@ async def go():
     assert verify_chain(lines, await log.head(key)).valid and len(lines) == 5
 asyncio.run(go())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode == 0 and "is not complete" in done.stdout, done.stderr
     folder = folder_of(project, "r-1")
     assert not (folder / "run.json").exists(), "it comes last: where it is, everything is"
@@ -717,7 +718,7 @@ def test_on_a_terminal_it_asks(project: Path, answer: bytes, code: int) -> None:
     ) as process:
         os.close(theirs)
         os.write(ours, answer)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=GUARD_S)
     os.close(ours)
     assert process.returncode == code, err
     assert b"Remove 1 folder of runs" in err and bool(out) == (code == 0)

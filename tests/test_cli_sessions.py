@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from command_lines import Cli
+from guard import GUARD_S
 from prowess.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -330,7 +331,7 @@ def test_on_a_terminal_it_asks(project: Path, answer: bytes, code: int) -> None:
     ) as process:
         os.close(theirs)
         os.write(ours, answer)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=GUARD_S)
     os.close(ours)
     assert process.returncode == code, err
     assert b"16 events?" in err and bool(out) == (code == 0)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from guard import GUARD_S
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -17,7 +19,7 @@ def test_the_demo_shows_a_request_from_the_sentence_to_the_file(tmp_path: Path) 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=GUARD_S,
     )
     shown = done.stdout
     assert done.returncode == 0, shown

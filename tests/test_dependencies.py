@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from loopback import Exchange, Server
 from prowess.errors import WorkspaceError
 from prowess.workspace.process.command import Command
@@ -34,7 +35,6 @@ from prowess.workspace.script.installers import Lines, find_uv, installer_enviro
 
 PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else os.path.realpath(sys.executable)
 UNPRIVILEGED = 64321
-GUARD_S = 120
 PWNED = "import os; open({path!r}, 'a').write('x')\n"
 
 

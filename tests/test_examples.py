@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import make_skill
+from guard import GUARD_S
 
 REPOSITORY = Path(__file__).parent.parent
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
@@ -25,7 +26,7 @@ def run(example: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=GUARD_S,
     )
 
 

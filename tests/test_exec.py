@@ -13,12 +13,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from guard import GUARD_S
 from prowess.cli.main import main
 from prowess.cli.schema import FOLDER
 from tiers import Tiers
 from tiers import engine as engine
 from tiers import tiers as tiers
-from workspace_contract import GUARD_S
 
 
 def load_schema(name: str) -> dict[str, Any]:
@@ -183,26 +183,32 @@ def test_a_reader_that_has_seen_enough_ends_the_command(root: Path) -> None:
     child.stdout.close()
     assert child.stderr is not None
     said = child.stderr.read()
-    assert (child.wait(60), said) == (141, b"")
+    assert (child.wait(GUARD_S), said) == (141, b"")
     child.stderr.close()
 
 
 @pytest.mark.needs("isolation")
-def test_one_at_a_time_works_in_a_session(exec_: Any, root: Path) -> None:
+def test_one_at_a_time_works_in_a_session(exec_: Any, root: Path, folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PROWESS_WORKSPACE_DIR", str(folder))
     words = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root), "--session", "shared", "--shell"]
-    first = subprocess.Popen([*words, "--", "echo on; sleep 3; echo done"], stdout=subprocess.PIPE)
+    wait = "echo on; until [ -e work/go ]; do sleep 0.02; done; echo done"
+    first = subprocess.Popen([*words, "--", wait], stdout=subprocess.PIPE)
     assert first.stdout is not None and first.stdout.readline() == b"on\n"
     second = exec_("--json", "--session", "shared", "--", "true")
     assert (second.code, second.json["error"]["code"]) == (125, "session-in-use")
-    assert first.communicate(timeout=60)[0] == b"done\n" and first.returncode == 0, "and the first loses nothing"
+    for work in folder.glob("*/work"):
+        (work / "go").touch()
+    assert first.communicate(timeout=GUARD_S)[0] == b"done\n" and first.returncode == 0, "and the first loses nothing"
 
 
 @pytest.mark.needs("isolation")
 def test_stdin_is_given_only_when_asked_for(root: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root)]
-    asked = subprocess.run([*run, "--stdin", "--", "scripts/ask.py"], input=b"me\n", capture_output=True, timeout=60)
+    asked = subprocess.run(
+        [*run, "--stdin", "--", "scripts/ask.py"], input=b"me\n", capture_output=True, timeout=GUARD_S
+    )
     assert asked.stdout == b"name? me\n", asked
-    left = subprocess.run([*run, "--", "scripts/ask.py"], input=b"me\n", capture_output=True, timeout=60)
+    left = subprocess.run([*run, "--", "scripts/ask.py"], input=b"me\n", capture_output=True, timeout=GUARD_S)
     assert left.returncode == 1 and b"EOFError" in left.stderr
 
 
@@ -231,7 +237,7 @@ def test_a_terminal_is_asked_and_obeys_no_script(root: Path, tmp_path: Path) -> 
                     break
                 shown += piece
         finally:
-            child.wait(60)
+            child.wait(GUARD_S)
             os.close(ours)
         assert child.returncode == code, shown
         assert b"skill_run asks" in shown and b"printf" in shown and b"without isolation" in shown
@@ -265,7 +271,7 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
 def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
     import signal
 
-    marker = "sleep 987.25"
+    marker = f"sleep 987{os.getpid()}"  # no other test run's
     child = subprocess.Popen(
         [
             sys.executable,
@@ -284,7 +290,7 @@ def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
     )
     assert child.stdout is not None and child.stdout.readline() == b"on\n"
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=GUARD_S)
     assert child.returncode == 130 and b"Interrupted" in err
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert marker not in running
@@ -294,15 +300,16 @@ def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
 def test_interrupting_is_an_answer_as_well(root: Path) -> None:
     import signal
 
-    words = ["exec", "demo", "--json", "--root", str(root), "--input", "mark", "--shell", "--", "exec sleep 986.25"]
+    marker = f"sleep 986{os.getpid()}"
+    words = ["exec", "demo", "--json", "--root", str(root), "--input", "mark", "--shell", "--", f"exec {marker}"]
     (root.parent / "mark").write_text("x", encoding="utf-8")
     child = subprocess.Popen([sys.executable, "-m", "prowess", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while "sleep 986.25" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.replace(
-        "exec sleep 986.25", ""
+    while marker not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.replace(
+        f"exec {marker}", ""
     ):
         assert child.poll() is None
     child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=GUARD_S)
     assert child.returncode == 130 and json.loads(out)["error"]["code"] == "interrupted"
 
 

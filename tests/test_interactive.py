@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from kits import open_kit, with_kit
 
 ASK = """\
@@ -17,9 +19,10 @@ name = input("name? ")
 print("hello", name, flush=True)
 open("out/name.txt", "w").write(name)
 """
+SLEEP = f"sleep 963{os.getpid()}"  # no other test run's
 
 
-@pytest.fixture(params=["local", "sandbox"])
+@pytest.fixture(params=["local", pytest.param("sandbox", marks=pytest.mark.needs("isolation"))])
 def executor(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -66,6 +69,7 @@ def test_a_conversation(root: Path, executor: str, tty: bool) -> None:
     with_kit(root, work, executor=executor)
 
 
+@pytest.mark.needs("isolation")
 def test_whoever_may_start_it_may_answer_it(root: Path) -> None:
     """In a sandbox nobody is asked, not to start it and not to write to it."""
 
@@ -89,12 +93,12 @@ def test_a_program_that_does_not_read_holds_nobody_up(root: Path) -> None:
 
 def test_a_cancelled_start_leaves_nothing_running(root: Path) -> None:
     async def work(kit: Any) -> None:
-        call = kit.call("skill_exec", {"skill": "demo", "command": "exec sleep 963.5", "yield_ms": 60_000})
+        call = kit.call("skill_exec", {"skill": "demo", "command": f"exec {SLEEP}", "yield_ms": 60_000})
         task = asyncio.ensure_future(call)
-        await asyncio.to_thread(_appears, "sleep 963.5")
+        await asyncio.to_thread(_appears, SLEEP)
         task.cancel()
         await asyncio.wait((task,))
-        assert task.cancelled() and "sleep 963.5" not in _processes()
+        assert task.cancelled() and SLEEP not in _processes()
 
     with_kit(root, work, executor="local")
 
@@ -104,10 +108,10 @@ def test_the_record_ends_with_the_end(root: Path) -> None:
 
     async def story() -> list[str]:
         async with open_kit(root, executor="local") as kit:
-            call = asyncio.ensure_future(kit.call("skill_run", {"skill": "demo", "command": "exec sleep 964.5"}))
-            await asyncio.to_thread(_appears, "sleep 964.5")
+            call = asyncio.ensure_future(kit.call("skill_run", {"skill": "demo", "command": f"exec {SLEEP}"}))
+            await asyncio.to_thread(_appears, SLEEP)
         outcome = await call
-        assert outcome.status == "failed" and "sleep 964.5" not in _processes()
+        assert outcome.status == "failed" and SLEEP not in _processes()
         return [envelope.event.type async for envelope in kit.recorder._log.read(kit.recorder.key)]
 
     assert asyncio.run(story())[-2:] == ["call_acted", "run_finished"]
@@ -226,7 +230,7 @@ def test_what_it_said_while_nobody_looked_is_told_at_once(root: Path) -> None:
         started = await kit.call("skill_exec", {"skill": "demo", "command": command, "yield_ms": 0})
         wait = "touch work/go; until [ -e work/said ]; do sleep 0.02; done"
         assert (await kit.call("skill_run", {"skill": "demo", "command": wait})).status == "ok"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GUARD_S):
             session = {"session_id": started.data["session_id"], "yield_ms": 60_000}
             assert "said" in (await kit.call("skill_poll_session", session)).data["output"]
 

@@ -348,7 +348,7 @@ def test_without_namespaces_other_programs_of_the_user_are_left_alone(place: Pla
             return "ok"
         except OSError as error:
             return errno.errorcode[error.errno]
-    print(limit(), call(S["shmget"], 0x70726F77, 0, 0), call(S["setpriority"], 0, int(os.environ["VICTIM"]), 5))
+    print(limit(), call(S["shmget"], 0x70726F77, 0, 0), call(S["setpriority"], 0, int(os.environ["VICTIM"]), 19))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(1)
     """

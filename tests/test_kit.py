@@ -101,6 +101,7 @@ def test_schemas_in_the_forms_of_providers(root: Path) -> None:
     assert json.dumps(kit.schemas()) == json.dumps(kit.schemas())
 
 
+@pytest.mark.needs("isolation")
 def test_a_call_gives_all_that_a_model_has_to_be_given(root: Path) -> None:
     async def work() -> None:
         events: list[Any] = []

@@ -17,6 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from guard import GUARD_S
 from kits import open_kit, with_kit
 from prowess._discover import discover
 from prowess._load import load
@@ -113,7 +114,7 @@ def test_an_environment_is_kept_while_a_script_uses_it_and_made_anew_afterwards(
         def watch(stream: str, data: bytes) -> None:
             ready.set()
 
-        async with asyncio.timeout(120), open_kit(root, environ=dict(os.environ), on_output=watch) as kit:
+        async with asyncio.timeout(GUARD_S), open_kit(root, environ=dict(os.environ), on_output=watch) as kit:
             running = asyncio.ensure_future(kit.call("skill_run", {"skill": "demo", "script": "scripts/waits.py"}))
             try:
                 await ready.wait()
@@ -144,7 +145,7 @@ def test_a_program_that_goes_on_holds_its_environment_until_it_has_ended(dir: st
         def look() -> list[bool]:
             return [info.in_use for info in list_environments(f"{dir}/environments")]
 
-        async with asyncio.timeout(120), open_kit(root, environ=dict(os.environ)) as kit:
+        async with asyncio.timeout(GUARD_S), open_kit(root, environ=dict(os.environ)) as kit:
             call = {"skill": "demo", "script": "scripts/waits.py", "yield_ms": 60_000}
             started = await kit.call("skill_exec", call)
             assert started.data["status"] == "running" and started.data["output"] == "ready\n", started
@@ -262,6 +263,7 @@ def test_what_cannot_be_listed_is_said(dir: str, capfd: Any) -> None:
 # --- published skills -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("isolation")
 def test_a_published_skill_stays_for_as_long_as_a_session_may_go_on_from_it(
     dir: str, root: Path, cleaned: Any, capfd: Any
 ) -> None:
@@ -331,6 +333,7 @@ def test_a_published_skill_is_not_removed_under_who_works_with_it(dir: str, clea
     assert digests(cleaned("--all")["published"]["removed"]) == [digest]
 
 
+@pytest.mark.needs("isolation")
 def test_what_sessions_of_other_projects_may_need_is_theirs_to_clean(
     dir: str, cleaned: Any, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
@@ -438,6 +441,7 @@ for _ in range(150): clean_trees(sys.argv[1], "/dev/null", find_old_trees(sys.ar
     assert [(process.communicate()[1], process.returncode) for process in running] == [("", 0)] * 4
 
 
+@pytest.mark.needs("isolation")
 def test_every_run_says_where_its_record_is(
     dir: str, root: Path, cleaned: Any, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:

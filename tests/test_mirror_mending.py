@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from command_lines import Cli
+from guard import GUARD_S
 from prowess.events import ApprovalAnswered, Envelope, Event, NoteAppended, RunFinished, RunStarted
 from prowess.stores.runs import MirroredLog
 from prowess.stores.sqlite import SqliteEventLog
@@ -85,7 +86,7 @@ def apart(code: str, project: Path, *args: object) -> subprocess.CompletedProces
     """In a process of its own, because limits and kills are."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_mirror_mending import *\n{code}"
     words = [sys.executable, "-c", code, str(project), *map(str, args)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=GUARD_S, check=False)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import prowess
+from guard import GUARD_S
 from prowess.errors import ModelError
 from prowess.events import CallDelta, ModelReplied, TextDelta
 from prowess.models.offline import OfflineModel
@@ -689,7 +690,7 @@ def check_one_word(text: str, folder: Path) -> bool:
     found = fill(parse_template(PRINTS), said, skill="demo")
     if not found.ready:
         return False
-    subprocess.run(["bash", "-c", found.command], cwd=folder, check=True, timeout=20, capture_output=True)
+    subprocess.run(["bash", "-c", found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True)
     assert [path.name for path in folder.iterdir()] == ["out.bin"]
     words = (folder / "out.bin").read_bytes().decode("utf-8").split("\0")
     value = said.arguments
@@ -733,7 +734,9 @@ def test_whatever_is_asked_the_shape_of_a_command_is_its_authors(
     found = fill(parse_template(command), said, skill="demo")
     if found.ready:
         shapes = [
-            subprocess.run(["bash", "-c", SHAPE, "-", str(tmp_path), text], capture_output=True, text=True, timeout=20)
+            subprocess.run(
+                ["bash", "-c", SHAPE, "-", str(tmp_path), text], capture_output=True, text=True, timeout=GUARD_S
+            )
             for text in (found.command, TEMPLATES[command])
         ]
         assert shapes[0].stdout == shapes[1].stdout

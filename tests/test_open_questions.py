@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agents import call
+from guard import GUARD_S
 from terminals import Terminal
 
 LOAD, RUN = call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")
@@ -32,7 +33,11 @@ def project(tmp_path: Path, make_skill: Any, workspace_dir: str, monkeypatch: py
 
 def prowess(*words: str, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "prowess", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "prowess", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr

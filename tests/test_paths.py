@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from guard import GUARD_S
 from prowess._digest import FileDigest, content_sha256, tree_digest
 from prowess._discover import discover
 from prowess._files import NotRegular, open_regular, read_regular, write_whole
@@ -194,7 +195,9 @@ def test_a_fifo_cannot_hang_us_whoever_asks(tmp_path: Path) -> None:
         "print([f.code for f in discover(sys.argv[1]).findings])\n"
         "print([f.code for r in check([sys.argv[1]], profile='spec') for f in r.findings])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, skill.parent], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, skill.parent], capture_output=True, text=True, timeout=GUARD_S
+    )
     assert done.stdout == "['not-regular']\n['not-regular']\n", done.stderr
 
 
@@ -210,7 +213,7 @@ def test_a_fifo_that_is_swapped_in_at_the_last_moment_cannot_hang_us_either(tmp_
         "except OSError as error: print(error)\n"
     )
     path = str(tmp_path / "victim")
-    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=GUARD_S)
     assert done.stdout == f"a FIFO, not a regular file: {path}\n", done.stderr
 
 
@@ -253,7 +256,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
         "try: write_whole(sys.argv[1], b'x' * 1_000_000)\n"
         "except OSError as error: print(error.strerror)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=GUARD_S)
     assert done.stdout == "File too large\n", done.stderr
     assert os.listdir(tmp_path) == ["file"]
     assert path.read_bytes() == b"old"

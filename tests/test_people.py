@@ -99,6 +99,7 @@ def test_a_write_is_shown_as_a_difference(root: Path) -> None:
     assert "+one" in first and "-two" in second and "+2" in second
 
 
+@pytest.mark.needs("isolation")
 def test_inside_the_sandbox_nobody_is_asked(root: Path) -> None:
     person = Person("no")
     played = play(root, [LOAD, RUN, {"text": "done"}], settings={"workspace.executor": "sandbox"}, approver=person)
@@ -190,6 +191,7 @@ def ask_by(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(policy))
 
 
+@pytest.mark.needs("isolation")
 def test_what_was_approved_in_a_sandbox_is_not_approved_without_one(root: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".agent").mkdir(parents=True)
@@ -229,6 +231,7 @@ def test_what_is_to_be_asked_each_time_is(
     assert len(person.asked) == 2, "a managed policy cannot be switched off by one keystroke"
 
 
+@pytest.mark.needs("isolation")
 def test_an_answer_for_a_sandbox_is_none_for_the_bare_machine(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess.errors import WorkspaceError
 from prowess.workspace.process import tree
 from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
 from prowess.workspace.process.processes import Processes
 
 PATH = "/usr/bin:/bin"
-GUARD_S = 60  # against hangs, never as a measure
 UNPRIVILEGED = 64321
 PYTHON = "/usr/bin/python3"
 

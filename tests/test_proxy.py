@@ -292,7 +292,7 @@ URLLIB = """
 import sys, urllib.request, urllib.error
 for url in sys.argv[1:]:
     try:
-        print(urllib.request.urlopen(url, timeout=20).read().decode())
+        print(urllib.request.urlopen(url, timeout=300).read().decode())
     except urllib.error.HTTPError as error:
         print(error.code, error.read().decode())
     except OSError as error:
@@ -407,7 +407,7 @@ def test_a_server_inside_the_box_is_reached_without_the_proxy(street: Street | N
 import http.server, threading, urllib.request
 server = http.server.HTTPServer(("127.0.0.1", 8000), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-print(urllib.request.urlopen("http://127.0.0.1:8000/", timeout=20).status)
+print(urllib.request.urlopen("http://127.0.0.1:8000/", timeout=300).status)
 """
     street.through(Proxy(["example.org"]), PYTHON, "-I", "-c", script)
     assert street.stdout.decode().split() == ["200"], street.stderr.decode()

@@ -374,14 +374,14 @@ def test_a_slow_request_keeps_nobody_else_waiting_and_is_ended() -> None:
 
 def test_silence_ends_a_tunnel_and_talk_does_not() -> None:
     async def story() -> None:
-        limits = ProxyLimits(idle_s=1.0)
+        limits = ProxyLimits(idle_s=2.0)
         async with Echo() as echo, opened(Proxy([f"127.0.0.1:{echo.port}"], limits=limits)) as port:
             silent = asyncio.create_task(ask(port, f"CONNECT 127.0.0.1:{echo.port} HTTP/1.1\r\n\r\n"))
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(f"CONNECT 127.0.0.1:{echo.port} HTTP/1.1\r\n\r\n".encode())
             await reader.readuntil(b"\r\n\r\n")
-            for _ in range(8):
-                await asyncio.sleep(0.2)  # together longer than the silence that is allowed
+            while not silent.done():  # which is as long as the silence that is allowed
+                await asyncio.sleep(0.02)
                 writer.write(b"ping")
                 assert await reader.readexactly(4) == b"ping"
             assert await reader.read() == b""  # not by us: the proxy ends it

@@ -13,6 +13,7 @@ import pytest
 
 from agents import call, open_session, play
 from crash_run import CountingModel, marking
+from guard import GUARD_S
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
@@ -39,7 +40,7 @@ def crash(folder: Path, appends: int) -> int:
     (folder / "skills").mkdir(parents=True)
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
     words = [sys.executable, str(HERE / "crash_run.py"), str(folder), str(appends)]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=GUARD_S)
     assert done.returncode in (0, -9), done.stderr
     return done.returncode
 

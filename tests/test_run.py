@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agents import Played, call, calls, open_session, play
+from guard import GUARD_S
 from kits import yes
 from prowess._agent import Limits
 from prowess._ask import Patience
@@ -32,6 +33,7 @@ def root(tmp_path: Path, make_skill: Any) -> Path:
     return folder
 
 
+@pytest.mark.needs("isolation")
 def test_the_whole_stream_of_a_run(root: Path) -> None:
     script = [
         calls(
@@ -150,7 +152,7 @@ def test_neighbours_that_only_read_run_together_and_end_in_their_order(root: Pat
         arrived.append(name)
         if len(arrived) == 3:
             both.set()
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), GUARD_S)
         if name == "a":
             await asyncio.sleep(0.05)  # the first is the slowest
         return Outcome(status="ok", content=name, state_delta={"last": name})
@@ -618,6 +620,7 @@ def test_old_arguments_are_not_replayed(root: Path) -> None:
     assert "$ARGUMENTS" not in played.text() and "scripts/say.sh WORD" in played.text()
 
 
+@pytest.mark.needs("isolation")
 def test_code_of_an_answer_runs_only_where_that_is_switched_on(root: Path) -> None:
     answer = {"text": "Do this:\n```bash\necho from-the-answer\n```\n"}
     played = play(root, [call("skill_load", skill="demo"), answer])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from machine_contract import MachineContract, grounds
 from prowess.errors import ConfigError, WorkspaceError, WorkspaceUnavailable
 from prowess.values import SessionKey
@@ -209,7 +210,7 @@ def no_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def go(story: Callable[[Processes], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(60), Processes() as processes:
+        async with asyncio.timeout(GUARD_S), Processes() as processes:
             await story(processes)
 
     asyncio.run(whole())
@@ -358,7 +359,7 @@ ASK = """
 import os, socket, sys, urllib.error, urllib.request
 for port in sys.argv[1:]:
     try:
-        print(urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20).read().decode())
+        print(urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=300).read().decode())
     except urllib.error.HTTPError as error:
         print(error.code)
 try:

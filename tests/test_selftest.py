@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from guard import GUARD_S
 from prowess.workspace.box.bwrap import find_trusted
 from prowess.workspace.box.selftest import DEFAULT_UID, PROMISES, Mechanism, Proof, find_interpreter, probe
 from prowess.workspace.process import kernel
@@ -20,7 +21,7 @@ BOXES: tuple[Mechanism, ...] = ("bwrap+seccomp", "landlock+seccomp")
 
 def tried(mechanism: Mechanism, **more: object) -> Proof:
     async def story() -> Proof:
-        async with asyncio.timeout(120), Processes() as processes:
+        async with asyncio.timeout(GUARD_S), Processes() as processes:
             return await probe(mechanism, processes, **more)  # type: ignore[arg-type]
 
     return asyncio.run(story())

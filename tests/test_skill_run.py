@@ -14,7 +14,7 @@ from kits import open_kit, with_kit
 from prowess.values import Outcome
 
 PAYLOADS = Path(__file__).parent / "fixtures" / "seed-003"
-EXECUTORS = ("local", "sandbox")
+EXECUTORS = ("local", pytest.param("sandbox", marks=pytest.mark.needs("isolation")))
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -347,6 +347,7 @@ def test_what_a_skill_requires_is_looked_for_first(tmp_path: Path, make_skill: A
     assert "bash" not in outcome.content and "Python" not in outcome.content
 
 
+@pytest.mark.needs("isolation")
 def test_a_program_in_a_box_can_call_itself_by_name(root: Path) -> None:
     serve = "import socket as s; a = s.create_server(('localhost', 0)); s.create_connection(a.getsockname()); print(1)"
     outcome = run(root, "sandbox", command=f'python3 -c "{serve}"; cat /etc/hosts')

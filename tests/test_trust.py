@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guard import GUARD_S
 from prowess._digest import content_sha256
 from prowess.errors import ConfigError, StoreError
 from prowess.policy.trust import grant_folder, grant_url, load_trust, revoke, without_userinfo
@@ -324,7 +325,7 @@ for path in sys.argv[2:]:
         for start in range(8)
     ]
     for process in running:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=GUARD_S)
         assert (process.returncode, errors) == (0, b"")
     trust = load_trust(state)
     assert sorted(record.path for record in trust.folders) == sorted(folders)

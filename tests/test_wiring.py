@@ -171,7 +171,7 @@ def test_where_secrets_are(tmp_path: Path) -> None:
 SCRIPT = '# /// script\n# dependencies = ["tinydep"]\n# ///\nimport tinydep\nprint(tinydep.SAYS)\n'
 
 
-@pytest.mark.parametrize("executor", ["local", "sandbox"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("sandbox", marks=pytest.mark.needs("isolation"))])
 def test_a_script_gets_what_it_declares_once_it_was_granted(tmp_path: Path, make_skill: Any, executor: str) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from guard import GUARD_S
 from prowess.workspace.network.proxy import CONTROL_FD, Link, Proxy
 
 
@@ -18,13 +19,13 @@ def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run the story, which has to leave nothing behind: no task, no thread, no descriptor."""
 
     async def whole() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_S):
             await story()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     before = descriptors()
     asyncio.run(whole())
-    until = time.monotonic() + 5  # a thread that is on its last line, and servers of the test itself that hang up
+    until = time.monotonic() + GUARD_S  # a thread that is on its last line, and servers of the test itself that hang up
     while (left := (descriptors() - before) | threads()) and time.monotonic() < until:
         time.sleep(0.01)
     assert not left

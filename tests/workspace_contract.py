@@ -28,6 +28,7 @@ from typing import Any
 import pytest
 
 import prowess
+from guard import GUARD_S
 from prowess.errors import PathEscape, WorkspaceError, WorkspaceUnavailable
 from prowess.ports import Executor, Interactive, Program, Workspace
 from prowess.values import Isolation, SessionKey
@@ -38,7 +39,6 @@ from prowess.workspace.process.command import Ended, NotStarted
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.staging import Tree, publish, remove_tree
 
-GUARD_S = 120  # against hangs, never as a measure
 FRONT = "---\nname: demo\ndescription: Shows what a workspace promises. Use when it is tested.\n---\n\n# Demo\n"
 SCRIPT = '#!/bin/sh\necho "here is $0 in $(pwd)"\n'
 _numbers = itertools.count(1)

@@ -15,7 +15,7 @@ from prowess.ports import Workspace
 from prowess.workspace.outputs import OutputFile, collect
 from prowess.workspace.staging import remove_tree
 
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 ODD_NAMES, MANY = 6, 1500
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from escapes.opened import executor_of
+from guard import GUARD_S
 from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Executor
 from prowess.workspace.process.processes import Processes
@@ -22,7 +23,7 @@ def go(folder: Path, not_run: Callable[[str, str], None]) -> Callable[[str, Call
 
     def run(kind: str, story: Callable[[Executor], Any]) -> None:
         async def whole() -> None:
-            async with asyncio.timeout(60), Processes() as processes:
+            async with asyncio.timeout(GUARD_S), Processes() as processes:
                 executor = executor_of(kind, processes, folder)
                 try:
                     await executor.isolation()

@@ -24,7 +24,7 @@ from prowess.workspace.limits import MIB, RunLimits
 LOW = RunLimits(processes=24, cpu=1, open_files=128, file_size=8 * MIB, disk=8 * MIB)
 TIGHT = RunLimits(memory=160 * MIB, processes=24, tmp=16 * MIB)
 PROCESSES, DESCRIPTORS, PLENTY_MIB, MEMORY_MIB = 800, 600, 40, 320
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 
 
 class Limits:

@@ -28,7 +28,7 @@ from escapes.tiers import ENGINE
 from prowess.workspace.box.bwrap import find_trusted
 
 TESTS = Path(__file__).resolve().parent.parent
-PATIENCE_S = 240
+PATIENCE_S = 900
 AT_ONCE = 4
 ENGINE_FOLDER = "ESCAPES_DOCKER_FOLDER"
 _ONE_ENGINE = threading.Lock()

@@ -105,7 +105,7 @@ class Story:
 
     async def run(self, workspace: Workspace, script: str, *args: str, **more: Any) -> Done:
         out, err = bytearray(), bytearray()
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(300):
             ended = await workspace.run(self.program(workspace, script, *args, **more), out.extend, err.extend)
         return Done(ended, bytes(out), bytes(err))
 

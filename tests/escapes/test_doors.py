@@ -116,14 +116,15 @@ def test_case_53_56_and_58_without_a_sandbox_trusted_is_asked_about_and_the_rest
 ) -> None:
     here = on_a_machine_with("as it is", folder)
     if "refused" in here:
-        not_run("escape 53, 58", f"no sandbox works here, so its absence shows nothing: {here['refused'][1]}")
+        not_run("escape 53, 58", f"no isolation on this machine: {here['refused'][1]}")
     else:
         assert verdicts(from_json(Isolation, here["auto"])) == ("allow", "allow")
         assert here["auto"] == here["sandbox"]
     (folder / "proofs").rename(folder / "proofs of a better machine")
     there = on_a_machine_with(worse, folder)
     assert there["refused"][0] == "no-sandbox" and "sandbox" not in there
-    assert "only says so" not in worse or "did not hold" in there["refused"][1], "found out by trying"
+    if "refused" not in here and "only says so" in worse:
+        assert "did not hold" in there["refused"][1], "found out by trying"
     assert there["auto"]["executor"] == "local" and there["auto"]["notes"], "it is said why"
     assert verdicts(from_json(Isolation, there["auto"])) == ("ask", "deny")
 

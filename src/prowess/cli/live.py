@@ -5,6 +5,7 @@ Nothing of it is the answer. What a model or a skill says reaches the terminal s
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -62,6 +63,7 @@ class Display:
 
     def start(self) -> None:
         if self._live is not None and not self._is_over:
+            atexit.register(self.stop)  # an impatient Ctrl-C may come right where `__exit__` begins
             self._live.start()
 
     def stop(self) -> None:
@@ -70,6 +72,7 @@ class Display:
         if self._live is not None:
             with _uninterrupted():
                 self._live.stop()
+                atexit.unregister(self.stop)
 
     def __enter__(self) -> Display:
         self._is_over = False
