@@ -5,6 +5,7 @@ thing.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
