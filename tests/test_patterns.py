@@ -136,6 +136,7 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "models.offline_values.take": [
         getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()
     ],
+    "policy.shell_words._OURS": [r"\bWORK_DIR\b", r"\$(?:WORK_DIR\b|\{WORK_DIR\})"],
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
     "skills.scan._p": [each.expression for each in scan.PATTERNS],
     "stores.postgres_link._refusal": [pattern for pattern, _ in postgres_link._REFUSALS],

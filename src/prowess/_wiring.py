@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import os
 import pwd
-import re
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -394,11 +393,16 @@ def store_name(config: Config, places: Places) -> str:
     if config.store == "memory:":
         return f"memory:{os.path.realpath(places.project)}"
     if config.store is not None and is_shared(config):
-        return _PASSWORD.sub("", config.store)
+        return _without_password(config.store)
     return os.path.realpath(_log_file(config, places))
 
 
-_PASSWORD = re.compile(r"(?<=[^/:@]):[^/@]*(?=@)|(?<=[?&])password=[^&]*")
+def _without_password(address: str) -> str:
+    where, _, query = address.partition("?")
+    scheme, _, rest = where.partition("://")
+    user, at, host = rest.rpartition("@")
+    options = "&".join(each for each in query.split("&") if not each.startswith("password="))
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
 
 
 def _log_file(config: Config, places: Places) -> str:

@@ -188,10 +188,10 @@ class Work:
     async def find_program(self, ref: str) -> Callable[[str], Located]:
         """Finds the file of the system that a name leads to in a run of that skill, whose `.venv/bin` comes first."""
         find, (_, place), loaded = await self.executor.programs(), await self.workspace(), self.get(ref)
-        own = os.path.join(place.make_venv(loaded.folder, loaded.tree.digest), "bin")
+        venvs = (place.make_venv(loaded.folder, loaded.tree.digest), place.copied_venv(loaded.folder))
 
         def find_in_run(name: str) -> Located:
-            if "/" not in name and os.path.lexists(os.path.join(own, name)):
+            if "/" not in name and any(os.path.lexists(os.path.join(venv, "bin", name)) for venv in venvs):
                 return Located(why_not=f"'{name[:80]}' is the skill's own .venv/bin/{name[:80]}, which comes first.")
             return find(name)
 

@@ -43,7 +43,8 @@ def pattern_for(rel: str) -> str:
 
 def refuse_protected(path: str) -> None:
     """Refuse an absolute path that has a protected name in it."""
-    if (part := find_protected(_CHECKOUT.sub("", path))) is not None:
+    checkout = _CHECKOUT.match(path)
+    if (part := find_protected(path[checkout.end() :] if checkout else path)) is not None:
         raise WorkspaceError(
             f"{path} is not written: '{part}' is a name that programs act on.",
             op="write",

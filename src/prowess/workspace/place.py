@@ -72,6 +72,10 @@ class Place:
                 pass
         return path
 
+    def copied_venv(self, skill: str) -> str:
+        """Where it is when the executor cannot mount it: in the session's copy of the skill."""
+        return os.path.join(self.root, "skills", skill, ".venv")
+
     def own(self, path: str) -> str:
         """Make it the script's: a folder or a file that is ours so far."""
         if self.uid is not None:
