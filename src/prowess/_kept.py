@@ -18,7 +18,7 @@ from prowess.errors import PathEscape, StoreError
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 _VERSIONED = re.compile(r"(?s)(.*)@([0-9]{1,9})")
 _SCHEME = "artifact://"
-_USER = "user:"
+USER_SCOPE = "user:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -133,8 +133,8 @@ def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
 
     A name may have folders; they are part of the name and nothing else.
     """
-    of_user = name.startswith(_USER)
-    path = name.removeprefix(_USER)
+    of_user = name.startswith(USER_SCOPE)
+    path = name.removeprefix(USER_SCOPE)
     parts = tuple(path.split("/"))
     if (
         not _ONE_LINE.fullmatch(path)

@@ -43,6 +43,7 @@ class WorkspaceConfig(NamedTuple):
     host_roots: tuple[str, ...] = ()
     run_as: str | int | None = None
     limits: dict[str, float] = {}
+    inline_bytes: int = 4 << 20
     require_isolation: bool = False
     require: tuple[str, ...] = ()
     network_allow: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ DOCS = {
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
     "workspace.limits": "Limit of one script run (`memory`, `processes`, `cpu`, `open_files`, `file_size`, `tmp`, `disk`) -> its value in bytes, seconds or a number; 0: none.",
+    "workspace.inline_bytes": "Bytes of text from files that one result, and so the record, holds at most, whatever a call asks for; the rest is named.",
     "workspace.require_isolation": "Refuse to run anything without real isolation.",
     "workspace.require": "Limits that must be enforced; where one is not, a run is refused.",
     "workspace.network_allow": "Hosts that a run may reach; empty: none.",
@@ -152,6 +154,7 @@ IN_USE = (
     "workspace.host_roots",
     "workspace.run_as",
     "workspace.limits",
+    "workspace.inline_bytes",
     "workspace.require_isolation",
     "workspace.require",
     "workspace.network_allow",

@@ -222,6 +222,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
             host_roots=config.workspace.host_roots,
             limits=parse_limits(config.workspace.limits),
             require=config.workspace.require,
+            inline_bytes=config.workspace.inline_bytes,
             granted=options.granted,
             store_name=store,
             store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agents import call, calls
 from hostile.scene import SECRET, Person, Scene, decisions, executed, one_by_one, outcome, outcomes, seen, stdout
-from hostile.table import case
+from hostile.table import case, holds
 from prowess._agent import Limits
 from prowess.events import ModelReplied
+from prowess.policy.trust import grant_folder
 from prowess.values import ToolCall
+from test_dependencies import make_wheel
 
 
 def front(name: str, *lines: str) -> str:
@@ -308,3 +313,81 @@ def test_dependencies_without_a_question(scene: Scene, workspace_dir: str) -> No
     assert set(Path(workspace_dir).glob("environments/*")) == before
     control = scene.play([call("skill_load", skill="evil"), call("skill_run", skill="evil", script="b.py")])
     assert stdout(control) == "ran\n"
+
+
+@case(
+    by="skill",
+    tries="use the packages that were installed for another skill, by declaring the same ones",
+    stopped_by="the yes is bound to the content of the skill that it was given for: another one asks again",
+)
+def test_environment_of_another_skill(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"shared-{os.getpid()}"
+    make_wheel(tmp_path, name.replace("-", "_"), "1.0", {"sharedpackage.py": "SAYS = 'from a wheel'\n"})
+    for tool in ("PIP", "UV"):
+        monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{tool}_FIND_LINKS", str(tmp_path))
+    block = f'# /// script\n# dependencies = ["{name}"]\n# ///\nimport sharedpackage\nprint(sharedpackage.SAYS)\n'
+    for skill in ("good", "evil"):
+        scene.skill(skill, files={"a.py": block, "which": skill})
+
+    def asked(skill: str, says: str) -> tuple[list[str], str]:
+        person = Person(says)
+        run = [call("skill_load", skill=skill), call("skill_run", skill=skill, script="a.py")]
+        played = scene.play(run, approver=person)
+        return [each.tool for each, _ in person.asked], stdout(played)
+
+    assert asked("good", "once") == (["install_dependencies"], "from a wheel\n")
+    assert asked("good", "no") == ([], "from a wheel\n"), "once for exactly this"
+    holds(asked("evil", "no") == (["install_dependencies"], "None"), "it was not asked about, or ran all the same")
+    assert asked("evil", "once") == (["install_dependencies"], "from a wheel\n")
+    assert asked("evil", "no") == ([], "from a wheel\n")
+
+
+@case(
+    by="model",
+    tries='save files for the user (`artifact_prefix: "user:"`), so that every other session finds them',
+    stopped_by="a call that saves outside its session is asked about, whatever rule allows its command",
+)
+@pytest.mark.parametrize("way", ["artifact_prefix", "outputs"])
+def test_artifacts_for_every_session(scene: Scene, tmp_path: Path, way: str) -> None:
+    scene.skill("evil")
+    policy = '[[rule]]\ntool = "skill_run"\nverdict = "allow"\n'
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "policy.toml").write_text(policy, encoding="utf-8")
+    grant_folder(str(Path(os.environ["PROWESS_HOME"]) / ".prowess"), str(tmp_path))
+
+    def saved(prefix: str, says: str) -> tuple[list[str], list[str]]:
+        save = {
+            "artifact_prefix": {"output_files": ["out/x"], "save_as_artifacts": True, "artifact_prefix": prefix},
+            "outputs": {"outputs": {"Globs": ["out/x"], "Save": True, "NameTemplate": prefix}},
+        }[way]
+        person = Person(says)
+        run = call("skill_run", skill="evil", command="echo x > out/x", **save)
+        played = scene.play([call("skill_load", skill="evil"), run], approver=person, cwd=tmp_path)
+        rules = [decision.rule for _, decision in person.asked]
+        return rules, [each["name"] for each in outcome(played, "skill_run")["data"].get("artifact_files", ())]
+
+    holds(saved("user:", "no") == (["table:user-artifacts"], []), "nobody was asked")
+    assert saved("user:notes/", "once") == (["table:user-artifacts"], ["user:notes/out/x"])
+    assert saved("notes/", "no") == ([], ["notes/out/x"]), "within its own session nobody need be asked"
+
+
+@case(
+    by="model",
+    tries="have a gigabyte of text written into the record, with `outputs.max_file_bytes`",
+    stopped_by="`workspace.inline_bytes` bounds what a result holds; the rest is named, and whole in its file",
+)
+@pytest.mark.parametrize("bound", [None, 1000])
+def test_outputs_that_fill_the_record(scene: Scene, bound: int | None) -> None:
+    scene.skill("evil")
+    command = "for n in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' x > out/$n; done; echo small > out/0"
+    most = {"max_files": 2**40, "max_file_bytes": 2**40, "max_total_bytes": 2**40}
+    run = call("skill_run", skill="evil", command=command, outputs={"globs": ["out/*"], "inline": True, **most})
+    settings = {} if bound is None else {"workspace.inline_bytes": bound}
+    played = scene.play([call("skill_load", skill="evil"), run], settings=settings)
+    data = outcome(played, "skill_run")["data"]
+    files = data["output_files"]
+    holds(sum(len(file.get("content", "")) for file in files) <= (bound or 4 << 20), "more than that is recorded")
+    assert [file["size_bytes"] for file in files] == [6, 3000000, 3000000, 3000000], "all are named"
+    assert files[0]["content"] == "small\n" and files[-1]["truncated"]
+    assert any("the file has all 3000000" in each for each in data["warnings"])

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from prowess._kept import USER_SCOPE
 from prowess.policy.allowed_tools import (
     COMMAND_TOOLS,
     NEVER_NARROWED,
@@ -128,6 +129,7 @@ def explain(
         Said("table", _by_table(request, around)),
         *(_by_rules(request, each, around) for each in rules if each.only_tightens),
         Said("require_approval_for", _by_required_approval(request, around), tightens=True),
+        *(Said("table", each, tightens=True) for each in _by_artifact_scope(request)),
     )
     decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
     for each in said:
@@ -302,6 +304,20 @@ def _by_required_approval(request: Request, around: Surroundings) -> Decision | 
         return None
     why = f"The configuration asks before every {request.tool}."
     return Decision(verdict="ask", rule="config:require_approval_for", why=why)
+
+
+def _by_artifact_scope(request: Request) -> Sequence[Decision]:
+    """What is saved for the user reaches every session. No rule about a command says anything about that."""
+    if request.tool not in COMMAND_TOOLS:
+        return ()
+    outputs = request.args.get("outputs")
+    outputs = outputs if isinstance(outputs, Mapping) else {}
+    saves = request.args.get("save_as_artifacts") or outputs.get("save")
+    prefixes = (request.args.get("artifact_prefix"), outputs.get("name_template"))
+    if not saves or not any(str(prefix).startswith(USER_SCOPE) for prefix in prefixes):
+        return ()
+    why = f"It would save files under '{USER_SCOPE}', where every session of the user finds them, so a person is asked."
+    return (Decision(verdict="ask", rule="table:user-artifacts", why=why),)
 
 
 def _by_table(request: Request, around: Surroundings) -> Decision:

@@ -70,6 +70,7 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "skills.budget": _lowers_budget,
     "workspace.require_isolation": _turns_on,
     "workspace.require": _adds,
+    "workspace.inline_bytes": _lowers,
     "workspace.commands_deny": _adds,
     "limits.turns": _lowers,
     "limits.calls": _lowers,

@@ -12,7 +12,6 @@ from prowess.workspace.outputs import OutputLimits
 
 _SKILL = {"skill_name": "skill", "name": "skill"}
 MAX_TIMEOUT_S = 24 * 3600.0
-_MOST = 1 << 30
 
 
 def _listed(value: Any) -> Any:
@@ -94,7 +93,7 @@ class OutputArguments(Arguments):
     def limits(self) -> OutputLimits:
         """Zero means the default, as in the source."""
         default = OutputLimits()
-        return OutputLimits(*(min(mine or usual, _MOST) for mine, usual in zip(self._given, default, strict=True)))
+        return OutputLimits(*(mine or usual for mine, usual in zip(self._given, default, strict=True)))
 
     @property
     def _given(self) -> tuple[int, int, int]:

@@ -24,39 +24,51 @@ _WAIT_S = 0.05
 
 
 class Wanted(NamedTuple):
-    """Which packages, for which Python."""
+    """Which packages, for which skill and which Python."""
 
     block: ScriptBlock
+    skill: str  # its digest
     python: str  # by path, for this machine
     elsewhere: Python | None  # what is known of one that is not of this machine
+
+    @property
+    def what(self) -> tuple[str, str]:
+        return self.skill, self.block.digest
 
 
 async def wanted_for(block: ScriptBlock, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:
     if workspace.isolation.executor != "container":
-        return Wanted(block, workspace.python, None)
+        return Wanted(block, loaded.tree.digest, workspace.python, None)
     key = workspace.python
     if key not in work.pythons:
         work.pythons[key] = await find_python(loaded, workspace)
-    return Wanted(block, key, work.pythons[key])
+    return Wanted(block, loaded.tree.digest, key, work.pythons[key])
 
 
 def find(environments: Environments, wanted: Wanted) -> Built | None:
-    """What was installed before; asks nobody, and works offline."""
+    """What was installed before and granted to this skill; asks nobody, and works offline."""
+    built = _find(environments, wanted)
+    return built if built is not None and environments.is_granted(built, wanted.skill) else None
+
+
+def _find(environments: Environments, wanted: Wanted) -> Built | None:
     there = wanted.elsewhere
     if there is None:
         return environments.find(wanted.block, wanted.python)
     return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
 
 
-async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, may_install: bool) -> Built:
+async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, granted: bool) -> Built:
     """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
     more, is not installed without being granted."""
     for _ in range(_TRIES):
-        built = find(environments, wanted)
-        if built is None and not may_install:
+        built = _find(environments, wanted) if granted else find(environments, wanted)
+        if built is None and not granted:
             break
         built = built or await install(environments, wanted)
         if environments.hold(built, held):
+            if granted:
+                environments.keep_grant(built, wanted.skill)
             return built
         await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
     raise environment_removed()

@@ -48,7 +48,7 @@ class SkillRun:
 
 
 async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
-    """A script that declares dependencies which were not installed before needs that to be granted."""
+    """A script that declares dependencies which were not installed for this skill before needs that to be granted."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
     if args.script is None or work.environments is None:
@@ -58,10 +58,11 @@ async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
     block = launch.block
     if block is None or not block.dependencies:
         return ()
-    if installed.find(work.environments, await installed.wanted_for(block, work, loaded, workspace)) is not None:
-        work.to_install.discard(block.digest)
+    wanted = await installed.wanted_for(block, work, loaded, workspace)
+    if installed.find(work.environments, wanted) is not None:
+        work.to_install.discard(wanted.what)
         return ()
-    work.to_install.add(block.digest)
+    work.to_install.add(wanted.what)
     given = {"skill": args.skill, "script": launch.script, "dependencies": list(block.dependencies)}
     return [Need(capability="install_dependencies", args={**given, "digest": block.digest})]
 
@@ -150,8 +151,7 @@ async def _start_script(
         await installed.refuse_other_python(launch.block, loaded, workspace)
         return Started(launch.seen_from(place), launch.env, notes=launch.notes)
     wanted = await installed.wanted_for(launch.block, work, loaded, workspace)
-    may_install = launch.block.digest in work.to_install
-    built = await installed.hold(work.environments, wanted, held, may_install=may_install)
+    built = await installed.hold(work.environments, wanted, held, granted=wanted.what in work.to_install)
     notes = (*launch.notes, *([built.note] if built.note else []))
     env = {**launch.env, **installed.environment_of(built)}
     return Started(launch.seen_from(place, python=built.python), env, (built.path,), built.resolved, notes)

@@ -23,6 +23,7 @@ from prowess.values import Located, SessionKey
 from prowess.workspace.job import Desk, Result
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, refuse_absent
+from prowess.workspace.outputs import DEFAULT_INLINE_BYTES
 from prowess.workspace.place import OpenPlace, Place
 from prowess.workspace.published import HeldTrees, TreeUser, add_user
 from prowess.workspace.script.dependencies import Environments
@@ -58,6 +59,7 @@ class WorkOptions:
     host_roots: Sequence[str] = ()
     limits: RunLimits = field(default_factory=RunLimits)
     require: Sequence[str] = ()
+    inline_bytes: int = DEFAULT_INLINE_BYTES
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
     store: str | None = None  # where the session is recorded; None: nobody can go on from what it has published
     store_name: str = ""  # the same, always: the session's folder is named by it
@@ -79,7 +81,7 @@ class Work:
         self.artifacts = artifacts
         self.environments = environments
         self.granted = list(options.granted)
-        self.to_install: set[str] = set()  # digests of blocks whose packages were not there when it was decided
+        self.to_install: set[tuple[str, str]] = set()  # (skill, block) by digest: what had to be granted
         self.fit: set[str] = set()  # digests of skills whose requirements were found
         self.last: Result | None = None  # of skill_run, with the names of its files as they are
         self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine
@@ -208,6 +210,7 @@ class Work:
             host_roots=self.options.host_roots,
             skills=lambda name: self.get(name).tree.path,
             disk_bytes=self.options.limits.disk,
+            inline_bytes=self.options.inline_bytes,
             on_output=within.on_output,
         )
 

@@ -21,7 +21,15 @@ from prowess.values import Artifact, SessionKey, to_json
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
 from prowess.workspace.inputs import Input, Places, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
-from prowess.workspace.outputs import Collected, OutputFile, OutputLimits, changed_since, collect, primary_output
+from prowess.workspace.outputs import (
+    DEFAULT_INLINE_BYTES,
+    Collected,
+    OutputFile,
+    OutputLimits,
+    changed_since,
+    collect,
+    primary_output,
+)
 from prowess.workspace.place import Place
 from prowess.workspace.printed import Printed
 from prowess.workspace.process.command import Ended, NotStarted
@@ -78,6 +86,7 @@ class Desk:
     host_roots: Sequence[str] = ()
     skills: Callable[[str], str] | None = None
     disk_bytes: int | None = None
+    inline_bytes: int = DEFAULT_INLINE_BYTES
     on_output: Callable[[str, bytes], None] | None = None
 
 
@@ -301,14 +310,15 @@ async def _collect(prepared: Prepared, desk: Desk) -> Collected:
     wanted, layout = prepared.job.wanted, desk.workspace.layout
     more: dict[str, Any] = {"owner": os.geteuid() if desk.place.uid is None else desk.place.uid}
     more["redact"] = desk.redaction.redact_text
+    limits = wanted.limits.within(desk.inline_bytes)
     with span("workspace.collect", skill=prepared.job.skill) as current:
         if wanted.patterns:
             collected = await asyncio.to_thread(
-                collect, layout, wanted.patterns, inline=wanted.inline, limits=wanted.limits, **more
+                collect, layout, wanted.patterns, inline=wanted.inline, limits=limits, **more
             )
         else:
             now = await asyncio.to_thread(changed_since, layout, prepared.before)
-            limits = OutputLimits(*map(min, wanted.limits, UNASKED))
+            limits = OutputLimits(*map(min, limits, UNASKED))
             collected = await asyncio.to_thread(
                 collect,
                 layout,

@@ -25,10 +25,23 @@ _NAMED = 3
 MARGIN = 64 << 10  # longer than any secret that is looked for
 
 
+DEFAULT_INLINE_BYTES = 4 << 20  # as workspace.inline_bytes
+MOST_FILES = 1000
+
+
 class OutputLimits(NamedTuple):
+    """How many files are listed, and how many bytes of their text; the files themselves are whole in any case."""
+
     max_files: int = 100
     max_file_bytes: int = 4 * 1024 * 1024
     max_total_bytes: int = 64 * 1024 * 1024
+
+    def within(self, inline_bytes: int) -> OutputLimits:
+        """The same, and no more than a result may hold, whoever asks for it."""
+        most = max(0, inline_bytes)
+        return OutputLimits(
+            min(self.max_files, MOST_FILES), min(self.max_file_bytes, most), min(self.max_total_bytes, most)
+        )
 
 
 class OutputFile(NamedTuple):

@@ -24,7 +24,15 @@ from prowess.workspace.process.command import Command, NotStarted
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.script import installers
 from prowess.workspace.script.block import ScriptBlock, canonical_name, parse_version, python_fits
-from prowess.workspace.script.environments import Attempt, mark_used, only_attempt, read_record, try_hold
+from prowess.workspace.script.environments import (
+    Attempt,
+    is_granted,
+    keep_grant,
+    mark_used,
+    only_attempt,
+    read_record,
+    try_hold,
+)
 from prowess.workspace.script.installers import Lines, Target, environment_python
 
 _VERSION_CODE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -90,6 +98,13 @@ class Environments:
             return False
         held.callback(os.close, fd)
         return True
+
+    def is_granted(self, built: Built, skill: str) -> bool:
+        """Whether a person let a skill with that digest use it: a yes to one skill is none to another."""
+        return is_granted(self._dir, built.key, skill)
+
+    def keep_grant(self, built: Built, skill: str) -> None:
+        keep_grant(self._dir, built.key, skill)
 
     async def build(self, block: ScriptBlock, python: str, *, on_line: OnLine | None = None) -> Built:
         """The environment for that block, from that interpreter, made now unless it is there. `python-too-old` when

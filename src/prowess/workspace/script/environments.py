@@ -2,6 +2,7 @@
 
 <dir>/<key>/                held by whoever makes it, and by everybody who uses it
 <dir>/<key>/record.json     what is in it; written last: without it there is no environment
+<dir>/<key>/for-<digest>    a person let skills of that content use it
 <dir>/<key>/env-<random>/   made where it stays, because an environment knows its own path and cannot be moved
 
 A new attempt has a folder of its own, so that what a killed one left, or still writes, is in nobody's way.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -126,6 +128,20 @@ def read_record(dir: str, key: str) -> dict[str, Any]:
     if not whole or not re.fullmatch(r"env-\w+", record["folder"]):
         return {}
     return record if os.path.isdir(os.path.join(dir, key, record["folder"])) else {}
+
+
+def is_granted(dir: str, key: str, skill: str) -> bool:
+    """Whether a person let a skill of that content, by its digest, use the environment."""
+    return os.path.lexists(_grant(dir, key, skill))
+
+
+def keep_grant(dir: str, key: str, skill: str) -> None:
+    with contextlib.suppress(PermissionError):  # it is somebody else's: then it is asked again
+        os.close(os.open(_grant(dir, key, skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _grant(dir: str, key: str, skill: str) -> str:
+    return os.path.join(dir, key, f"for-{hashlib.sha256(skill.encode()).hexdigest()[:32]}")
 
 
 def mark_used(dir: str, key: str) -> None:
