@@ -34,6 +34,7 @@ CAUSES = {
     "a limit that this machine cannot hold": r"^it is (absent|best-effort)|cannot hold|control group|whose number",
     "not promised by that executor": r"not promised",
     "a program is not installed": r"not installed|there is no |could not install|it has none|no headers",
+    "not in this kernel or processor": r"this kernel|not available on|only x86_64|processor",
     "left out on its page": r"what CI runs itself|on its page",
 }
 
