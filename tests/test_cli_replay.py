@@ -491,3 +491,11 @@ def test_a_record_in_a_folder_that_nobody_trusts_names_no_roots(
     cli.prowess("trust", "--revoke", ".", "--yes")
     assert "--root other, which is not taken" in cli.json("replay", run, code=1)["notes"][0]
     assert cli.json("replay", run, "--root", "other")["same"]
+
+
+def test_a_command_is_repeated_with_the_executor_that_it_was_given(cli: Cli, project: Path) -> None:
+    words = ["exec", "demo", "--executor", "local", "--yes", "skill_run", "--json", "--", "echo", "hi"]
+    session = json.loads(cli.prowess(*words))["session"]
+    [run] = [row["run"] for row in cli.json("list")["runs"] if row["session"] == session]
+    document = cli.json("replay", run, "--yes", "skill_run")
+    assert document["same"] and document["notes"] == ["As in the recorded run: --executor local"]

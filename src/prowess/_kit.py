@@ -79,6 +79,7 @@ class Kit:
         style, people = style or KitStyle(), people or People()
         self.policy, self.style, self.people = policy, style, people
         self.conversation = Conversation(Shown(self.find_content, self._redact_text), recorder.vouches)
+        self.again: tuple[str, ...] = ()  # options that a command has to be told again to repeat a run
         self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
         self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
         self._hidden: dict[str, str] = {}
@@ -284,7 +285,7 @@ class Kit:
     # --- a run of somebody else's loop ------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Kit:
-        await self.append(RunStarted(model="caller", versions={"prowess": __version__}))
+        await self.append(RunStarted(model="caller", versions={"prowess": __version__}, again=self.again))
         return self
 
     async def __aexit__(

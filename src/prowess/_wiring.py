@@ -74,6 +74,7 @@ class KitOptions:
     log: EventLog | None = None  # somebody else's, who closes it
     standing: bool = True  # look at, and add to, what the user has approved for good
     must_exist: bool = False  # the session has to be there already
+    again: tuple[str, ...] = ()  # options that the command has to be told again to resume or repeat a run
     ask_unisolated: bool = False  # ask about every command that would run without isolation, also where it is allowed
 
 
@@ -87,7 +88,6 @@ class SessionOptions(KitOptions):
     load_mode: Any = None
     placement: Any = None
     summarise: bool = False
-    again: tuple[str, ...] = ()  # what `prowess run` has to be told again when a run of this session is resumed
 
 
 @asynccontextmanager
@@ -250,6 +250,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
         toolsets=options.toolsets,
         on_output=options.on_output,
     )
+    kit.again = options.again
     kit.hide(await configured_secrets(runtime))
     return kit, log
 

@@ -80,7 +80,7 @@ def command(call: Call, skill: str, words: tuple[str, ...], executor: str | None
             for finding in runtime.setup_findings:
                 if finding.severity != "info" and not call.screen.is_json:
                     call.screen.note(f"{finding.severity}: {printable(finding.message)} [{finding.code}]")
-            return asyncio.run(_exec(call, runtime, skill, words, given))
+            return asyncio.run(_exec(call, runtime, skill, words, {**given, "executor": executor}))
     except ProwessError as error:
         return _refused(call, error)
     except KeyboardInterrupt:
@@ -116,7 +116,10 @@ async def _run(
     approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
     granted, refs = split_inputs(given["inputs"], call.cwd)
+    again = [word for root in given["roots"] for word in ("--root", root)]
+    again += ["--executor", given["executor"]] if given["executor"] else []
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
+    options["again"] = tuple(again)
     if not call.screen.is_json:
         options["on_output"] = live
     async with runtime.open_kit(**options) as kit:

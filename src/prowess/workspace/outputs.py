@@ -14,6 +14,7 @@ from typing import NamedTuple
 from prowess._files import kind_of
 from prowess._glob import Glob
 from prowess._mime import guess_mime, is_text
+from prowess._protected import find_protected
 from prowess.errors import WorkspaceError
 from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
 from prowess.workspace.layout import Layout, resolve_pattern
@@ -118,13 +119,21 @@ def collect(
     if left_out:
         warnings.append(f"{left_out} more files match; only the first {limits.max_files} were collected.")
     if hidden:
-        warnings.append(
-            f"{name_some(hidden)} {'was' if len(hidden) == 1 else 'were'} left out: a name that begins with a dot "
-            f"leaves the workspace only when a pattern names it, such as {pattern_for(hidden[0])}"
-        )
+        warnings.append(_say_hidden(hidden))
     if must_match:
         warnings += [f"'{pattern}' matches no file." for pattern, _ in wanted if pattern not in matched]
     return Collected(tuple(files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
+
+
+def _say_hidden(names: Sequence[str]) -> str:
+    left_out = f"{name_some(names)} {'was' if len(names) == 1 else 'were'} left out"
+    free = next((name for name in names if find_protected(name) is None), None)
+    if free is None:
+        return f"{left_out}: programs act on files of such names, and they stay in the workspace."
+    return (
+        f"{left_out}: a name that begins with a dot leaves the workspace only when a pattern names it, such as "
+        f"{pattern_for(free)}"
+    )
 
 
 def name_some(names: Sequence[str]) -> str:
