@@ -444,7 +444,11 @@ async def habits_work_alike(desk: Desk) -> None:
         *("inputs", "inputs/given.txt", "inputs/made", "inputs/made/x", "x")
     ]
     python = desk.workspace.python
-    await desk.done(python, "-m", "venv", "--without-pip", ".venv", cwd="skills/demo")
+    has_pip = (await desk.run(python, "-c", "import ensurepip")).ended.exit_code == 0
+    await desk.done(python, "-m", "venv", *([] if has_pip else ["--without-pip"]), ".venv", cwd="skills/demo")
+    if has_pip:
+        [version] = await desk.done(".venv/bin/python", "-m", "pip", "--version", cwd="skills/demo")
+        assert f"from {desk.workspace.layout.seen('skills/demo/.venv')}/" in version
     prefix = await desk.done(".venv/bin/python", "-c", "import sys; print(sys.prefix)", cwd="skills/demo")
     assert prefix == [desk.workspace.layout.seen("skills/demo/.venv")]
     if system := shutil.which("python3", path="/usr/bin"):

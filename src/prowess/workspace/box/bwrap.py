@@ -19,6 +19,10 @@ from prowess.workspace.process.command import Command, Limits
 TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/alternatives")
+# The system's name, and the kinds of files: Python and pip ask, and stop where one is there and refused.
+SYSTEM_FILES += ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
+SYSTEM_FILES += tuple(f"/etc/{name}-release" for name in "alpine arch centos fedora redhat SuSE system".split())
+SYSTEM_FILES += tuple(f"/etc/{name}mime.types" for name in ("", "httpd/", "httpd/conf/", "apache/", "apache2/"))
 ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD, EMPTY_FD = 8, 9, 11, 12, 13
 NAME = "box"  # instead of the host's
 # A program that serves itself calls by name; the host's names are not told.
