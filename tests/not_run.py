@@ -24,7 +24,7 @@ _DESELECTED = pytest.StashKey[int]()
 # A cause, and the reasons that come to it; the first that fits counts, and any other reason is a cause of its own.
 CAUSES = {
     "no isolation on this machine": r"no isolation|bubblewrap: .*\bLandlock: ",
-    "no Landlock": r"Landlock ABI|no Landlock",
+    "no Landlock": r"Landlock \(ABI|no Landlock",
     "not root": r"not root|only root (can|becomes)|without root|needs root(,? to|$)|not permitted|mounted here",
     "as root": r"^as root",
     "no bubblewrap": r"bubblewrap|bwrap",

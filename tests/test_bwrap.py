@@ -13,7 +13,16 @@ import pytest
 
 from guard import GUARD_S
 from prowess.workspace.box import bwrap
-from prowess.workspace.box.bwrap import Bind, Box, boxed, bwrap_options, find_trusted, system_of_host, why_not_trusted
+from prowess.workspace.box.bwrap import (
+    Bind,
+    Box,
+    boxed,
+    bwrap_options,
+    find_trusted,
+    system_of_host,
+    why_no_bubblewrap,
+    why_not_trusted,
+)
 from prowess.workspace.process.command import Command, Ended, Limits
 from prowess.workspace.process.processes import Processes
 
@@ -85,6 +94,13 @@ def test_only_a_program_that_root_alone_can_change_is_trusted(tmp_path: Path) ->
     assert found is not None and os.path.isabs(found) and why_not_trusted(found) is None
     assert "not a program" in (why_not_trusted("/usr/bin") or "")
     assert "No such file" in (why_not_trusted("/usr/bin/no-such-program") or "")
+
+
+def test_why_there_is_no_bubblewrap_is_said_in_plain_words(tmp_path: Path) -> None:
+    assert why_no_bubblewrap([str(tmp_path)]) == "bubblewrap is not installed."
+    planted = tmp_path / "bwrap"
+    planted.write_text("", encoding="utf-8")
+    assert why_no_bubblewrap([str(tmp_path)]) == f"bubblewrap is not used: {planted} is not a program."
 
 
 def test_the_path_of_the_workspace_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,12 @@ def test_an_unknown_machine_gets_no_filter_instead_of_a_wrong_one() -> None:
         kernel.filter_program(namespaces=True, machine="riscv64")
 
 
+def test_why_there_is_no_landlock_is_said_in_plain_words() -> None:
+    assert kernel.why_no_landlock(0) == "this kernel has no Landlock."
+    assert "Linux 6.2" in (kernel.why_no_landlock(2) or "")
+    assert kernel.why_no_landlock(3) is None
+
+
 def test_landlock_asks_for_what_each_abi_knows() -> None:
     assert [len(kernel.landlock_ruleset(abi)) for abi in range(1, 9)] == [8, 8, 8, 16, 16, 24, 24, 24]
     assert kernel.landlock_rights(1) == (0x1FFF, 0, 0)

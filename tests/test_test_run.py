@@ -89,11 +89,12 @@ def test_a_prepared_machine_runs_what_a_bare_one_could_not(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("why", "cause"),
     [
-        ("bwrap: bubblewrap is not installed where only root could have put it.", "no bubblewrap"),
+        ("bwrap: bubblewrap is not installed.", "no bubblewrap"),
         ("No sandbox works here. bubblewrap: it is not installed. Use Linux 6.2 with Landlock.", "no bubblewrap"),
-        ("sandbox: bubblewrap: not installed. Landlock: Landlock ABI 0", "no isolation on this machine"),
+        ("sandbox: bubblewrap: not installed. Landlock: this kernel has no Landlock", "no isolation on this machine"),
         ("landlock: bubblewrap is here, and only root can hide it from a test", "not root"),
-        ("landlock: Could not start: [Errno 95] Landlock ABI 0", "no Landlock"),
+        ("landlock: this kernel's Landlock (ABI 2) cannot keep files from being cut short", "no Landlock"),
+        ("landlock: this kernel has no Landlock.", "no Landlock"),
         ("containers: a dockerd needs root (make system installs it)", "no container engine"),
         ("PostgreSQL (initdb, postgres) or psycopg is not installed: make system, as root", "no PostgreSQL"),
         ("without root they are ourselves, and reach it", "not root"),

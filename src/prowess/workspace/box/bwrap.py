@@ -156,6 +156,16 @@ def find_trusted(name: str, folders: Sequence[str] = TRUSTED_FOLDERS) -> str | N
     return None
 
 
+def why_no_bubblewrap(folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
+    """None where there is one to be used."""
+    there = [path for folder in folders if os.path.lexists(path := os.path.join(folder, "bwrap"))]
+    if find_trusted("bwrap", folders) is not None:
+        return None
+    if not there:
+        return "bubblewrap is not installed."
+    return f"bubblewrap is not used: {why_not_trusted(os.path.realpath(there[0])) or there[0]}."
+
+
 def why_not_trusted(path: str) -> str | None:
     """None when the file and every folder above it belong to root and only root can change them."""
     try:

@@ -25,7 +25,7 @@ from prowess._files import read_regular, write_whole
 from prowess.errors import WorkspaceError
 from prowess.values import from_json, to_json
 from prowess.workspace.box import attempts
-from prowess.workspace.box.bwrap import Bind, Box, boxed, find_trusted, system_of_host
+from prowess.workspace.box.bwrap import Bind, Box, boxed, find_trusted, system_of_host, why_no_bubblewrap
 from prowess.workspace.box.landlock import walled
 from prowess.workspace.process import kernel
 from prowess.workspace.process.command import Command
@@ -50,6 +50,11 @@ PROMISES = (
     "tree ended",
 )
 TIMEOUT_S = 20.0
+_LACKS: dict[Mechanism, Callable[[], str | None]] = {
+    "bwrap+seccomp": why_no_bubblewrap,
+    "landlock+seccomp": kernel.why_no_landlock,
+    "none": lambda: None,
+}
 _REACHABLE, _OPEN = 0o711, 0o777  # for the other user: it is the box that has to keep it out, not these
 
 
@@ -90,8 +95,9 @@ async def probe(
     proof = Proof(mechanism=mechanism, uid=uid, program=program, landlock_abi=kernel.landlock_abi())
     if uid == 0:
         return dataclasses.replace(proof, error="A box is never entered as root; `run_as` must be another user.")
-    if mechanism == "bwrap+seccomp" and program is None:
-        return dataclasses.replace(proof, error="bubblewrap is not installed where only root could have put it.")
+    lack = _LACKS[mechanism]()
+    if lack is not None:
+        return dataclasses.replace(proof, error=lack)
     base = tempfile.mkdtemp(prefix="prowess-selftest-", dir=folder)
     try:
         proof = await _Trial(processes, base, proof).run()

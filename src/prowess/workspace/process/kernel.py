@@ -190,6 +190,16 @@ def landlock_abi() -> int:
     return max(0, _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
+def why_no_landlock(abi: int | None = None) -> str | None:
+    """None where Landlock can be used; `abi` is this kernel's."""
+    abi = landlock_abi() if abi is None else abi
+    if abi == 0:
+        return "this kernel has no Landlock."
+    if abi < 3:
+        return f"this kernel's Landlock (ABI {abi}) cannot keep files from being cut short; Linux 6.2 or newer can."
+    return None
+
+
 def hold(paths: Iterable[str]) -> None:
     """As long as this process lives, each is the same to the kernel: a rule is about an inode, and those of /proc that
     nobody uses are made anew when memory is short."""
@@ -204,8 +214,8 @@ def landlock_restrict(read: list[str], write: list[str]) -> None:
     """From now on this process reads below `read`, reads and writes below `write`, and nothing else. A path of `read`
     that cannot be reached is left out; one of `write` has to be there."""
     abi = landlock_abi()
-    if abi < 3:
-        raise OSError(errno.ENOTSUP, f"Landlock ABI {abi} cannot keep files from being cut short")
+    if (lack := why_no_landlock(abi)) is not None:
+        raise OSError(errno.ENOTSUP, lack)
     attributes = landlock_ruleset(abi)
     ruleset = _checked(_libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     for path in read + write:
