@@ -265,6 +265,20 @@ def test_doctor_explains(cli, project, make_skill, machine):
         assert word in text
 
 
+@pytest.mark.parametrize(
+    ("executor", "found", "said"),
+    [
+        ("local", ["local", "none"], "local (none)\n  auto takes a sandbox"),
+        ("none", [None, None], "NOTHING CAN RUN; Nothing can run scripts here: there is no executor.\n  Set work"),
+    ],
+)
+def test_doctor_says_which_isolation_a_script_gets(cli, tmp_path, executor, found, said):
+    (tmp_path / "own.toml").write_text(f"[workspace]\nexecutor = '{executor}'\n", encoding="utf-8")
+    isolation = cli.json("doctor", "--config", "own.toml")["isolation"]
+    assert [isolation["configured"], isolation["executor"], isolation["mechanism"]] == [executor, *found]
+    assert f"\nIsolation\n  {said}" in cli("doctor", "--config", "own.toml")
+
+
 def test_new_makes_a_skill_that_validates(cli, tmp_path):
     for name, description in [
         ("csv-report", None),

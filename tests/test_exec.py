@@ -118,6 +118,9 @@ def test_why_this_isolation_and_no_other_is_said_when_asked(root: Path, tiers: T
 
     [note] = json.loads(prowess("doctor", "--workspace", "--json").out)["workspace"]["isolation"]["notes"]
     assert note.startswith("bubblewrap does not work here, so Landlock is used: ")
+    plain = prowess("doctor").out
+    assert f"\nIsolation\n  sandbox (landlock+seccomp); {note}\n" in plain and "apt-get install bubblewrap" in plain
+    assert plain.endswith("  more: prowess doctor --workspace\n")
     words = ("exec", "demo", "--root", str(root), "--", "true")
     result = prowess("--json", *words).json
     assert (result["isolation"]["notes"], result["warnings"]) == ([note], [])

@@ -148,6 +148,9 @@ def all_schemas() -> dict[str, dict[str, Any]]:
             catalog=shape(shown=WHOLE, name_only=WHOLE, over_budget=TEXTS, hidden=TEXTS, tokens=budget),
             findings=findings,
             installation=OPEN,
+            isolation=shape(
+                configured=TEXT, executor=TEXT_OR_NULL, mechanism=TEXT_OR_NULL, notes=TEXTS, hint=TEXT_OR_NULL
+            ),
         ),
         "tokens": shape(
             method=TEXT,

@@ -18,7 +18,7 @@ from prowess._nouns import Finding
 from prowess._policies import find_surroundings, load_rules
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.documents import finding_row
-from prowess.cli.render import count
+from prowess.cli.render import Screen, count, printable
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import RootReport
@@ -34,9 +34,9 @@ _REPAIRED = ("yaml-repaired", "yaml-salvaged")
 def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
     """Explain what was found, repaired, shadowed, skipped and missing.
 
-    For each root what became of its skills; then every finding, bodies included; then this installation; with
-    --workspace, what isolation holds here. Exit code 1 when there is a finding of level error, or, with --workspace,
-    when nothing can run as configured.
+    For each root what became of its skills; then every finding, bodies included; then this installation, and the
+    isolation that a script gets here; with --workspace, every kind of it, tried again. Exit code 1 when there is a
+    finding of level error, or, with --workspace, when nothing can run as configured.
     """
     broken: list[Finding] = []
     try:
@@ -49,6 +49,7 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
     with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
         with call.screen.working("Reading every skill"):
             document = examine(runtime, broken)
+            document["isolation"] = _isolation(runtime)
             if workspace:
                 document["workspace"] = _workspace().examine_workspace(runtime)
         if call.screen.is_json:
@@ -57,15 +58,26 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
             _show(call, runtime, document)
             if workspace:
                 _workspace().show_workspace(call.screen, document["workspace"])
+            else:
+                _show_isolation(call.screen, document["isolation"])
         unable = workspace and document["workspace"]["error"] is not None
         return 1 if unable or any(row["severity"] == "error" for row in document["findings"]) else 0
 
 
 def _workspace() -> Any:
-    """Only who asks for it pays for all that can run something."""
+    """Only `doctor` pays for all that can run something."""
     from prowess.cli import doctor_workspace
 
     return doctor_workspace
+
+
+def _isolation(runtime: Runtime) -> dict[str, Any]:
+    """Around a script that runs as configured, and what a person can do about it."""
+    if sys.platform.startswith("linux"):
+        return _workspace().examine_isolation(runtime)
+    note, hint = "Nobody has tried to run scripts on this system.", "Use Linux, or a container: workspace.executor."
+    configured = runtime.config.workspace.executor
+    return {"configured": configured, "executor": None, "mechanism": None, "notes": [note], "hint": hint}
 
 
 def _policy_problems(runtime: Runtime) -> list[Finding]:
@@ -207,6 +219,16 @@ def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
             ", ".join(f"{name}: {_word(on)}" for name, on in value.items()) if isinstance(value, dict) else _word(value)
         )
         screen.text(f"  {key.replace('_', ' ')}: {shown}")
+
+
+def _show_isolation(screen: Screen, found: dict[str, Any]) -> None:
+    screen.text()
+    screen.heading("Isolation")
+    kind = f"{found['executor']} ({found['mechanism']})" if found["executor"] else "NOTHING CAN RUN"
+    screen.text(f"  {printable('; '.join([kind, *found['notes']]))}")
+    if found["hint"]:
+        screen.text(f"  {printable(found['hint'])}")
+    screen.text("  more: prowess doctor --workspace")
 
 
 def _show_root(call: Call, root: dict[str, Any]) -> None:

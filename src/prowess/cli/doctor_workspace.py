@@ -15,13 +15,15 @@ from prowess.errors import ProwessError
 from prowess.ports import Executor
 from prowess.runtime import Runtime
 from prowess.values import SessionKey, to_json
+from prowess.workspace.box.bwrap import why_no_bubblewrap
 from prowess.workspace.box.selftest import DEFAULT_UID, probe
 from prowess.workspace.limits import parse_limits, refuse_absent
 from prowess.workspace.place import OpenPlace, list_places
 from prowess.workspace.process.processes import Processes
+from prowess.workspace.sandbox import BWRAP, LANDLOCK, TO_GET_ONE
 from prowess.workspace.staging import make_passable, remove_tree
 
-MECHANISMS = ("bwrap+seccomp", "landlock+seccomp")
+MECHANISMS = (BWRAP, LANDLOCK)
 AS_YOU = "A script runs as you: what you can read, change or end, it can; your keys, record and approvals too."
 YOUR_MODES = "as you, a script can change the mode and times of files that are yours, though not read or write them"
 
@@ -38,6 +40,31 @@ DIFFERS = {
     ),
     "container": ("programs are those of the image", "`python3 -m venv` needs `ensurepip` in the image"),
 }
+
+
+def examine_isolation(runtime: Runtime) -> dict[str, Any]:
+    """Around a script that runs as configured. A good proof is remembered, so this is quick."""
+    return asyncio.run(_isolation(runtime))
+
+
+async def _isolation(runtime: Runtime) -> dict[str, Any]:
+    found: dict[str, Any] = {"configured": runtime.config.workspace.executor, "executor": None, "mechanism": None}
+    try:
+        async with Processes() as processes:
+            executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
+            try:
+                isolation = await executor.isolation()
+            finally:
+                await executor.aclose()
+    except ProwessError as error:
+        return {**found, "notes": [error.message], "hint": error.hint}
+    hint = None
+    if isolation.mechanism == "none":
+        hint = "auto takes a sandbox: workspace.executor." if found["configured"] == "local" else TO_GET_ONE
+    elif isolation.mechanism == LANDLOCK and why_no_bubblewrap() is not None:
+        hint = "For a stronger one install bubblewrap, on Debian and Ubuntu: apt-get install bubblewrap."
+    about = {"executor": isolation.executor, "mechanism": isolation.mechanism, "notes": list(isolation.notes)}
+    return {**found, **about, "hint": hint}
 
 
 def examine_workspace(runtime: Runtime) -> dict[str, Any]:

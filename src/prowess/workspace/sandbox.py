@@ -32,6 +32,10 @@ from prowess.workspace.unbound import Unbound
 BWRAP: Mechanism = "bwrap+seccomp"
 LANDLOCK: Mechanism = "landlock+seccomp"
 NAMES = {BWRAP: "bubblewrap", LANDLOCK: "Landlock"}
+TO_GET_ONE = (
+    "Install bubblewrap and allow user namespaces, use Linux 6.2 or newer with Landlock, or use a container: "
+    "workspace.executor."
+)
 WRAPPERS = 2  # bubblewrap outside the box and its first process inside: a control group counts them, too
 
 
@@ -177,6 +181,5 @@ def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavaila
         f"No sandbox works here.{tried}",
         op="isolation",
         code="no-sandbox",
-        hint="Install bubblewrap and allow user namespaces, use Linux 6.2 or newer with Landlock, or use a container: "
-        "workspace.executor.",
+        hint=TO_GET_ONE,
     )
