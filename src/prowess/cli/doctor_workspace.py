@@ -27,18 +27,25 @@ MECHANISMS = (BWRAP, LANDLOCK)
 AS_YOU = "A script runs as you: what you can read, change or end, it can; your keys, record and approvals too."
 YOUR_MODES = "as you, a script can change the mode and times of files that are yours, though not read or write them"
 
-# What a skill finds otherwise there than in a box of bubblewrap; docs/executors.md has the same words, and says more.
+# What a skill does not find alike everywhere; docs/executors.md has the same words, and says more.
 LINKS = "`out` and `work` in the skill's folder are links"
+MOUNTS = "`/proc/self/mountinfo` names the workspace's folders on the host"
 DIFFERS = {
     "none": (LINKS,),
-    "bwrap+seccomp": (),
+    "bwrap+seccomp": (MOUNTS,),
     "landlock+seccomp": (
         LINKS,
         "no `/dev/shm`, and no sockets but connected pairs",
         "`/proc/self` for the first process of a run only, and no list of processes",
         "the host's name is seen",
+        "a file of the system that is not shown is refused, not absent",
     ),
-    "container": ("programs are those of the image", "`python3 -m venv` needs `ensurepip` in the image"),
+    "container": (
+        "programs are those of the image",
+        "`python3 -m venv` needs `ensurepip` in the image",
+        "with an engine on another machine `inputs`, `.venv`, `out` and `work` in the skill's folder are links",
+        MOUNTS,
+    ),
 }
 
 
