@@ -182,6 +182,7 @@ def test_a_json_null_unsets(setup: Setup) -> None:
 
 # Ten and more nasty files
 
+NO_PROGRAM = "config-not-a-program"
 NASTY = {
     "unknown at the top": ("config.toml", "limit = 1\n", "config-unknown-field", ["config.toml:1", "'limits'"]),
     "unknown in a section": ("config.toml", "[limits]\nturn = 1\n", "config-unknown-field", [":2", "'limits.turns'"]),
@@ -211,6 +212,10 @@ NASTY = {
     "half a character": ("config.json", '{"skill_roots": ["\\ud800"]}', "config-wrong-type", ["skill_roots"]),
     "half a character as key": ("config.json", '{"secrets": {"\\ud800": "x"}}', "config-wrong-type", ["secrets"]),
     "an empty path": ("config.toml", "skill_roots = ['']\n", "config-wrong-type", [":1", "skill_roots"]),
+    "words for a program": ("config.toml", "[workspace]\ncommands_deny = ['rm', 'git push']\n", NO_PROGRAM, [":2", "git p"]),
+    "a path and words": ("config.toml", "workspace.commands_allow = ['scripts/a b']\n", NO_PROGRAM, ["_allow"]),
+    "a program and a space": ("config.toml", "workspace.commands_allow = ['git ']\n", NO_PROGRAM, ["policy.toml"]),
+    "no program": ("config.json", '{"workspace": {"commands_deny": [""]}}', NO_PROGRAM, ["''"]),
     "no object": ("config.json", "[1]", "config-wrong-type", ["an object", "a list"]),
     "an empty JSON file": ("config.json", "", "config-syntax", [":1"]),
     "broken TOML": ("config.toml", "a = 1\n= 2\n", "config-syntax", ["config.toml:2"]),

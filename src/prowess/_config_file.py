@@ -228,6 +228,14 @@ def refuse_type(name: str, wanted: str, value: Any, source: ConfigText | str) ->
     )
 
 
+def refuse_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
+    raise ConfigError(
+        f"{_where(source, name)}: the entry {_render_value(entry)} of {name!r} is not the name of a program.",
+        code="config-not-a-program",
+        hint="An entry names one program, such as git; for words (git push) write a rule in .agent/policy.toml.",
+    )
+
+
 def _refuse_unknown(name: str, schema: Schema, source: ConfigText | str) -> NoReturn:
     near = _find_nearest(name, schema)
     section = schema.get(name.partition(".")[0])

@@ -11,7 +11,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prowess._config_file import ConfigText, check_settings, find_config_file, load_config_text, refuse_type
+from prowess._config_file import (
+    ConfigText,
+    check_settings,
+    find_config_file,
+    load_config_text,
+    refuse_type,
+    refuse_words,
+)
 from prowess._nouns import Finding
 from prowess._settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
 from prowess.errors import ConfigError
@@ -246,6 +253,10 @@ def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -
         absolute = tuple(_absolute(path, base, home) for path in paths)
         if value is not None:
             settings[name] = absolute[0] if isinstance(value, str) else absolute
+    for name in _COMMAND_LISTS:
+        for entry in settings.get(name, ()):
+            if len(entry.split()) != 1 or entry != entry.strip():
+                refuse_words(name, entry, called)
     return settings
 
 
