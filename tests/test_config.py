@@ -212,7 +212,7 @@ NASTY = {
     "half a character": ("config.json", '{"skill_roots": ["\\ud800"]}', "config-wrong-type", ["skill_roots"]),
     "half a character as key": ("config.json", '{"secrets": {"\\ud800": "x"}}', "config-wrong-type", ["secrets"]),
     "an empty path": ("config.toml", "skill_roots = ['']\n", "config-wrong-type", [":1", "skill_roots"]),
-    "words for a program": ("config.toml", "[workspace]\ncommands_deny = ['rm', 'git push']\n", NO_PROGRAM, [":2", "git p"]),
+    "words for a program": ("config.toml", "[workspace]\ncommands_deny = ['git push']\n", NO_PROGRAM, [":2", "git p"]),
     "a path and words": ("config.toml", "workspace.commands_allow = ['scripts/a b']\n", NO_PROGRAM, ["_allow"]),
     "a program and a space": ("config.toml", "workspace.commands_allow = ['git ']\n", NO_PROGRAM, ["policy.toml"]),
     "no program": ("config.json", '{"workspace": {"commands_deny": [""]}}', NO_PROGRAM, ["''"]),
