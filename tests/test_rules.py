@@ -84,6 +84,25 @@ def test_what_denies_fits_whatever_may_be_it_and_what_allows_only_what_is(comman
     assert bool(find_rule(allow, _run(command))) is plain
 
 
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("rm -rf", "rm -fr x"),
+        ("rm -rf", "rm -r -f x"),
+        ("rm -rf", "rm --recursive --force x"),
+        ("rm -rf", "rm x"),
+        ("git push --force", "git push -f"),
+        ("git push --force", "git push origin +main"),
+        ("curl -o", "curl --output x y"),
+        ("curl --output=x", "curl -ox y"),
+    ],
+)
+def test_what_denies_skips_options_on_both_sides_and_what_allows_none(rule: str, command: str) -> None:
+    for verdict in ("ask", "deny"):
+        assert find_rule(_one(f'command = "{rule}"\nverdict = "{verdict}"'), _run(command))
+    assert not find_rule(_one(f'command = "{rule}"\nverdict = "allow"'), _run(command))
+
+
 @pytest.mark.parametrize("command", ["git status", "ls; pwd", "echo a > b", "python3 x.py", "git log | head"])
 def test_what_denies_misses_the_rest(command: str) -> None:
     assert not find_rule(_one('command = "git push"\nverdict = "deny"'), _run(command))

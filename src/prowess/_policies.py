@@ -16,7 +16,7 @@ from prowess.config import Config
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
 from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
-from prowess.policy.rules import Rule, Rules, allows_anything, parse_rules
+from prowess.policy.rules import Rule, Rules, allows_anything, parse_rules, skipped_options
 from prowess.policy.user_file import file_signature
 from prowess.skills.findings import Note, make_finding
 
@@ -101,7 +101,8 @@ def read_rules(path: str) -> Rules:
 
 
 def find_problems(runtime: Runtime) -> list[Finding]:
-    """What is broken in the policy of a folder that nobody trusts, and what another one allows without a bound."""
+    """What is broken in the policy of a folder that nobody trusts, and which rules of another one reach
+    further than they read."""
     path = rule_paths(runtime)[1]
     try:
         rules = _of_project(runtime, path) if _is_there(path) else Rules()
@@ -109,11 +110,12 @@ def find_problems(runtime: Runtime) -> list[Finding]:
         return []
     if rules.problem is not None or rules.only_tightens:
         return [] if rules.problem is None else [rules.problem]
-    return [
-        make_finding(Note("policy-allows-anything", rule.line, {"number": rule.number, "command": command}), path)
-        for rule in rules.rules
-        for command in allows_anything(rule)
-    ]
+    found: list[Finding] = []
+    for rule in rules.rules:
+        notes = [("policy-allows-anything", {"command": command}) for command in allows_anything(rule)]
+        notes += [("policy-option-skipped", {"command": each, "rest": rest}) for each, rest in skipped_options(rule)]
+        found += [make_finding(Note(code, rule.line, {"number": rule.number, **said}), path) for code, said in notes]
+    return found
 
 
 def _of_project(runtime: Runtime, path: str) -> Rules:

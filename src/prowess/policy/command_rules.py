@@ -2,8 +2,9 @@
 
 A rule that **asks or denies** fits when its words occur in this order among the words of the line. Quotes and
 backslashes are removed, quoted text is split again, the last part of a path counts; case, a version suffix of the
-program and options in between do not. It also fits when the line cannot be read, or when the first word of a simple
-command, or a word after an interpreter or `eval`, holds an expansion, a substitution or a pattern.
+program and options do not, in the line and in the rule: `rm -rf` fits every `rm`. It also fits when the line cannot be
+read, or when the first word of a simple command, or a word after an interpreter or `eval`, holds an expansion, a
+substitution or a pattern.
 
 A rule that **allows** fits one simple command without shell syntax whose first word is the named program: a file of the
 system that only root can change, found in the PATH of the run; or a file of the skill that the rule names by its path.
@@ -57,8 +58,13 @@ def parse_command_rule(text: str) -> CommandRule | str:
     command = split_command(text.removesuffix(":*").removesuffix(" *"))
     if isinstance(command, NotSimple):
         return command.why.rstrip(".")
-    wanted = [each for word in command.argv for each in _WORD.findall(word)]
+    wanted = [each for word in without_options(command.argv) for each in _WORD.findall(word)]
     return CommandRule(command.argv, tuple(_wanted(word, number == 0) for number, word in enumerate(wanted)))
+
+
+def without_options(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that a line has to mention: an option can be written in too many ways (`-rf`, `-fr`, `-r -f`)."""
+    return (words[0], *(word for word in words[1:] if not word.startswith("-")))
 
 
 def starts_anything(rule: CommandRule) -> bool:

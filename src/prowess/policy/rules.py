@@ -37,6 +37,7 @@ from prowess.policy.command_rules import (
     may_fit,
     parse_command_rule,
     starts_anything,
+    without_options,
 )
 from prowess.policy.globs import match_anything, match_path, match_word
 from prowess.policy.path_rules import fits_path
@@ -133,6 +134,14 @@ def find_rule(rules: Rules, request: Request, find_program: FindProgram = unloca
 def allows_anything(rule: Rule) -> list[str]:
     """The commands of a rule that allows whatever they start."""
     return [" ".join(each.words) for each in rule.commands if rule.verdict == "allow" and starts_anything(each)]
+
+
+def skipped_options(rule: Rule) -> list[tuple[str, str]]:
+    """The commands of a rule that asks or denies whose options are skipped, and what is left of each."""
+    if rule.verdict == "allow":
+        return []
+    left = [(each.words, without_options(each.words)) for each in rule.commands]
+    return [(" ".join(words), " ".join(rest)) for words, rest in left if words != rest]
 
 
 def tightened(rules: Rules) -> Rules:
@@ -314,7 +323,8 @@ def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
                     f"{_place(rule.path, rule.line)}: rule {rule.number} {'misses' if wanted else 'matches'} its own "
                     f"example of what it {key}: {_shown(example)}.",
                     code="policy-example",
-                    hint="Correct the rule or the example; until then the rule does not do what it says.",
+                    hint="Correct the rule or the example; until then the rule does not do what it says."
+                    + (" Options in a rule that asks or denies are skipped." if skipped_options(rule) else ""),
                 )
 
 

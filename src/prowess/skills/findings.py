@@ -585,6 +585,13 @@ RULES: dict[str, Rule] = {
         "Name what it starts as well, such as: timeout 60 git fetch; or ask instead.",
         "Who allows env, timeout or python3 allows every program: only isolation stands in its way then.",
     ),
+    "policy-option-skipped": Rule(
+        "config",
+        "warning",
+        "An option in a rule that asks or denies is skipped: '{command}' of rule {number} fits every '{rest}'.",
+        "Write '{rest}'; for a milder answer to a harmless form, put a rule that allows it above.",
+        "An option can be written in many ways (-rf, -fr, -r -f, --recursive), and a rule must not miss one.",
+    ),
     # --- the security scan -----------------------------------------------------------------------------------------
     "scan-hidden-tags": Rule(
         "scan",
