@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prowess.errors import ConfigError
-from prowess.policy.rules import Request, Rule, Rules, parse_rules, tightened
+from prowess.policy.rules import Request, Rule, Rules, allows_anything, parse_rules, tightened
 from prowess.policy.rules import find_rule as find_rule_there
 from prowess.values import Located
 
@@ -145,6 +145,26 @@ def test_a_program_may_be_a_pattern_and_a_file_that_is_run_is_one(rule: str, com
 def test_a_pattern_allows_what_a_pattern_denies(program: str) -> None:
     assert find_rule(_one(f'command = "{program}"\nverdict = "allow"'), _run("ls -l"))
     assert not find_rule(_one(f'command = "{program}"\nverdict = "allow"'), _run("./ls; ls"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "anything"),
+    [
+        ('command = "*"', ["'*'"]),
+        ('command = ["g*", "git", "l?", "/usr/bin/*", "**/*"]', ["'g*'", "'l?'", "'/usr/bin/*'", "'**/*'"]),
+        ('command = ["timeout 60", "env ?*", "timeout 60 git fetch"]', ["'timeout 60'", "'env ?*'"]),
+        ('command = ["scripts/*.py", "python3 scripts/*.py", "* --version x"]', []),
+        ('tool = "Bash"', ["every command of skill_run and skill_exec"]),
+        ('tool = ["skill_run", "Read"]', ["every command of skill_run"]),
+        ('tool = "*"', ["every command of skill_run and skill_exec"]),
+        ('tool = "Bash"\ncommand = "git status"', []),
+        ('tool = "Bash"\nskill = "release"', []),
+        ('tool = "Read"', []),
+    ],
+)
+def test_what_allows_whatever_is_started_is_known(rule: str, anything: list[str]) -> None:
+    assert allows_anything(_one(f'{rule}\nverdict = "allow"').rules[0]) == anything
+    assert allows_anything(_one(f'{rule}\nverdict = "ask"').rules[0]) == []
 
 
 def test_scripts_are_commands_too() -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from prowess.policy.allowed_tools import command_words, is_own_folder
 from prowess.policy.commands import SYSTEM_FOLDERS, begins_with
-from prowess.policy.globs import is_plain_path, match_anything
+from prowess.policy.globs import is_plain_path, match_anything, match_path
 from prowess.policy.lexer import NotSimple, split_command
 from prowess.policy.names import find_unlisted
 from prowess.policy.shell_words import STARTERS, Line, program_name, read_line, show, word_key
@@ -68,9 +68,13 @@ def without_options(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def starts_anything(rule: CommandRule) -> bool:
-    """Tell whether the rule names a program that starts others, and not what that starts: `env`, `timeout 5`."""
-    named = (word for word in rule.words[1:] if not re.match(r"[-+\d.]|\w+=", word))
-    return program_name(rule.words[0]) in STARTERS and not any(named)
+    """Tell whether the rule names a program that starts others, and not what that starts (`env`, `timeout 5`), or a
+    pattern for programs of the system (`*`, `g*`)."""
+    program, *others = rule.words
+    of_system = "/" not in program or program.startswith("/") or match_path(program, "env")
+    is_pattern = of_system and bool(re.search(r"[*?]", program))
+    named = (word for word in others if not re.match(r"[-+\d.]|\w+=|[*?]+$", word))
+    return (is_pattern or program_name(program) in STARTERS) and not any(named)
 
 
 # --- what asks or denies --------------------------------------------------------------------------------------------

@@ -132,8 +132,14 @@ def find_rule(rules: Rules, request: Request, find_program: FindProgram = unloca
 
 
 def allows_anything(rule: Rule) -> list[str]:
-    """The commands of a rule that allows whatever they start."""
-    return [" ".join(each.words) for each in rule.commands if rule.verdict == "allow" and starts_anything(each)]
+    """What a rule allows that may start any program: such commands, or a tool that runs commands with nothing else
+    said."""
+    if rule.verdict != "allow":
+        return []
+    said = (rule.args, rule.skills, rule.sources, rule.paths, rule.commands)
+    tools = [] if any(said) else [tool for tool in COMMAND_TOOLS if any(match_word(name, tool) for name in rule.tools)]
+    commands = [f"'{' '.join(each.words)}'" for each in rule.commands if starts_anything(each)]
+    return [*commands, *([f"every command of {' and '.join(tools)}"] if tools else [])]
 
 
 def skipped_options(rule: Rule) -> list[tuple[str, str]]:

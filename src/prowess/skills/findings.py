@@ -581,9 +581,9 @@ RULES: dict[str, Rule] = {
     "policy-allows-anything": Rule(
         "config",
         "warning",
-        "Rule {number} of the policy allows '{command}', which starts whatever its other words name.",
-        "Name what it starts as well, such as: timeout 60 git fetch; or ask instead.",
-        "Who allows env, timeout or python3 allows every program: only isolation stands in its way then.",
+        "Rule {number} of the policy allows {command}, and so whatever program that starts.",
+        "Name each program, and with one that starts others also what it starts; or ask instead.",
+        "Who allows env, python3, a pattern or the whole tool allows every program: only isolation is in its way then.",
     ),
     "policy-option-skipped": Rule(
         "config",
