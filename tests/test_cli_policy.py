@@ -384,6 +384,11 @@ def test_and_what_to_write_instead(project: Path, cli: Cli, words: list[str], hi
         (["LS", "docs"], {"path": "docs"}),
         (["run_script", "scripts/x.py", "--skill", "plain"], {"skill": "plain", "script": "scripts/x.py"}),
         (["skill_run", "[ -f x ]", "--skill", "plain"], {"skill": "plain", "command": "[ -f x ]"}),
+        (["Bash", "FOO=1 curl x", "--skill", "plain"], {"skill": "plain", "command": "FOO=1 curl x"}),
+        (
+            ["skill_exec", "command=FOO=1 ls", "skill_name=plain", "cwd=a"],
+            {"skill": "plain", "command": "FOO=1 ls", "cwd": "a"},
+        ),
         (["skill_read", "plain", "docs/a.md"], {"skill": "plain", "path": "docs/a.md"}),
         (["ask_user", "Really?"], {"question": "Really?"}),
         (["KillShell", "p-1"], {"session_id": "p-1"}),

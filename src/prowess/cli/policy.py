@@ -16,6 +16,7 @@ from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools, describe_unknown
 from prowess.policy.arguments import ARGUMENTS
 from prowess.skills.findings import visible
+from prowess.tools.arguments import ExecArguments
 
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # The arguments that texts without a name are, in this order; some names of other systems mean others.
@@ -33,6 +34,7 @@ _MAIN: dict[str, tuple[str, ...]] = {
     "run_script": ("script",),
     "glob": ("pattern", "path"),
 }
+_OF_A_COMMAND = (*ARGUMENTS["skill_exec"], *ExecArguments.ALIASES)  # `FOO=1 curl x` is no argument, but a command
 _NOT_MET = 1
 
 
@@ -87,11 +89,12 @@ def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
         return _json(words[0], dict, "a JSON object")
     if len(words) == 1 and _is_list(words[0]):
         raise ConfigError(f"'{words[0][:80]}' is not a JSON object.", code="usage", hint="Arguments have names.")
-    main = list(_MAIN.get(tool.casefold()) or _MAIN.get(canonical_tools(tool)[0], ()))
+    ours = canonical_tools(tool)[0]
+    main = list(_MAIN.get(tool.casefold()) or _MAIN.get(ours, ()))
     args: dict[str, Any] = {}
     for word in words:
         pair = _PAIR.fullmatch(word)
-        if pair is not None:
+        if pair is not None and (ours not in COMMAND_TOOLS or pair[1] in _OF_A_COMMAND):
             args[pair[1]] = _value(pair[2])
         elif left := [name for name in main if name not in args]:
             args[left[0]] = word
