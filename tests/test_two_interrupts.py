@@ -131,7 +131,7 @@ def test_a_script_that_does_not_want_to_end_is_ended_in_order(place: Place) -> N
     terminal.type("\x03")
     code = terminal.finish()
     assert code == 130 and not still_there(processes), "it waits until nothing is left"
-    assert "interrupted [interrupted]: It was interrupted and has ended." in terminal.plain
+    assert "[interrupted]: It was interrupted and has ended." in terminal.plain
     place.check(terminal, code, processes)
 
 

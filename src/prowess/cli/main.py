@@ -64,7 +64,15 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
 
     gc.freeze()
     gc.enable()
+    if is_process:
+        sys.unraisablehook = _tell_unless_interrupted
     code = run(args)
     if code == 130 and is_process:
         leave()
     return code
+
+
+def _tell_unless_interrupted(told: sys.UnraisableHookArgs) -> None:
+    """Keeps one Ctrl-C more, in the midst of cleaning up, from ending in a traceback."""
+    if not issubclass(told.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(told)
