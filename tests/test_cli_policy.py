@@ -80,7 +80,8 @@ def test_a_rule_is_named_with_its_file_and_line(project: Path, cli: Cli) -> None
 
 
 def test_why_a_rule_does_not_allow_what_begins_with_its_words(project: Path, cli: Cli) -> None:
-    rules = '[[rule]]\ncommand = ["sort", "no-such-program", "out/x"]\nverdict = "allow"\n'
+    commands = ('["sort", "no-such-program", "out/x"]', '"git status"', '"sort y"')
+    rules = "".join(f'[[rule]]\ncommand = {each}\nverdict = "allow"\n' for each in commands)
     (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
 
     def check(command: str, **more: Any) -> tuple[str, dict[str, Any], str]:
@@ -97,10 +98,19 @@ def test_why_a_rule_does_not_allow_what_begins_with_its_words(project: Path, cli
         ("no-such-program", {}, "Rule 1 does not allow it: There is no program 'no-such-program' in /"),
         ("sort x", {"env": {"PSQLRC": "x"}}, "Rule 1 does not allow it: The call sets 'PSQLRC'"),
         ("out/x", {}, "Rule 1 does not allow it: 'out/x' is where a run can write"),
-        ("ls x", {}, "of which none fits"),
+        ("sort x; ls", {}, "Rule 1 does not allow it: It is not one plain command. "),
+        ("sort x | cat", {}, "Rule 1 does not allow it: It is not one plain command. "),
+        ("sort *.csv", {}, "Rule 1 does not allow it: It is not one plain command. A shell would expand its patterns"),
+        ("SORT x", {}, "Rule 1 does not allow it: It does not begin with 'sort', written in this way."),
+        ("env sort x", {}, "Rule 1 does not allow it: It does not begin with 'sort', written in this way."),
+        ("sort y", {"cwd": "docs"}, "Rules 1, 3 do not allow it: It starts in the folder 'docs', and the rule"),
+        ("git status; ls", {}, "Rule 2 does not allow it: It is not one plain command. "),
+        ("git -C x status", {}, "Rule 2 does not allow it: It does not begin with 'git status', written in this way."),
     ):
         verdict, limits, said = check(command, **more)
-        assert verdict == "ask" and "argv" not in limits and why in said
+        assert verdict == "ask" and "argv" not in limits and why in said and said.count("plain command") <= 1
+    for command in ("ls z", "git log; ls"):
+        assert check(command)[2] == "3 rules, of which none fits"
 
 
 def test_everybody_is_asked_in_the_order_in_which_they_count(

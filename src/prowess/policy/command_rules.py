@@ -16,6 +16,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from prowess.policy.allowed_tools import command_words, is_own_folder
@@ -46,7 +47,7 @@ class CommandRule(NamedTuple):
 
 class Fit(NamedTuple):
     """Whether a rule fits a command. `why` names what was found, or why a rule that allows does not fit a command that
-    begins with its words; `argv` is what such a rule allows to run."""
+    mentions its words; `argv` is what such a rule allows to run."""
 
     fits: bool
     why: str = ""
@@ -159,13 +160,17 @@ def certainly_fits(
 ) -> Fit:
     """Whether the call is one of the commands that begin so. In another folder the same words start other files, and so
     they do where the call puts files of its own; `names_folder` says that the rule itself tells in which folder."""
-    cwd, why = args.get("cwd"), ""
+    cwd, why, written = args.get("cwd"), "", command_words(args, plain=True)
+    begun = [rule for rule in rules if any(begins_with(words, rule) for words in written)]
+    if not begun:
+        return Fit(False, _why_none_begins(rules, args, plain=bool(written)))
     if not is_own_folder(cwd) and not (names_folder and isinstance(cwd, str) and is_plain_path(cwd)):
-        return Fit(False)
+        return Fit(False, f"It starts in the folder '{show(str(cwd))}', and the rule does not name that (args.cwd).")
     if args.get("inputs"):
-        rules = [words for words in rules if not _names_input(words, cwd or "")]
-    for words in command_words(args, plain=True):
-        if not any(begins_with(words, rule) for rule in rules):
+        begun = [words for words in begun if not _names_input(words, cwd or "")]
+        why = "" if begun else "The call brings inputs, and the rule names a path where they go."
+    for words in written:
+        if not any(begins_with(words, rule) for rule in begun):
             continue
         if refused := find_unlisted(args.get("env") or {}):
             return Fit(False, refused)
@@ -179,6 +184,28 @@ def certainly_fits(
             return Fit(True, argv=(found.path, *words[1:]))
         why = why or found.why_not
     return Fit(False, why)
+
+
+def _why_none_begins(rules: Sequence[Sequence[str]], args: Mapping[str, Any], *, plain: bool) -> str:
+    """Why a call that mentions the words of a rule is no command that begins so; "" when it does not mention them."""
+    command = args.get("command")
+    if not isinstance(command, str) or not (meant := [words for words in rules if _is_mentioned(words, command)]):
+        return ""
+    if plain:
+        return f"It does not begin with '{show(' '.join(meant[0]))}', written in this way."
+    split = split_command(command)
+    more = split.why if isinstance(split, NotSimple) else "A shell would expand its patterns, or its '~'."
+    return f"It is not one plain command. {more}"
+
+
+def _is_mentioned(words: Sequence[str], command: str) -> bool:
+    named = (word_key(each).rpartition("/")[2] for word in words for each in _WORD.findall(word))
+    return all(re.search(r"[*?]", each) or each in _mentioned_names(command) for each in named)
+
+
+@lru_cache(maxsize=8)  # every rule is held against the same command
+def _mentioned_names(command: str) -> frozenset[str]:
+    return frozenset(key.rpartition("/")[2] for key in read_line(command).keys)
 
 
 def _names_input(words: Sequence[str], cwd: str) -> bool:

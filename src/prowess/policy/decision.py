@@ -265,15 +265,20 @@ def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> De
 
 
 def _by_rules(request: Request, rules: Rules, around: Surroundings) -> Said:
-    missed: list[str] = []
+    missed: dict[str, list[int]] = {}  # why -> the numbers of the rules
     for rule in rules.rules:
         found = fit(rule, request, around.find_program)
         if found.fits:
             decision = Decision(verdict=rule.verdict, rule=rule.label, why=_why(rule, rules, found))
-            return Said("policy", decision, rules.path, rule, rules.only_tightens, found.argv, tuple(missed))
+            return Said("policy", decision, rules.path, rule, rules.only_tightens, found.argv, _missed(missed))
         if found.why:
-            missed.append(f"Rule {rule.number} does not allow it: {found.why}")
-    return Said("policy", path=rules.path, tightens=rules.only_tightens, missed=tuple(missed))
+            missed.setdefault(found.why, []).append(rule.number)
+    return Said("policy", path=rules.path, tightens=rules.only_tightens, missed=_missed(missed))
+
+
+def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    said = [(", ".join(map(str, numbers)), len(numbers) > 1, why) for why, numbers in reasons.items()]
+    return tuple(f"{'Rules' if s else 'Rule'} {n} {'do' if s else 'does'} not allow it: {why}" for n, s, why in said)
 
 
 def _why(rule: Rule, rules: Rules, found: Fit) -> str:
