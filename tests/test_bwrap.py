@@ -40,13 +40,14 @@ def test_the_options_follow_from_the_value() -> None:
         shm_bytes=2000,
     )
     told = " ".join(bwrap_options(box))
+    of_etc = "ld.so.cache ld.so.conf ld.so.conf.d ssl alternatives os-release lsb-release debian_version".split()
+    of_etc += [f"{name}-release" for name in ("alpine", "arch", "centos", "fedora", "redhat", "SuSE", "system")]
+    of_etc += "mime.types httpd/mime.types httpd/conf/mime.types apache/mime.types apache2/mime.types".split()
+    shown = " ".join(f"--ro-bind-try /etc/{name} /etc/{name}" for name in of_etc)
     assert told == (
         "--unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts --hostname box --unshare-cgroup-try "
         "--disable-userns --die-with-parent --new-session --ro-bind /usr /usr --ro-bind /lib64 /lib64 "
-        "--symlink usr/bin /bin --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache "
-        "--ro-bind-try /etc/ld.so.conf /etc/ld.so.conf "
-        "--ro-bind-try /etc/ld.so.conf.d /etc/ld.so.conf.d --ro-bind-try /etc/ssl /etc/ssl "
-        "--ro-bind-try /etc/alternatives /etc/alternatives --ro-bind-data 12 /etc/hosts "
+        f"--symlink usr/bin /bin {shown} --ro-bind-data 12 /etc/hosts "
         "--proc /proc --ro-bind /proc/sys /proc/sys --dev /dev --ro-bind-data 13 /proc/cmdline "
         "--size 2000 --tmpfs /dev/shm --size 1000 --tmpfs /tmp --ro-bind /h/skill /skill --bind /h/ws /skill/out "
         "--remount-ro /dev --remount-ro / --chdir /skill --cap-drop ALL --clearenv --setenv PATH /usr/bin "
