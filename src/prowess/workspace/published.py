@@ -140,9 +140,10 @@ def remove_published(trees: str, info: TreeInfo) -> bool:
     try:
         if os.fstat(lock).st_mtime != info.used_at:
             return False
+        # First, while nobody can publish it anew and write down who uses it.
+        remove_tree(os.path.join(trees, _USERS, info.digest.removeprefix("sha256:")))
         gone = os.path.join(trees, f"{_GONE}{os.urandom(8).hex()}")
         os.rename(info.path, gone)
-        remove_tree(os.path.join(trees, _USERS, info.digest.removeprefix("sha256:")))
         remove_tree(gone)
         return True
     finally:
