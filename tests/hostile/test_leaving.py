@@ -29,6 +29,7 @@ TRAPS = {
     ".GIT/config": "[core]\n",
     ".g\u200cit/config": "[core]\n",
     ".bashrc": "touch ran\n",
+    "sub/.cache/x": "harmless, and hidden\n",
 }
 PLAIN = {"report.md": "fine\n", "sub/data.csv": "1,2\n"}
 
@@ -90,7 +91,9 @@ def test_traps_in_the_output_folder(project: Path, prowess: Callable[..., Done],
     holds(not run_git_status(project) and not run_git_status(project / "bare"), "git status ran a command")
     assert done.code == 125 and any("bare/HEAD" in each and "'HEAD'" in each for each in document["warnings"])
     assert set(document["left_out"]) == {f"out/{name}" for name in TRAPS}
-    assert any("left out" in each and "such as out/." in each for each in document["warnings"]), "and how to name them"
+    assert any("left out" in each and "such as out/sub/.cache/**" in each for each in document["warnings"]), (
+        "and how to name them"
+    )
     assert not {file["name"] for file in document["output_files"]} & set(document["left_out"])
 
 
