@@ -38,6 +38,12 @@ from prowess.workspace.script.missing import explain_failure
 from prowess.workspace.staging import Tree
 
 DEFAULT_TIMEOUT_S = 300.0
+_NO_COMMANDS_OF_A_REPOSITORY = {  # git obeys these before any config that lies in the folder it runs in
+    "safe.bareRepository": "explicit",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.sshCommand": "ssh",
+}
 UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # nobody said what matters
 
 
@@ -339,11 +345,16 @@ async def _collect(prepared: Prepared, desk: Desk) -> Collected:
 def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
     told = environment(workspace.layout, skill=job.folder, run=run) | {"SKILL_NAME": job.skill}
     base = dict(workspace.environment)
-    if not job.system_path_only:
+    settled: dict[str, str] = {}
+    if job.system_path_only:
+        settled = {"GIT_PAGER": "cat", "GIT_CONFIG_COUNT": str(len(_NO_COMMANDS_OF_A_REPOSITORY))}
+        for number, (key, value) in enumerate(_NO_COMMANDS_OF_A_REPOSITORY.items()):
+            settled |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    else:
         # As in the source: what was installed for the skill first, what it brings along last.
         skill = told["SKILL_DIR"]
         base["PATH"] = f"{skill}/.venv/bin:{base.get('PATH', '')}:{skill}/bin"
-    return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env}
+    return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env, **settled}
 
 
 def _about_the_end(ended: Ended, prepared: Prepared, *, counts_survivors: bool) -> list[str]:
