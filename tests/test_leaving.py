@@ -89,16 +89,29 @@ def test_the_pattern_that_is_offered_names_the_file(parts: list[str]) -> None:
     assert is_named(rel.split("/.")[0] + "/." + rel.split("/.")[1].split("/")[0], [pattern_for(rel)])
 
 
-def test_a_project_that_an_agent_keeps_is_a_project() -> None:
-    refuse_protected("/home/me/.claude/worktrees/shop/results/report.md")
-    for path in (
-        "/home/me/.claude/worktrees/shop/.git/config",
-        "/home/me/.claude/x",
-        "/home/me/shop/.git/worktrees/a/x",
-    ):
-        with pytest.raises(ProwessError) as refused:
-            refuse_protected(path)
-        assert refused.value.code == "protected-name"
+@pytest.mark.parametrize(
+    ("root", "rel", "refused"),
+    [
+        ("/home/me/.claude/worktrees/shop", "results/report.md", False),
+        ("/home/me/.claude/worktrees/shop/results", "report.md", False),
+        ("/home/me/.claude/worktrees/shop", ".git/config", True),
+        ("/home/me/.claude/worktrees/shop/.git", "config", True),
+        ("/home/me/.claude/worktrees/.git", "config", True),
+        ("/home/me/.claude/worktrees", "shop/x", True),
+        ("/home/me", ".claude/x", True),
+        ("/home/me", ".claude/worktrees/shop/x", True),
+        ("/home/me", "a/.codex/worktrees/.git/config", True),
+        ("/home/me", ".git/.claude/worktrees/a/x", True),
+        ("/home/me", "shop/.git/worktrees/a/x", True),
+    ],
+)
+def test_a_project_that_an_agent_keeps_is_a_project_of_the_person_alone(root: str, rel: str, refused: bool) -> None:
+    try:
+        refuse_protected(root, rel)
+    except ProwessError as error:
+        assert refused and error.code == "protected-name"
+    else:
+        assert not refused
 
 
 def write(cwd: Path, folder: str, rel: str, text: str = "new", *, force: bool = False) -> None:

@@ -134,6 +134,8 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
                 if child.name not in SKIPPED:
                     folders.append(rel)
                 continue
+            if child.name == ".git":  # of a submodule: git goes where it says
+                continue
             if len(files) >= MAX_FILES:
                 return files, [*notes, Note("too-many-files", None, {"limit": MAX_FILES})]
             file = _file_of(directory, rel, child, (known or {}).get(rel), notes, MAX_TREE_BYTES - total)

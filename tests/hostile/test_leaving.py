@@ -30,6 +30,8 @@ TRAPS = {
     ".g\u200cit/config": "[core]\n",
     ".bashrc": "touch ran\n",
     "sub/.cache/x": "harmless, and hidden\n",
+    ".claude/worktrees/.git/config": "[core]\n",
+    ".claude/worktrees/x/settings.json": "{}\n",
 }
 PLAIN = {"report.md": "fine\n", "sub/data.csv": "1,2\n"}
 

@@ -68,8 +68,9 @@ def _on_host(text: str, path: str, within: Within) -> Target:
     root = next((root for root in roots if is_inside(root, folder)), None)
     if root is None:
         raise _refused(text, "is not below a folder that was opened for this", code="host-not-allowed")
-    refuse_protected(os.path.join(folder, name))
-    return Target(root, os.path.relpath(folder, root), name, os.path.join(folder, name), in_workspace=False)
+    below = os.path.relpath(folder, root)
+    refuse_protected(root, os.path.normpath(os.path.join(below, name)))
+    return Target(root, below, name, os.path.join(folder, name), in_workspace=False)
 
 
 def _refused(text: str, why: str, code: str = "write-refused") -> WorkspaceError:

@@ -22,7 +22,7 @@ from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.beneath import open_folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHECKOUT = re.compile(r".*/\.(?:claude|codex)/worktrees/[^/]+(?=/|$)")  # agents keep whole projects there
+_CHECKOUT = re.compile(r".*/\.(?:claude|codex)/worktrees(?=/[^/])")  # agents keep whole projects there
 
 
 def is_named(rel: str, patterns: Sequence[str]) -> bool:
@@ -41,12 +41,13 @@ def pattern_for(rel: str) -> str:
     return "/".join(parts) if first == len(parts) - 1 else "/".join([*parts[: first + 1], "**"])
 
 
-def refuse_protected(path: str) -> None:
-    """Refuse an absolute path that has a protected name in it."""
-    checkout = _CHECKOUT.match(path)
-    if (part := find_protected(path[checkout.end() :] if checkout else path)) is not None:
+def refuse_protected(root: str, rel: str) -> None:
+    """Refuse a path that has a protected name in it. `root` was named by a person, and may be in a project that an
+    agent keeps; `rel` is looked at whole."""
+    checkout = _CHECKOUT.match(root)
+    if (part := find_protected(os.path.join(root[checkout.end() :] if checkout else root, rel))) is not None:
         raise WorkspaceError(
-            f"{path} is not written: '{part}' is a name that programs act on.",
+            f"{os.path.join(root, rel)} is not written: '{part}' is a name that programs act on.",
             op="write",
             code="protected-name",
             hint="Name another place. If you want it there, look at it first and copy it yourself.",
@@ -65,7 +66,7 @@ def open_outside(
     root, way = _find_root(cwd, folder)
     between, _, name = os.path.normpath(os.path.join(way, rel)).rpartition("/")
     path = os.path.join(root, between, name)
-    refuse_protected(path)
+    refuse_protected(os.path.normpath(os.path.join(root, way)), rel)
     with open_folder(root, between, make=make) as fd:
         _refuse_existing(fd, name, path, force)
         temporary = f".{secrets.token_hex(8)}.part"
