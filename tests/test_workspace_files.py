@@ -398,6 +398,14 @@ def test_a_sparse_giant_costs_nothing(layout):
     assert found.size_bytes == 10 << 30 and found.content is None, "zero bytes are no text"
 
 
+def test_many_patterns_for_many_files_are_bounded_and_that_is_said(layout):
+    patterns = [f"out/{n}{'*a' * 490}" for n in range(32)]
+    for n in range(130):
+        Path(layout.host(f"out/{n}")).write_text("x", encoding="utf-8")
+    assert any("Not all files were looked at" in each for each in collect(layout, patterns).warnings)
+    assert not any("Not all files" in each for each in collect(layout, ["out/*"]).warnings)
+
+
 # --- two folders with the same files ----------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _PIECE = re.compile(r"\*++|[?\[]|[^*?\[]++")
-_PIECE_OF_PATH = re.compile(rf"\*\*++/|{_PIECE.pattern}")
+_PIECE_OF_PATH = re.compile(rf"(?:\*\*++/)++|{_PIECE.pattern}")
 
 
 class _Piece(NamedTuple):
@@ -30,16 +30,15 @@ class Glob:
         self.pattern = pattern
         self._pieces = _read(pattern, sets, folders)
 
-    def fullmatch(self, text: str) -> bool:
-        return self._match(text, begins=False)
+    def fullmatch(self, text: str | Text) -> bool:
+        return self._match(text if isinstance(text, Text) else Text(text), begins=False)
 
     def may_begin(self, text: str) -> bool:
         """Whether something that begins with this text could fit."""
-        return self._match(text, begins=True)
+        return self._match(Text(text), begins=True)
 
-    def _match(self, text: str, *, begins: bool) -> bool:
-        where = _Where(text)
-        ends = 1
+    def _match(self, where: Text, *, begins: bool) -> bool:
+        text, ends = where.text, 1
         for piece in self._pieces:
             if piece.kind == "**":
                 ends = where.from_first(ends)
@@ -69,10 +68,11 @@ class Glob:
         return ends > where.all
 
 
-class _Where:
-    """The places of characters in a text, as the bits of a number."""
+class Text:
+    """The places of characters in a text, as the bits of a number: found once, for however many patterns."""
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self.all = (1 << len(text)) - 1
         self._reversed = text[::-1]
         self._letters: dict[str, int] = {}

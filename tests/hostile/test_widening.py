@@ -413,7 +413,7 @@ def test_git_that_obeys_the_skill(scene: Scene, tmp_path: Path) -> None:
 
     # Who is not the owner of the files is refused by git itself, so the same is seen again as their owner.
     printed = stdout(scene.run("printenv", cwd=tmp_path))
-    holds(stdout(scene.run("ls -A .git HEAD", cwd=tmp_path)) == "HEAD\n", "a file `.git` leads to any folder of the skill")
+    holds(stdout(scene.run("ls .git HEAD", cwd=tmp_path)) == "HEAD\n", "a file `.git` leads to any folder of the skill")
     given = dict(line.split("=", 1) for line in printed.splitlines() if line.startswith("GIT_"))
     for inside, files in (("bare", ""), ("plain", ".git/")):
         for name, text in repository.items():

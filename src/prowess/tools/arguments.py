@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from prowess.tools.schema import Arguments, by_our_names
 from prowess.workspace.inputs import Input
-from prowess.workspace.outputs import OutputLimits
+from prowess.workspace.outputs import LONGEST_PATTERN, MOST_PATTERNS, OutputLimits
 
 _SKILL = {"skill_name": "skill", "name": "skill"}
 MAX_TIMEOUT_S = 24 * 3600.0
@@ -36,7 +36,15 @@ def _text(item: Any) -> Any:
     return str(item) if isinstance(item, (int, float)) else item
 
 
+def _few(patterns: list[str]) -> list[str]:
+    """Each file that a script left is held against each pattern."""
+    if len(patterns) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in patterns):
+        raise ValueError(f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters; name a folder: out/**")
+    return patterns
+
+
 Names = Annotated[list[str], BeforeValidator(_listed)]
+Patterns = Annotated[Names, AfterValidator(_few)]
 Words = Annotated[list[str], BeforeValidator(_words)]
 Variables = Annotated[dict[str, str], BeforeValidator(_texts)]
 
@@ -74,7 +82,7 @@ class OutputArguments(Arguments):
         "MaxTotalBytes": "max_total_bytes",
     }
 
-    globs: Names = Field(default_factory=list, description="such as $OUTPUT_DIR/**/*.csv")
+    globs: Patterns = Field(default_factory=list, description="such as $OUTPUT_DIR/**/*.csv")
     inline: bool = False
     save: bool = Field(False, description="keep as artifacts")
     name_template: str = Field("", description="prefix of artifact names")
@@ -112,7 +120,7 @@ class RunArguments(Arguments):
     stdin: str | None = None
     inputs: list[InputArguments] = Field(default_factory=list)
     outputs: OutputArguments | None = None
-    output_files: Names = Field(default_factory=list, description="globs of files to return, such as out/*.txt")
+    output_files: Patterns = Field(default_factory=list, description="globs of files to return, such as out/*.txt")
     timeout: float | None = Field(None, description="seconds, default 300")
     save_as_artifacts: bool = False
     omit_inline_content: bool = False

@@ -6,6 +6,7 @@ is replaced unless that was asked for. A file is whole or not there.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import secrets
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from prowess._files import kind_of
-from prowess._glob import Glob
+from prowess._glob import Glob, Text
 from prowess._paths import is_inside, refuse_unsafe_name
 from prowess._protected import find_protected, hidden_parts
 from prowess.errors import ConfigError, WorkspaceError
@@ -30,8 +31,13 @@ def is_named(rel: str, patterns: Sequence[str]) -> bool:
     hidden = hidden_parts(rel)
     if not hidden:
         return True
-    named = [Glob(part, sets=True) for pattern in patterns for part in pattern.split("/") if part.startswith(".")]
-    return all(any(glob.fullmatch(part) for glob in named) for part in hidden)
+    named = [glob for pattern in patterns for glob in _dotted(pattern)]
+    return all(any(glob.fullmatch(part) for glob in named) for part in map(Text, hidden))
+
+
+@functools.lru_cache(maxsize=128)
+def _dotted(pattern: str) -> tuple[Glob, ...]:
+    return tuple(Glob(part, sets=True) for part in dict.fromkeys(pattern.split("/")) if part.startswith("."))
 
 
 def pattern_for(rel: str) -> str:

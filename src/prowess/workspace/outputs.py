@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prowess._files import kind_of
-from prowess._glob import Glob
+from prowess._glob import Glob, Text
 from prowess._mime import guess_mime, is_text
 from prowess._protected import find_protected
 from prowess.errors import WorkspaceError
@@ -28,6 +28,9 @@ MARGIN = 64 << 10  # longer than any secret that is looked for
 
 DEFAULT_INLINE_BYTES = 4 << 20  # as workspace.inline_bytes
 MOST_FILES = 1000
+MOST_PATTERNS = 32
+LONGEST_PATTERN = 1000
+_MOST_COMPARED = 4_000_000  # characters of patterns, each of which is held against each name: some seconds
 
 
 class OutputLimits(NamedTuple):
@@ -76,11 +79,12 @@ def collect(
 ) -> Collected:
     """Files below out/, work/ and runs/ that match any of the patterns (and are in `only`), sorted by name. `owner` is
     whom scripts run as."""
-    wanted = [(pattern, read_pattern(pattern)) for pattern in patterns]
+    wanted = {pattern: read_pattern(pattern) for pattern in patterns}
     matched: set[str] = set()
     files: list[OutputFile] = []
     warnings: list[str] = []
     room = limits.max_total_bytes
+    names = _MOST_COMPARED // max(1, sum(map(len, wanted)))
     left_out = 0
     hidden: list[str] = []
     for rel, status, folder_fd, name in _everything(layout, warnings):
@@ -90,14 +94,20 @@ def collect(
                     f"'{rel[:100]}…' is deeper than {MAX_DEPTH} folders, and nothing below it was collected."
                 )
             continue
-        fitting = [pattern for pattern, expression in wanted if expression.fullmatch(rel)]
-        if not fitting or (only is not None and rel not in only):
+        if only is not None and rel not in only:
+            continue
+        if (names := names - 1) < 0:
+            warnings.append("Not all files were looked at: there are too many for so many patterns. Name fewer.")
+            break
+        text = Text(rel)
+        fitting = [pattern for pattern, glob in wanted.items() if glob.fullmatch(text)]
+        if not fitting:
             continue
         matched.update(fitting)
         if not is_encodable(rel):
             warnings.append(f"{rel!a} is no name in UTF-8, and was not collected.")
             continue
-        if not is_named(rel, [resolve_pattern(pattern) for pattern in fitting]):
+        if not is_named(rel, [wanted[pattern].pattern for pattern in fitting]):
             hidden.append(rel)
             continue
         if refusal := _why_not(status, owner):
@@ -121,7 +131,7 @@ def collect(
     if hidden:
         warnings.append(_say_hidden(hidden))
     if must_match:
-        warnings += [f"'{pattern}' matches no file." for pattern, _ in wanted if pattern not in matched]
+        warnings += [f"'{pattern}' matches no file." for pattern in wanted if pattern not in matched]
     return Collected(tuple(files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
 
 
