@@ -522,6 +522,19 @@ def test_a_line_is_read_in_time_that_grows_with_its_length(part: str) -> None:
     assert seconds(64_000) < 40 * seconds(8_000) + 0.05, "eight times as long; it would be 64 times if it were squared"
 
 
+@pytest.mark.parametrize("line", ["bash <<'E{}'\n", "bash <<'E{}' | bash\n"])
+def test_documents_within_documents_are_read_in_time_that_does_not_double_with_each(line: str) -> None:
+    def seconds(depth: int) -> float:
+        begin = "".join(line.format(n) for n in range(depth))
+        text = begin + "x 'a' " * 200 + "\n" + "".join(f"E{n}\n" for n in reversed(range(depth)))
+        started = time.process_time()
+        _fits(_rules('"rm"', "deny"), text)
+        return time.process_time() - started
+
+    seconds(1)
+    assert seconds(8) < 20 * seconds(2) + 0.1, "four times as deep; it would be 64 times if each doubled it"
+
+
 @pytest.mark.parametrize("wanted", ["python3 " + "*a" * 200, "python3 " + "a/" * 200 + "*"])
 def test_long_patterns_on_both_sides_come_to_an_end(wanted: str) -> None:
     assert not _fits(_rules(f'"{wanted}"', "deny"), "ls " + "*a" * 400 + "/" + "?" * 400)

@@ -18,6 +18,7 @@ from prowess.policy.lexer import find_hidden
 
 MAX_CHARACTERS = 128 << 10  # no argument of a program can be longer, and a line is one of the shell's
 MAX_DEPTH = 8  # of lines within lines; quotes grow exponentially with it
+MAX_READ = 2 * MAX_CHARACTERS  # of a line and all lines within it, each counted where it is read
 # What runs a text that it is given as a line of shell.
 SHELLS = frozenset(
     "sh bash rbash zsh dash ash ksh mksh fish csh tcsh busybox eval trap env su ssh script watch parallel".split()
@@ -59,7 +60,7 @@ def read_line(text: str) -> Line:
     words = list(_find_words(text))
     if "\\\n" in text:  # which joins two lines, unless the backslash is itself quoted
         words += _find_words(text.replace("\\\n", ""))
-    return Line(tuple(words), tuple(map(word_key, words)), find_hidden(text) or _find_unclear(text, 0))
+    return Line(tuple(words), tuple(map(word_key, words)), find_hidden(text) or _find_unclear(text))
 
 
 def word_key(word: str) -> str:
@@ -104,33 +105,52 @@ class _Word(NamedTuple):
     quoted: bool = False
 
 
-def _find_unclear(text: str, depth: int) -> str:
-    if depth > MAX_DEPTH:
-        return f"The command has more than {MAX_DEPTH} lines within one another."
-    scan = _Scan(text)
-    try:
-        scan.run()
-    except _Unread as unread:
-        return str(unread)
-    return next(filter(None, (_judge(words, depth) for words in scan.commands)), "")
+def _find_unclear(text: str) -> str:
+    """Why the programs of the line, or of a line within it, are not known."""
+    lines, seen, left = [(text, 0)], {text}, MAX_READ
+    for line, depth in lines:  # which grows
+        left -= len(line)
+        if depth > MAX_DEPTH or left < 0:
+            return f"The command has more than {MAX_DEPTH} lines within one another, or too long ones."
+        scan = _Scan(line)
+        try:
+            scan.run()
+        except _Unread as unread:
+            return str(unread)
+        for words in scan.commands:
+            if unclear := _judge(words):
+                return unclear
+            within = [each for each in _lines_within(words) if each not in seen]
+            seen.update(within)
+            lines += [(each, depth + 1) for each in within]
+    return ""
 
 
-def _judge(words: list[_Word], depth: int) -> str:
+def _judge(words: list[_Word]) -> str:
     """Why the programs of one simple command are not known."""
+    starts = True  # the first word is a program
+    for number, word in enumerate(words[_find_program(words) :]):
+        if not word.known and starts:
+            return f"'{show(word.text)}' is only known while the command runs."
+        starts = (starts and number > 0) or program_name(word.text) in STARTERS
+    return ""
+
+
+def _lines_within(words: list[_Word]) -> Iterator[str]:
+    """The quoted words behind a shell, which it runs as lines."""
+    reads = False
+    for word in words[_find_program(words) :]:
+        if reads and word.quoted:
+            yield word.text
+        reads = reads or program_name(word.text) in SHELLS
+
+
+def _find_program(words: list[_Word]) -> int:
+    """The place of the first word that is a program; behind the last word when there is none."""
     at = 0
     while at < len(words) and (words[at].text in _RESERVED or _ASSIGNMENT.match(words[at].text)):
         at += 1
-    if at == len(words) or words[at].text in _NO_COMMAND:
-        return ""
-    starts, reads = True, False  # the first word is a program
-    for number, word in enumerate(words[at:]):
-        if not word.known and starts:
-            return f"'{show(word.text)}' is only known while the command runs."
-        if reads and word.quoted and (unclear := _find_unclear(word.text, depth + 1)):
-            return unclear
-        name = program_name(word.text)
-        starts, reads = (starts and number > 0) or name in STARTERS, reads or name in SHELLS
-    return ""
+    return len(words) if at < len(words) and words[at].text in _NO_COMMAND else at
 
 
 class _Unread(Exception):
@@ -295,8 +315,9 @@ class _Scan:
             if not quoted and re.search(r"\$\(|`", body):
                 raise _Unread("A here-document has a substitution in it.")
             word = _Word(body, quoted or "$" not in body, quoted=True)
-            for command in (words, *self.commands[-1:]):
-                command.append(word)
+            words.append(word)
+            if self.commands and self.commands[-1] is not words:
+                self.commands[-1].append(word)
         self.documents.clear()
 
     def _close(self, frame: _Frame) -> None:
