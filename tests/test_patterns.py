@@ -31,6 +31,7 @@ from prowess.models.json_stream import JsonStream
 from prowess.models.offline_numbers import find_number_words
 from prowess.models.offline_transcript import read_transcript
 from prowess.models.sse import EventReader
+from prowess.policy import shell_words
 from prowess.policy.globs import match_anything, match_below, match_path, match_word
 from prowess.policy.secrets import Redactor
 from prowess.policy.url_rules import fits_url
@@ -136,7 +137,7 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "models.offline_values.take": [
         getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()
     ],
-    "policy.shell_words._OURS": [r"\bWORK_DIR\b", r"\$(?:WORK_DIR\b|\{WORK_DIR\})"],
+    "policy.shell_words._OURS": list(shell_words._OURS["WORK_DIR"]),
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
     "skills.scan._p": [each.expression for each in scan.PATTERNS],
     "stores.postgres_link._refusal": [pattern for pattern, _ in postgres_link._REFUSALS],

@@ -4,7 +4,7 @@ A rule that **asks or denies** fits when its words occur in this order among the
 backslashes are removed, quoted text is split again, the last part of a path counts; case, a version suffix of the
 program and options do not, in the line and in the rule: `rm -rf` fits every `rm`. It also fits when the line cannot be
 read, or when the first word of a simple command, or a word after an interpreter or `eval`, holds an expansion, a
-substitution or a pattern.
+substitution or a pattern, or when one that does stands where the next word of the rule could be.
 
 A rule that **allows** fits one simple command without shell syntax whose first word is the named program: a file of the
 system that only root can change, found in the PATH of the run; or a file of the skill that the rule names by its path.
@@ -88,6 +88,8 @@ def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
         if (found := find_mentioned(rule.wanted, line)) is not None:
             shown = ", ".join(f"'{show(word)}'" for word in found)
             return Fit(True, f"Found in the command: {shown}.")
+        if any(_may_go_on(rule.wanted, words) for words in line.guesses):
+            return Fit(True, f"A word behind '{show(rule.wanted[0].name)}' is only known while the command runs.")
     return Fit(bool(line.unclear), line.unclear and f"{line.unclear} So it counts as what the rule is about.")
 
 
@@ -102,7 +104,7 @@ def read_call(args: Mapping[str, Any]) -> Line:
     if not is_own_folder(cwd := args.get("cwd")):
         command = f"{shlex.quote(str(cwd))}\n{command}"
     line = read_line(command)
-    if (stdin := args.get("stdin")) and _reads_program(line):
+    if (stdin := args.get("stdin")) and _reads_program(command, line):
         return read_line(f"{command} {shlex.quote(str(stdin))}")
     return line
 
@@ -142,14 +144,28 @@ def _is_wanted(wanted: Wanted, key: str) -> bool:
     return bool(re.search(r"[*?]", wanted.name)) and match_anything(wanted.name, last)
 
 
-def _reads_program(line: Line) -> bool:
-    """Whether an interpreter is given no file, so that it reads its program from standard input."""
-    for key in reversed(line.keys):
-        if program_name(key) in STARTERS:
-            return True
-        if not key.startswith(("-", "/dev/", "/proc/")):
-            return False
-    return False
+def _may_go_on(wanted: Sequence[Wanted], words: Sequence[str]) -> bool:
+    """Whether a word that is not known, behind these of one simple command, may be the next one of the rule: between
+    them are only options and their values."""
+    found, after_option = 0, False
+    for word in words:
+        if found < len(wanted) and _is_wanted(wanted[found], word):
+            found, after_option = found + 1, False
+        elif found:
+            if not word.startswith("-") and not after_option:
+                return False
+            after_option = word.startswith("-")
+    return 0 < found < len(wanted)
+
+
+def _reads_program(command: str, line: Line) -> bool:
+    """Whether an interpreter is in the line, unless that is all it is: an interpreter, its file and arguments."""
+    starters = [key for key in line.keys if program_name(key) in STARTERS]
+    simple = split_command(command)
+    if len(starters) != 1 or isinstance(simple, NotSimple) or program_name(simple.argv[0]) not in STARTERS:
+        return bool(starters)
+    file = "".join(simple.argv[1:2])
+    return file.startswith(("-", "/dev/", "/proc/")) or not re.search(r"[./]", file)
 
 
 # --- what allows ----------------------------------------------------------------------------------------------------

@@ -29,18 +29,30 @@ STARTERS = SHELLS | frozenset(
     . source exec command builtin time nice ionice nohup setsid stdbuf timeout xargs find flock sudo doas runuser chroot
     unshare nsenter setpriv taskset chrt strace gdb tini dumb-init ccache systemd-run screen tmux docker podman npx uvx
     pipx uv make python pypy ipython perl ruby node nodejs deno bun php lua luajit tclsh rscript julia awk gawk mawk
-    pwsh
+    pwsh hash mapfile readarray compgen alias split setarch linux32 linux64 i386 x86_64 uname26 prlimit choom logsave
+    sg newgrp capsh pkexec fakeroot ssh-agent dbus-run-session dpkg-architecture start-stop-daemon cpulimit xvfb-run
+    faketime eatmydata ltrace ld-linux.so ld-linux-x86-64.so ld-linux-aarch64.so
     """.split()
 )
+# Each of our variables: mentioned, used, and used as a word or as the beginning of a path.
 _OURS = {
-    name: (re.compile(rf"\b{name}\b"), re.compile(rf"\$(?:{name}\b|\{{{name}\}})"))
+    name: (
+        re.compile(rf"\b{name}\b"),
+        re.compile(rf"\$(?:{name}\b|\{{{name}\}})"),
+        re.compile(
+            rf"(?<![^\s=:;&|<>(`'\"])(?<![^\s=:;&|<>(`]['\"])\$(?:{name}\b|\{{{name}\}})(?=['\"]?(?:[/\s:;&|<>)`]|$))"
+        ),
+    )
     for name in ("WORKSPACE_DIR", "SKILLS_DIR", "WORK_DIR", "OUTPUT_DIR", "RUN_DIR", "SKILL_DIR")
 }
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _TOKEN = re.compile(r"[\w.+\-/]+")
 _QUOTED = str.maketrans("", "", "'\"\\")
+_TAKING = frozenset("cCSOPIx")  # letters of options that name a program
 _RESERVED = frozenset("! { } if then elif else fi while until do done esac coproc".split())
-_NO_COMMAND = frozenset("for select case function".split())
+_LOOPS = frozenset("for select".split())
+_COMPOUND = frozenset("{ if while until for select case [[".split())
+_DECIDES = re.compile(r"(?:BASH_CMDS|BASH_ALIASES|BASH_ENV|PS4|PROMPT_COMMAND)[\[+=]")  # what a shell starts
 _ASSIGNMENT = re.compile(r"\w+(?:\[[^]]*\])?\+?=")
 _VERSION = re.compile(r"(?<=[^\W\d])[-.]?\d[\d.\-]*$")
 
@@ -49,6 +61,7 @@ class Line(NamedTuple):
     words: tuple[str, ...]
     keys: tuple[str, ...]  # the same, as they are compared
     unclear: str = ""
+    guesses: tuple[tuple[str, ...], ...] = ()  # words of simple commands, each up to one that is not known
 
 
 @lru_cache(maxsize=8)
@@ -60,7 +73,8 @@ def read_line(text: str) -> Line:
     words = list(_find_words(text))
     if "\\\n" in text:  # which joins two lines, unless the backslash is itself quoted
         words += _find_words(text.replace("\\\n", ""))
-    return Line(tuple(words), tuple(map(word_key, words)), find_hidden(text) or _find_unclear(text))
+    unclear, guesses = _find_unclear(text)
+    return Line(tuple(words), tuple(map(word_key, words)), find_hidden(text) or unclear, guesses)
 
 
 def word_key(word: str) -> str:
@@ -82,16 +96,20 @@ def show(word: str) -> str:
 
 def _with_our_variables(text: str) -> str:
     """Their values are ours, unless the line mentions one in another way, by which it may set it."""
-    for name, (mentioned, used) in _OURS.items():
-        if len(mentioned.findall(text)) == len(used.findall(text)):
-            text = used.sub(f"/{name}", text)
+    joined = text.translate(_QUOTED)
+    for name, (mentioned, used, alone) in _OURS.items():
+        if len(mentioned.findall(joined)) == len(used.findall(joined)):
+            text = alone.sub(f"/{name}", text)
     return text
 
 
 def _find_words(text: str) -> Iterator[str]:
     """Quotes join (`r''m`) and they part (`-c'rm x'`), and so do backslashes (`r\\m`, `x\\nrm`): both are read."""
     for chunk in _UNSEEN.sub("", text).split():
-        yield from _TOKEN.findall(chunk.translate(_QUOTED))
+        for word in _TOKEN.findall(re.sub(r"\$(?=['\"])", "", chunk).translate(_QUOTED)):
+            yield word
+            if word.startswith("-") and not word.startswith("--"):  # `-crm` may be `-c rm`
+                yield from (word[at + 1 :] for at in range(1, 9) if word[at : at + 1] in _TAKING and word[at + 1 :])
         if re.search(r"['\"\\]", chunk):
             yield from _TOKEN.findall(re.sub(r"\\.|['\"]", " ", chunk))
 
@@ -105,34 +123,46 @@ class _Word(NamedTuple):
     quoted: bool = False
 
 
-def _find_unclear(text: str) -> str:
-    """Why the programs of the line, or of a line within it, are not known."""
+def _find_unclear(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Why the programs of the line, or of a line within it, are not known; and the guesses of a Line."""
+    guesses: list[tuple[str, ...]] = []
     lines, seen, left = [(text, 0)], {text}, MAX_READ
     for line, depth in lines:  # which grows
         left -= len(line)
         if depth > MAX_DEPTH or left < 0:
-            return f"The command has more than {MAX_DEPTH} lines within one another, or too long ones."
+            return f"The command has more than {MAX_DEPTH} lines within one another, or too long ones.", ()
         scan = _Scan(line)
         try:
             scan.run()
         except _Unread as unread:
-            return str(unread)
+            return str(unread), ()
         for words in scan.commands:
             if unclear := _judge(words):
-                return unclear
+                return unclear, ()
+            guesses += _guesses(words)
             within = [each for each in _lines_within(words) if each not in seen]
             seen.update(within)
             lines += [(each, depth + 1) for each in within]
-    return ""
+    return "", tuple(guesses)
+
+
+def _guesses(words: list[_Word]) -> Iterator[tuple[str, ...]]:
+    at = next((n for n, word in enumerate(words) if not word.known), 0)
+    if at:
+        yield tuple(word_key(word.text) for word in words[:at])
 
 
 def _judge(words: list[_Word]) -> str:
     """Why the programs of one simple command are not known."""
+    if decides := next((word for word in words if _DECIDES.match(word.text)), None):
+        return f"'{show(decides.text)}' decides what a shell starts."
     starts = True  # the first word is a program
     for number, word in enumerate(words[_find_program(words) :]):
-        if not word.known and starts:
+        if starts and (not word.known or (number == 0 and word.text[1:] in _OURS)):
             return f"'{show(word.text)}' is only known while the command runs."
-        starts = (starts and number > 0) or program_name(word.text) in STARTERS
+        starts = (starts and number > 0) or not STARTERS.isdisjoint(
+            (program_name(word.text), word.text.rpartition("/")[2])
+        )
     return ""
 
 
@@ -148,9 +178,19 @@ def _lines_within(words: list[_Word]) -> Iterator[str]:
 def _find_program(words: list[_Word]) -> int:
     """The place of the first word that is a program; behind the last word when there is none."""
     at = 0
-    while at < len(words) and (words[at].text in _RESERVED or _ASSIGNMENT.match(words[at].text)):
-        at += 1
-    return len(words) if at < len(words) and words[at].text in _NO_COMMAND else at
+    while at < len(words):
+        word = words[at].text
+        if word == "case":
+            return len(words)
+        if word in _LOOPS:
+            at = next((n for n in range(at, len(words)) if words[n].text in ("do", "{")), len(words))
+        elif word == "function" or (word == "coproc" and at + 2 < len(words) and words[at + 2].text in _COMPOUND):
+            at += 2
+        elif word in _RESERVED or _ASSIGNMENT.match(word):
+            at += 1
+        else:
+            break
+    return min(at, len(words))
 
 
 class _Unread(Exception):
@@ -168,6 +208,11 @@ class _Frame:
         self.parts: list[str] | None = None  # of the word that is being read
         self.known, self.quoted = True, False
         self.target = False  # the next word is where a redirection leads
+        self.here = False  # and that word is what the program reads
+        self.read: list[_Word] = []
+        self.cases = 0  # that are open: in them `)` ends a pattern
+        self.fresh = True  # a reserved word would be one here
+        self.may_be_sum = False
 
 
 class _Scan:
@@ -193,7 +238,7 @@ class _Scan:
             self.at = plain.end()
             return
         character = self.text[self.at]
-        if character == frame.end:
+        if character == frame.end and not (character == ")" and self._ends_pattern(frame)):
             self._close(frame)
         elif character == "\\":
             if self.text[self.at + 1 : self.at + 2] != "\n":
@@ -225,8 +270,8 @@ class _Scan:
             self._redirect(frame, character)
         elif character == "(":
             self._open(frame)
-        elif character == ")":  # behind a pattern of `case`
-            self._drop(frame)
+        elif character == ")":
+            self._end_pattern(frame)
         elif character == "#" and frame.parts is None:
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
@@ -237,8 +282,11 @@ class _Scan:
             self._add(character, known=character in "}#" or self.text.startswith("{}", self.at - 1))
 
     def _open(self, frame: _Frame) -> None:
-        if frame.parts is None:
+        if frame.parts is None and frame.cases and frame.words[-1:] == [_IN]:
+            frame.words.append(_Word("(", known=True))
+        elif frame.parts is None:
             self.frames.append(_Frame(")", lists=True))
+            self.frames[-1].may_be_sum = frame.may_be_sum or self.text[max(self.at - 2, 0) : self.at] == "(("
         elif frame.parts[-1].endswith("="):
             self.frames.append(_Frame(")", lists=False))
         elif function := _FUNCTION.match(self.text, self.at):
@@ -287,14 +335,19 @@ class _Scan:
             self.frames.append(_Frame(")", lists=True))
             self.at += 1
             return
+        before = frame.parts
         self._end_word()
+        frame.fresh = False
         if character == "<" and (found := _DOCUMENT.match(self.text, self.at)):
+            if frame.may_be_sum or "[" in (before or ()):
+                raise _Unread("A '<<' that may be a sum cannot be read.")
             self.at = found.end()
             end = found["end"].translate(_QUOTED)
             self.documents.append((end, end != found["end"], bool(found["tabs"]), frame.words))
             return
         if character == "<" and self.text.startswith("<<", self.at):  # what follows is read by the program
             self.at += 2
+            frame.target = frame.here = True
             return
         while self.text[self.at : self.at + 1] in ("<", ">", "&", "|"):
             self.at += 1
@@ -340,24 +393,54 @@ class _Scan:
 
     def _end_word(self) -> None:
         frame = self.frames[-1]
-        if frame.parts is not None and not frame.target:
-            frame.words.append(_Word("".join(frame.parts), frame.known, frame.quoted))
         if frame.parts is not None:
-            frame.target = False
+            word = _Word("".join(frame.parts), frame.known, frame.quoted)
+            if not frame.target:
+                self._count_cases(frame, word)
+                frame.words.append(word)
+            elif frame.here:
+                frame.read.append(word)
+            frame.target = frame.here = False
         frame.parts, frame.known, frame.quoted = None, True, False
+
+    def _count_cases(self, frame: _Frame, word: _Word) -> None:
+        if word == _CASE and frame.fresh:
+            frame.cases += 1
+        elif word == _ESAC and (frame.fresh or frame.words[-1:] == [_IN]):
+            frame.cases -= 1
+        if frame.cases < 0:
+            raise _Unread("An 'esac' without 'case' cannot be read.")
+        frame.fresh = frame.fresh and not word.quoted and (word.text in _RESERVED or word.text == "time")
+
+    def _ends_pattern(self, frame: _Frame) -> bool:
+        """Whether a `)` that could close the frame is behind a pattern of `case`."""
+        if frame.lists:
+            self._end_word()
+        return frame.cases > 0
+
+    def _end_pattern(self, frame: _Frame) -> None:
+        """Forget the pattern, but not what has more words than one has."""
+        self._end_word()
+        if not frame.cases:
+            raise _Unread("A ')' that closes nothing cannot be read.")
+        if len(frame.words) > 1 and frame.words[0] != _CASE:
+            self._end_command()
+        self._drop(frame)
 
     def _drop(self, frame: _Frame) -> None:
         """Forget what is no command."""
-        frame.words, frame.parts, frame.known, frame.quoted = [], None, True, False
+        frame.words, frame.parts, frame.known, frame.quoted, frame.fresh = [], None, True, False, True
 
     def _end_command(self) -> None:
         self._end_word()
         frame = self.frames[-1]
         if frame.words:
+            frame.words += frame.read
             self.commands.append(frame.words)
-        frame.words, frame.target = [], False
+        frame.words, frame.read, frame.target, frame.here, frame.fresh = [], [], False, False, True
 
 
+_CASE, _IN, _ESAC = (_Word(text, known=True) for text in ("case", "in", "esac"))
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>(){}#*?\[]+")
 _ALONE = re.compile(r"(?:\[\[?|\{\}?|\})(?=[\s;&|)]|$)")
 _FUNCTION = re.compile(r"\s*\)")
