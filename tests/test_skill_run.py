@@ -420,3 +420,9 @@ def test_runs_of_one_session_see_the_same_files_and_others_do_not(root: Path, ex
     again = run(root, executor, {"session": session}, command="cat work/kept.txt")
     assert again.data["stdout"] == "kept\n", "a session's files are there again"
     assert run(root, executor, command="cat work/kept.txt").status == "failed"
+
+
+def test_inputs_that_could_not_be_kept_the_same_are_mentioned(root: Path) -> None:
+    outcome = run(root, "local", command="rm -r $WORK_DIR/inputs && echo x > $WORK_DIR/inputs")
+    assert outcome.data["exit_code"] == 0
+    assert any("work/inputs" in each and "not carried" in each for each in outcome.data["warnings"])

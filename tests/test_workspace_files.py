@@ -462,8 +462,9 @@ def test_a_link_among_the_inputs_leads_where_it_led(layout, inputs):
         stage_input(Input("workspace://out/made.txt", to, "link"), Places(layout))
     (second / "of-the-script").symlink_to("/etc")
     same = twin(layout)
-    for _ in range(2):
-        same.agree()
+    for each in (same, same, twin(layout)):  # the last as another process would
+        assert each.agree() is None
+        assert os.readlink(second / "of-the-script") == "/etc"
         assert (second / "made.txt").read_text(encoding="utf-8") == "made"
         assert (second / "deep" / "made.txt").read_text(encoding="utf-8") == "made"
         assert sorted(os.listdir(first)) == ["deep", "made.txt"], "a link of the script's own may lead elsewhere there"
@@ -476,5 +477,27 @@ def test_nothing_is_carried_through_a_folder_that_became_a_link(layout, inputs, 
     (inputs[1 - which] / "mine").write_text("mine", encoding="utf-8")
     inputs[which].rmdir()
     inputs[which].symlink_to(tmp_path / "secret")
-    twin(layout).agree()
+    assert "was not carried to the other" in (twin(layout).agree() or "")
     assert content(inputs[1 - which]) == {"mine": "mine"} and content(tmp_path / "secret") == {"key": "key"}
+
+
+def test_too_many_inputs_are_not_carried_and_that_is_said(layout, inputs):
+    first, second = inputs
+    for n in range(20_001):
+        (second / str(n)).touch()
+    assert "more than 20000 files" in (twin(layout).agree() or "")
+    assert os.listdir(first) == [] and len(os.listdir(second)) == 20_001
+
+
+def test_files_near_each_other_are_reached_from_there(layout, inputs):
+    """Folders are opened as often as there are folders, not as often as there are files times their depth."""
+    first, second = inputs
+    deep = first.joinpath(*["d"] * 30)
+    deep.mkdir(parents=True)
+    for n in range(50):
+        (deep / f"f{n}").touch()
+    opened = []
+    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" and args[0] == "d" else None)
+    assert twin(layout).agree() is None
+    assert content(second) == content(first)
+    assert len(opened) < 30 * 10

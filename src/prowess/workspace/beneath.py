@@ -37,7 +37,9 @@ def open_folder(
     fd = os.open(root, _FOLDER)
     try:
         for part in _parts(rel):
-            fd = _step(fd, part, rel, make, uid)
+            below = enter(fd, part, rel, make=make, uid=uid)
+            os.close(fd)
+            fd = below
         yield fd
     finally:
         os.close(fd)
@@ -114,7 +116,8 @@ def _parts(rel: str) -> list[str]:
     return [part for part in rel.split("/") if part not in ("", ".")]
 
 
-def _step(fd: int, part: str, rel: str, make: bool, uid: int | None) -> int:
+def enter(fd: int, part: str, rel: str, *, make: bool = False, uid: int | None = None) -> int:
+    """A descriptor of the folder `part` in an opened one. See `open_folder`."""
     made = False
     try:
         if make:
@@ -132,7 +135,6 @@ def _step(fd: int, part: str, rel: str, make: bool, uid: int | None) -> int:
         if error.errno in (40, 62):  # ELOOP on Linux and macOS: it is a link
             raise _refused(rel) from None
         raise
-    os.close(fd)
     return below
 
 

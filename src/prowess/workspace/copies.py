@@ -51,11 +51,11 @@ class Copies:
                 hint="Is there room on the disk, and may it be written to?",
             ) from error
 
-    def agree_on_inputs(self, name: str) -> None:
-        """Before and after a run: `inputs` of the skill and of the workspace hold the same."""
+    def agree_on_inputs(self, name: str) -> str | None:
+        """Before and after a run: `inputs` of the skill and of the workspace hold the same. If not, why not."""
         if name not in self._inputs:
             self._inputs[name] = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
-        self._inputs[name].agree()
+        return self._inputs[name].agree()
 
     def _holds(self, tree: Tree, name: str) -> bool:
         digest, looks = self._known.get(name, ("", ""))

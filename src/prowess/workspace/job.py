@@ -359,7 +359,7 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
 
 def _about_the_end(ended: Ended, prepared: Prepared, *, counts_survivors: bool) -> list[str]:
     """In a namespace of its own what was left ends with it, and only the namespace's own first process is counted."""
-    said = []
+    said = list(ended.notes)
     if ended.timed_out:
         said.append(f"It was ended after {prepared.program.timeout_s:g} s; what it had printed and written is here.")
     if ended.oom:

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from prowess.ports import Program
@@ -35,6 +35,7 @@ class Ready:
 
     command: Command
     check: Callable[[Ended, bytes], None] | None = None
+    problems: list[str | None] = field(default_factory=list)  # whole when nothing is around it any more
 
 
 class Enclosure(Protocol):
@@ -93,7 +94,8 @@ class OpenedWorkspace:
             if going.ready.check is not None:
                 on_stderr = going.kept(on_stderr)
             ended = await self._processes.run(going.ready.command, on_stdout, on_stderr, on_start=going.started)
-            return going.judged(ended)
+            ended = going.judged(ended)
+        return going.told(ended)
 
     async def open_session(self, program: Program, on_output: Callable[[bytes], None] | None = None) -> LiveSession:
         async with AsyncExitStack() as stack:
@@ -214,6 +216,9 @@ class _Going:
             self.ready.check(ended, bytes(self._said))
         return replace(ended, oom=True) if self.group is not None and self.group.oom() else ended
 
+    def told(self, ended: Ended) -> Ended:
+        return replace(ended, notes=tuple(each for each in self.ready.problems if each))
+
 
 class LiveSession:
     """See ports.Interactive. When the program has ended, its folders go, too; what it printed can still be read."""
@@ -262,12 +267,12 @@ class LiveSession:
         try:
             over = await self._session.wait()
             over = self._going.judged(over)
-            return over
         finally:
             try:
                 await self._stack.aclose()
             finally:
-                self._over = over
+                self._over = over = self._going.told(over)
+        return over
 
 
 async def _remove(path: str) -> None:

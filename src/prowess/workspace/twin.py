@@ -10,19 +10,20 @@ import os
 import posixpath
 import stat
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from prowess.errors import WorkspaceError
-from prowess.workspace.beneath import open_folder, walk
+from prowess.workspace.beneath import enter, open_folder, walk
 
-_MOST = 1_000_000
+_MOST = 20_000
 
 
 class Twin:
     """`first` and `second` are folders below `root`; `uid` owns what is made in them.
 
     Where both changed, `first` counts. Nothing is carried while one of them is not a folder: a script may have put
-    something else there.
+    something else there. A link that a script made in `second` may lead elsewhere from `first`: it stays where it is.
     """
 
     def __init__(self, root: str, first: str, second: str, uid: int | None = None) -> None:
@@ -30,53 +31,109 @@ class Twin:
         self._known: dict[str, str] | None = None  # path -> what was there when both agreed
         self._lock = threading.Lock()
 
-    def agree(self) -> None:
-        with self._lock, suppress(OSError, WorkspaceError):
-            first, second = self._list(self._first), self._list(self._second)
-            known = second if self._known is None else self._known
-            if first != second:
-                self._carry(first, second, known)
-                first = self._list(self._first)
-            self._known = first
+    def agree(self) -> str | None:
+        """Carry what changed. What could not be carried is said."""
+        with self._lock:
+            try:
+                first, second = self._list(self._first), self._list(self._second)
+                second = {path: kind for path, kind in second.items() if kind != "own" or path in first}
+                known = second if self._known is None else self._known
+                failed = []
+                if first != second:
+                    failed = self._carry(first, second, known)
+                    first = self._list(self._first)
+                self._known = first
+            except (OSError, WorkspaceError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                return f"What changed in {self._first} or {self._second} was not carried to the other: {why}"
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return f"Not the same in {self._first} and {self._second}: {failed[0]}{more}." if failed else None
 
-    def _carry(self, first: dict[str, str], second: dict[str, str], known: dict[str, str]) -> None:
+    def _carry(self, first: dict[str, str], second: dict[str, str], known: dict[str, str]) -> list[str]:
         different = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
         back = {path for path in different if first.get(path) == known.get(path)}  # from the second to the first
-        for path in reversed(different):
-            if path in (first if path in back else second):
-                self._remove(self._first if path in back else self._second, path)
-        for path in different:
-            kind = (second if path in back else first).get(path)
-            if kind is not None:
-                with suppress(OSError, WorkspaceError):
-                    self._put(path, kind, back=path in back)
-
-    def _put(self, path: str, kind: str, *, back: bool) -> None:
-        source, target = (self._second, self._first) if back else (self._first, self._second)
-        above, name = posixpath.split(path)
-        with open_folder(
-            self._root, f"{target}/{path if kind == 'folder' else above}", make=True, uid=self._uid
-        ) as there:
-            if kind == "link" and not back:  # one that a script made may lead elsewhere from there, and stays
-                up = posixpath.relpath(f"{source}/{path}", f"{target}/{above}")
-                os.symlink(up, name, dir_fd=there)
-            elif kind not in ("folder", "link"):
-                with open_folder(self._root, f"{source}/{above}") as here:
-                    os.link(name, name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
-
-    def _remove(self, folder: str, path: str) -> None:
-        above, name = posixpath.split(path)
-        with suppress(OSError, WorkspaceError), open_folder(self._root, f"{folder}/{above}") as fd:
-            try:
-                os.unlink(name, dir_fd=fd)
-            except IsADirectoryError:
-                os.rmdir(name, dir_fd=fd)
+        failed: list[str] = []
+        with ExitStack() as stack:
+            one, other = (
+                stack.enter_context(_Hand(self._root, folder, self._uid)) for folder in (self._first, self._second)
+            )
+            for path in reversed(different):
+                if path in (first if path in back else second):
+                    _try(failed, path, (one if path in back else other).remove, path)
+            for path in different:
+                source, target = (other, one) if path in back else (one, other)
+                kind = (second if path in back else first).get(path)
+                if kind is not None and not (path in back and kind in ("link", "own")):
+                    _try(failed, path, _put, path, kind, source, target)
+        return failed
 
     def _list(self, folder: str) -> dict[str, str]:
         found = {}
-        for path, status, _, _ in walk(self._root, folder, max_entries=_MOST):
+        for rel, status, fd, name in walk(self._root, folder, max_entries=_MOST):
+            path = rel[len(folder) + 1 :]
             if stat.S_ISREG(status.st_mode):
-                found[path[len(folder) + 1 :]] = str(status.st_ino)
-            elif stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                found[path[len(folder) + 1 :]] = "folder" if stat.S_ISDIR(status.st_mode) else "link"
+                found[path] = str(status.st_ino)
+            elif stat.S_ISDIR(status.st_mode):
+                found[path] = "folder"
+            elif stat.S_ISLNK(status.st_mode):
+                ours = folder == self._first or os.readlink(name, dir_fd=fd) == _up(path, self._first, folder)
+                found[path] = "link" if ours else "own"
         return found
+
+
+class _Hand:
+    """One of the two folders, and descriptors of the way to where the last file was: the next one is mostly near."""
+
+    def __init__(self, root: str, folder: str, uid: int | None) -> None:
+        self.folder, self._uid = folder, uid
+        self._parts: list[str] = []
+        with open_folder(root, folder) as fd:
+            self._fds = [os.dup(fd)]
+
+    def __enter__(self) -> _Hand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+    def at(self, path: str, *, make: bool = False) -> int:
+        parts = path.split("/") if path else []
+        while parts[: len(self._parts)] != self._parts:
+            self._parts.pop()
+            os.close(self._fds.pop())
+        for part in parts[len(self._parts) :]:
+            self._fds.append(enter(self._fds[-1], part, path, make=make, uid=self._uid))
+            self._parts.append(part)
+        return self._fds[-1]
+
+    def remove(self, path: str) -> None:
+        above, name = posixpath.split(path)
+        fd = self.at(above)
+        try:
+            os.unlink(name, dir_fd=fd)
+        except IsADirectoryError:
+            os.rmdir(name, dir_fd=fd)
+
+
+def _put(path: str, kind: str, source: _Hand, target: _Hand) -> None:
+    above, name = posixpath.split(path)
+    there = target.at(path if kind == "folder" else above, make=True)
+    if kind == "link":
+        os.symlink(_up(path, source.folder, target.folder), name, dir_fd=there)
+    elif kind != "folder":
+        os.link(name, name, src_dir_fd=source.at(above), dst_dir_fd=there, follow_symlinks=False)
+
+
+def _up(path: str, source: str, target: str) -> str:
+    return posixpath.relpath(f"{source}/{path}", posixpath.dirname(f"{target}/{path}"))
+
+
+def _try(failed: list[str], path: str, do: Callable[..., None], *args: object) -> None:
+    try:
+        do(*args)
+    except FileNotFoundError:  # gone meanwhile
+        pass
+    except (OSError, WorkspaceError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        failed.append(f"'{path[:100]}' ({why})")

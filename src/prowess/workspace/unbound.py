@@ -59,12 +59,12 @@ class Unbound:
     async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
         skill = self._copies.path(program.skill)
         own = tuple(os.path.join(skill, folder) for folder in OWN)
-        await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)
+        problems = [await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)]
         try:
             here = Here(layout=self.layout, cwd=_resolved_cwd(self.layout, program), skill=skill, own=own, tmp=tmp)
-            yield Ready(command=self._enclose(program, here))
+            yield Ready(command=self._enclose(program, here), problems=problems)
         finally:
-            await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)
+            problems.append(await asyncio.to_thread(self._copies.agree_on_inputs, program.skill))
 
 
 def _resolved_cwd(layout: Layout, program: Program) -> str:

@@ -78,6 +78,7 @@ class Ended:
     cpu_s: float = 0.0
     max_rss_bytes: int = 0  # of the largest process, and never less than the supervisor's own
     oom: bool = False  # the kernel ended at least one process of it, because together they needed too much memory
+    notes: tuple[str, ...] = ()  # what went wrong around it
 
     @property
     def timed_out(self) -> bool:
