@@ -41,10 +41,13 @@ def test_no_spelling_of_a_protected_name_passes(data: st.DataObject) -> None:
 
 SAME = """
     GIT~1 git~12/config AGENTS~1 github~1 CLAUDE~1 gi7eba~1 BASHRC~1 ENVRC~1 VSCODE~1.X MCP~1.JSO
-    ．git/config .ｇｉｔ/config head bare/HEAD .Git/x .vſcode/x
+    ．git/config .ｇｉｔ/config head bare/HEAD HEAD. .Git/x .vſcode/x .env.production .ENV.x/y .env.local
+    .config/fish/config.fish .local/bin/git .mise.local.toml .zed/tasks.json .pdbrc .eslintrc.js .pnp.cjs .bazelrc
+    .gradle/init.gradle .xsessionrc .pam_environment .opencode .continue .roo .aider.conf.yml .gitlab-ci.yaml .mise/x
 """
 ORDINARY = """
-    report.md git github/x .gitignore Makefile x.git a.env header.txt HEAD.md notes~1.txt
+    report.md git github/x .gitignore Makefile x.git a.env header.txt HEAD.md
+    HEAD/x images/head/a.png .environment notes~1.txt
     agent/skills/x a~ claude.md AGENTS.md 图表.png …总结.md ...
 """
 
@@ -94,6 +97,8 @@ def test_the_pattern_that_is_offered_names_the_file(parts: list[str]) -> None:
     [
         ("/home/me/.claude/worktrees/shop", "results/report.md", False),
         ("/home/me/.claude/worktrees/shop/results", "report.md", False),
+        ("/home/me/.local/share/shop", "report.md", False),
+        ("/home/me", ".local/share/shop/report.md", True),
         ("/home/me/.claude/worktrees/shop", ".git/config", True),
         ("/home/me/.claude/worktrees/shop/.git", "config", True),
         ("/home/me/.claude/worktrees/.git", "config", True),

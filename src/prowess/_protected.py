@@ -12,18 +12,21 @@ import unicodedata
 
 PROTECTED = frozenset(
     """
-    .git .hg .svn .jj .gitconfig .gitmodules .gitattributes HEAD
+    .git .hg .svn .jj .gitconfig .gitmodules .gitattributes
     .agent .agents .claude .codex .cursor .gemini .windsurf .prowess .mcp.json .cursorrules .windsurfrules .clinerules
-    .github .gitlab .gitlab-ci.yml .circleci .husky .pre-commit-config.yaml
-    .vscode .idea .devcontainer .vimrc .nvimrc .exrc .nvim.lua .dir-locals.el .emacs .lldbinit .gdbinit
+    .opencode .continue .roo .aider.conf.yml
+    .github .gitlab .gitlab-ci.yml .gitlab-ci.yaml .circleci .husky .pre-commit-config.yaml
+    .vscode .idea .devcontainer .vimrc .nvimrc .exrc .nvim.lua .dir-locals.el .emacs .lldbinit .gdbinit .pdbrc .zed
     .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zprofile .zshenv .zlogin .zlogout .profile
-    .login .cshrc .tcshrc .kshrc .inputrc .xinitrc .xsession .xprofile .tmux.conf .screenrc
+    .login .cshrc .tcshrc .kshrc .inputrc .xinitrc .xsession .xprofile .xsessionrc .pam_environment .tmux.conf .screenrc
     .ripgreprc .curlrc .wgetrc .netrc .ssh .gnupg .rhosts .forward .psqlrc .sqliterc
-    .envrc .env .env.local .direnv .venv .tool-versions .mise.toml
+    .config .local .envrc .env .direnv .venv .tool-versions .mise .mise.toml .mise.local.toml
     .npmrc .yarnrc .yarnrc.yml .yarn .pnpmfile.cjs .cargo .mvn .bundle .pypirc .pydistutils.cfg .rprofile .renviron
-    .irbrc .pryrc
-    """.casefold().split()  # HEAD is what makes any folder a repository
+    .irbrc .pryrc .eslintrc.js .pnp.cjs .bazelrc .gradle
+    """.casefold().split()
 )
+_AS_A_FILE = "head"  # makes any folder a repository; as the name of a folder it does nothing
+_ENV = ".env."  # and whatever follows: `.env.production`
 _SEPARATOR = re.compile(r"[/\\]")
 _SHORT = re.compile(r"(?P<stem>[^~]{1,6})~\d+(?:\.[^.]{0,3})?")
 _HASHED = re.compile(r"[0-9a-f]{4}")  # in the middle of a short name of which there are many
@@ -36,7 +39,9 @@ _UNSEEN = re.compile(
 
 def find_protected(path: str) -> str | None:
     """The first part of the path that is such a name, as it is written there; None when there is none."""
-    return next((part for part in _SEPARATOR.split(path) if _is_protected(part)), None)
+    parts = _SEPARATOR.split(path)
+    found = next((part for part in parts if _is_protected(part)), None)
+    return parts[-1] if found is None and _folded(parts[-1]) == _AS_A_FILE else found
 
 
 def hidden_parts(path: str) -> list[str]:
@@ -46,7 +51,7 @@ def hidden_parts(path: str) -> list[str]:
 
 def _is_protected(part: str) -> bool:
     name = _folded(part)
-    if name in PROTECTED:
+    if name in PROTECTED or name.startswith(_ENV):
         return True
     short = _SHORT.fullmatch(name)
     if short is None:

@@ -23,7 +23,7 @@ from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.beneath import open_folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHECKOUT = re.compile(r".*/\.(?:claude|codex)/worktrees(?=/[^/])")  # agents keep whole projects there
+_CHECKOUT = re.compile(r".*/\.(?:(?:claude|codex)/worktrees|local/share)(?=/[^/])")  # whole projects are there
 
 
 def is_named(rel: str, patterns: Sequence[str]) -> bool:
