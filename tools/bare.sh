@@ -70,7 +70,7 @@ step() {
   "$@"
   printf -- '--- bare: %s: %s s\n' "$*" "$((SECONDS - from))"
 }
-mechanism() { # of the sandbox, from `prowess doctor`; nothing where none holds
+mechanism() { # of isolation, from `prowess doctor`; `none` where none holds
   as_user "$@" .venv/bin/prowess doctor --workspace --json | python3 -c '
 import json, sys
 print((json.load(sys.stdin)["workspace"]["isolation"] or {}).get("mechanism", ""))'
@@ -80,7 +80,7 @@ expect() { # WHAT, then the words that come before the command
   shift
   found=$(mechanism "$@")
   if [ "$found" != "$wanted" ]; then echo "bare: the isolation is '$found', not '$wanted'" >&2; exit 1; fi
-  echo "bare: isolation: ${found:-none}"
+  echo "bare: isolation: $found"
 }
 
 no_landlock=(.venv/bin/python tools/no_landlock.py)
@@ -90,6 +90,6 @@ expect landlock+seccomp
 step as_user REQUIRE_TIERS=landlock make test ARGS="--write-not-run $folder/home/not-run"
 cp "$folder/home/not-run" "$folder/not-run"
 rm -r "$folder/home/.cache/prowess" # where it is kept that Landlock holds
-expect "" "${no_landlock[@]}"
+expect none "${no_landlock[@]}"
 step as_user "${no_landlock[@]}" make demo
 step as_user "${no_landlock[@]}" make test ARGS="$surface"
