@@ -16,7 +16,7 @@ from not_run import find_left_out
 AGAIN = (
     "escapes", "hostile", "test_bwrap", "test_demo", "test_docs", "test_escapes", "test_exec", "test_interactive",
     "test_kernel", "test_local_executor", "test_managed_policy", "test_offline_skills", "test_permissions_kit",
-    "test_place", "test_sandbox_executor", "test_skill_run", "test_staging", "test_workspace_files",
+    "test_place", "test_sandbox_executor", "test_skill_run", "test_workspace_files",
 )  # fmt: skip
 
 
