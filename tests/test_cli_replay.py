@@ -79,6 +79,7 @@ def lines_of(project: Path) -> dict[str, list[str]]:
     return asyncio.run(go())
 
 
+@pytest.mark.needs("isolation")
 def test_the_same_code_and_skills_do_the_same(cli: Cli, project: Path, workspace_dir: str) -> None:
     run = play(cli, project, WHOLE, "count @notes.txt")
     before, folders = lines_of(project), sorted(os.listdir(os.path.join(workspace_dir, "workspaces")))
@@ -103,6 +104,7 @@ def test_a_changed_skill_is_told(cli: Cli, project: Path) -> None:
     assert cli.json("replay", run, code=1)["first"]["what"] == "request", "the catalog comes first"
 
 
+@pytest.mark.needs("isolation")
 def test_another_outcome_is_told(cli: Cli, project: Path) -> None:
     run = play(cli, project, [LOAD, run_script("test ! -e /proc/self/nothing && cat work/state"), {"text": "x"}])
     assert cli.json("replay", run)["same"]
@@ -161,6 +163,7 @@ def test_what_nobody_was_asked_then_is_denied_now(cli: Cli, project: Path) -> No
     assert first["what"] == "decision" and '"ask"' in first["actual"]
 
 
+@pytest.mark.needs("isolation")
 def test_a_later_run_of_a_session_has_what_came_before(cli: Cli, project: Path) -> None:
     first = play(cli, project, [LOAD, {"text": "loaded"}], "one", "--session", "mine")
     second = play(cli, project, [run_script("echo hi"), {"text": "done"}], "two", "--session", "mine")
@@ -175,6 +178,7 @@ def test_skills_that_were_named_are_put_to_use_again(cli: Cli, project: Path) ->
         assert cli.json("replay", run)["same"], request
 
 
+@pytest.mark.needs("isolation")
 def test_a_run_without_a_model_is_repeated_call_by_call(cli: Cli, project: Path) -> None:
     command = ["python3", "scripts/count.py", "work/inputs/notes.txt"]
     cli.prowess("exec", "demo", "--input", "notes.txt", "--yes", "skill_run", "--", *command)
@@ -244,6 +248,7 @@ def compactions(project: Path) -> list[dict[str, Any]]:
     return [event for line in lines_of(project)["long"] if (event := json.loads(line))["type"] == "compacted"]
 
 
+@pytest.mark.needs("isolation")
 def test_a_run_that_was_shortened_is_shortened_in_the_same_way(cli: Cli, project: Path) -> None:
     (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, {"text": "done"}], context_tokens=4_000), "go")
     assert any(each["replaced"] for each in compactions(project))
@@ -267,6 +272,7 @@ def test_a_recording_as_a_model_is_shortened_too_and_can_read_what_was_taken_out
     assert acted[-1]["status"] == "ok" and "word 0" in acted[-1]["content"]
 
 
+@pytest.mark.needs("isolation")
 def test_what_overflowed_then_overflows_again(cli: Cli, project: Path) -> None:
     full = ModelError("too long", code="context-overflow")
     (run,) = converse(cli, project, ScriptedModel([LOAD, *MUCH, full, {"text": "done"}]), "go")
@@ -286,6 +292,7 @@ def test_what_was_left_out_is_left_out_again(cli: Cli, project: Path, summary: s
     assert document["same"], document["first"]
 
 
+@pytest.mark.needs("isolation")
 def test_each_run_is_shortened_where_it_was(cli: Cli, project: Path, make_skill: Callable[..., Path]) -> None:
     for name in ("left", "right"):
         front = f"name: {name}\ndescription: Helps. Use when asked.\nrun-mode: subagent\n"
