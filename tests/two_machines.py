@@ -1,8 +1,8 @@
 """Shares the suite between two machines: all tests run on a bare one (tools/bare.sh); a prepared one, with bubblewrap,
 containers, PostgreSQL and root, runs what the bare one could not, and again whatever depends on isolation or root.
 
---write-not-run FILE   writes the names of tests of which something was not run
---prepared FILE        runs these, and the modules below
+--write-not-run=FILE   writes the names of tests of which something was not run
+--prepared=FILE        runs these, and the modules below; with `=`, because pytest takes a file that is there for a test
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ no_landlock=(.venv/bin/python tools/no_landlock.py)
 surface='tests/test_cli*.py tests/test_exec.py tests/test_demo.py tests/test_docs.py tests/test_examples.py tests/test_demanding_*.py'
 step as_user make demo
 expect landlock+seccomp
-step as_user REQUIRE_TIERS=landlock make test ARGS="--write-not-run $folder/home/not-run"
+step as_user REQUIRE_TIERS=landlock make test ARGS="--write-not-run=$folder/home/not-run"
 cp "$folder/home/not-run" "$folder/not-run"
 rm -r "$folder/home/.cache/prowess" # where it is kept that Landlock holds
 expect none "${no_landlock[@]}"
