@@ -34,7 +34,7 @@ class Glob:
         return self._match(text if isinstance(text, Text) else Text(text), begins=False)
 
     def may_begin(self, text: str) -> bool:
-        """Whether something that begins with this text could fit."""
+        """Tells whether something that begins with this text could fit."""
         return self._match(Text(text), begins=True)
 
     def _match(self, where: Text, *, begins: bool) -> bool:

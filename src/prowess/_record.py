@@ -96,7 +96,7 @@ class Recorder:
         return self._log.read(self.key)
 
     def vouches(self, envelope: Envelope) -> bool:
-        """Whether a question or an answer in the log is one of this user's home."""
+        """Tells whether a question or an answer in the log is one of this user's home."""
         return self._marks is None or self._marks.fits(envelope)
 
     def part(self, run_id: str) -> RecorderPart:

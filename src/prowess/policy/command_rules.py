@@ -82,7 +82,7 @@ def starts_anything(rule: CommandRule) -> bool:
 
 
 def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
-    """Whether a call runs what one of the rules is about, as far as its words tell."""
+    """Tells whether a call runs what one of the rules is about, as far as its words tell."""
     line = read_call(args)
     for rule in rules:
         if (found := find_mentioned(rule.wanted, line)) is not None:
@@ -159,7 +159,7 @@ def _may_go_on(wanted: Sequence[Wanted], words: Sequence[str]) -> bool:
 
 
 def _reads_program(command: str, line: Line) -> bool:
-    """Whether an interpreter is in the line, unless that is all it is: an interpreter, its file and arguments."""
+    """Tells whether an interpreter is in the line, unless that is all it is: an interpreter, its file and arguments."""
     starters = [key for key in line.keys if program_name(key) in STARTERS]
     simple = split_command(command)
     if len(starters) != 1 or isinstance(simple, NotSimple) or program_name(simple.argv[0]) not in STARTERS:

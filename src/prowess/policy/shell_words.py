@@ -413,7 +413,7 @@ class _Scan:
         frame.fresh = frame.fresh and not word.quoted and (word.text in _RESERVED or word.text == "time")
 
     def _ends_pattern(self, frame: _Frame) -> bool:
-        """Whether a `)` that could close the frame is behind a pattern of `case`."""
+        """Tells whether a `)` that could close the frame is behind a pattern of `case`."""
         if frame.lists:
             self._end_word()
         return frame.cases > 0

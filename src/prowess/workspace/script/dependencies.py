@@ -100,7 +100,7 @@ class Environments:
         return True
 
     def is_granted(self, built: Built, skill: str) -> bool:
-        """Whether a person let a skill with that digest use it: a yes to one skill is none to another."""
+        """Tells whether a person let a skill with that digest use it: a yes to one skill is none to another."""
         return is_granted(self._dir, built.key, skill)
 
     def keep_grant(self, built: Built, skill: str) -> None:

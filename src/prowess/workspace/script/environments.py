@@ -131,7 +131,7 @@ def read_record(dir: str, key: str) -> dict[str, Any]:
 
 
 def is_granted(dir: str, key: str, skill: str) -> bool:
-    """Whether a person let a skill of that content, by its digest, use the environment."""
+    """Tells whether a person let a skill of that content, by its digest, use the environment."""
     return os.path.lexists(_grant(dir, key, skill))
 
 
