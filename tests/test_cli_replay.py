@@ -485,8 +485,10 @@ def test_what_is_allowed_without_isolation_is_asked_about_in_a_replay(
     run = play(cli, project, [LOAD, run_script(f"echo x >> {mark}"), {"text": "x"}], "go", "--executor", "local")
     assert cli.json("show", run)["prompts"]["asked"] == 0 and mark.exists()
     mark.unlink()
-    first = cli.json("replay", run, code=1)["first"]
+    document = cli.json("replay", run, code=1)
+    first = document["first"]
     assert first["what"] == "decision" and '"ask"' in first["actual"] and not mark.exists()
+    assert "Add --yes skill_run." in document["notes"][-1], "nobody was there, and that is said"
 
 
 def test_a_record_in_a_folder_that_nobody_trusts_names_no_roots(

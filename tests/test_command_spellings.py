@@ -629,7 +629,7 @@ def test_long_patterns_on_both_sides_come_to_an_end(wanted: str) -> None:
     [
         ({}, "The call does not say either command, or script and args."),
         ({"command": "   "}, "The call does not say either command, or script and args."),
-        ({"command": "$X y"}, "'$X' is only known while the command runs."),
+        ({"command": "$X y"}, "'$X' is only known while the command runs; write it out."),
         ({"command": "ls 'x"}, "A single quote is never closed."),
     ],
 )

@@ -167,7 +167,8 @@ def test_what_counts_as_public_is_public_to_python_too(address: ipaddress.IPv4Ad
         *(
             ("255.255.255.255", "reserved"),
             ("240.0.0.1", "reserved"),
-            ("192.0.0.192", "reserved"),
+            ("192.0.0.8", "reserved"),
+            ("192.0.0.192", "cloud"),
             ("198.19.0.1", "reserved"),
         ),
         *(

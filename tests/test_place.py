@@ -136,6 +136,20 @@ def test_a_place_of_an_earlier_version_is_listed_and_not_taken_up(tmp_path: Path
     assert os.listdir(tmp_path / "workspaces") == []
 
 
+def test_a_session_of_a_project_that_was_moved_says_where_its_files_are(tmp_path: Path) -> None:
+    before, after = str(tmp_path / "before.db"), str(tmp_path / "after.db")
+    Path(before).touch()
+    with OpenPlace(str(tmp_path), key(), store=before) as place:
+        Path(place.root, "work", "mine").write_text("mine")
+    with OpenPlace(str(tmp_path), key(), store=str(tmp_path / "other.db")) as place:
+        assert place.notes == (), "the store of that name is there: this is another project"
+    os.rename(before, after)
+    with OpenPlace(str(tmp_path), key(), store=after) as place:
+        assert ["If the project was moved" in note for note in place.notes] == [True]
+    with OpenPlace(str(tmp_path), key(), store=after) as place:
+        assert place.notes == (), "it is said once"
+
+
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(WorkspaceError) as refused:

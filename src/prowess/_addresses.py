@@ -89,7 +89,7 @@ def _networks(text: str) -> Iterable[tuple[ipaddress.IPv4Network | ipaddress.IPv
 # counts. Written out, because what Python calls private differs between its versions.
 _SPECIAL = tuple(
     _networks("""
-    168.63.129.16/32 100.100.100.200/32 fd00:ec2::254/128  a cloud's own service
+    168.63.129.16/32 100.100.100.200/32 192.0.0.192/32 fd00:ec2::254/128 fd20:ce::254/128  a cloud's own service
     0.0.0.0/8 ::/128  this machine
     127.0.0.0/8 ::1/128  a loopback address
     10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10  a private address

@@ -127,7 +127,8 @@ def test_traps_that_are_named(project: Path, prowess: Callable[..., Done], tmp_p
 @case(
     by="clone",
     tries="bring a folder or a file that is a link, for results to be written through it",
-    stopped_by="nothing is followed below the folder you stand in, and nothing is replaced without `--force`",
+    stopped_by="nothing is followed below the folder you stand in or in a repository, and nothing is replaced without"
+    " `--force`",
 )
 def test_links_where_results_go(project: Path, prowess: Callable[..., Done], tmp_path: Path) -> None:
     victim = tmp_path / "victim"
@@ -137,8 +138,12 @@ def test_links_where_results_go(project: Path, prowess: Callable[..., Done], tmp
     (project / "ok").mkdir()
     (project / "ok" / "sub").symlink_to(victim)
     (project / "ok" / "report.md").symlink_to(victim / "mine")
+    clone = tmp_path / "clone"
+    (clone / ".git").mkdir(parents=True)
+    (clone / "results").symlink_to(victim)
     words = ["exec", "evil", "--root", "../theirs"]
-    for folder, force in (("results", False), ("results", True), ("ok", False), ("ok", True)):
+    elsewhere = str(clone / "results")
+    for folder, force in ((elsewhere, True), ("results", False), ("results", True), ("ok", False), ("ok", True)):
         more = ["--force"] if force else []
         done = prowess(
             *words, "--output-dir", folder, *more, "--output", "out/*", "--output", "out/sub/*", "--", "leave.py"

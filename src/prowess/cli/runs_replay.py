@@ -243,8 +243,13 @@ class Replaying:
 
     async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         """Without isolation a yes of then is not enough: who is here now says it, or nobody does."""
-        without = asked_isolated(decision) is False
-        return await self._ask(call, decision) if without else await self.recorded.approve(call, decision)
+        if asked_isolated(decision) is not False:
+            return await self.recorded.approve(call, decision)
+        answer = await self._ask(call, decision)
+        note = f"{call.tool} would run without isolation, and nobody is here to approve it. Add --yes {call.tool}."
+        if answer is None and note not in self.notes:
+            self.notes.append(note)
+        return answer
 
     def _wishes(self) -> list[Wish]:
         """Skills that were put to use before the model was asked; those that the text names are found there again."""

@@ -29,7 +29,7 @@ from prowess.workspace.leftovers import (
     list_leftovers,
     trees_of,
 )
-from prowess.workspace.place import PlaceInfo
+from prowess.workspace.place import PlaceInfo, store_is_gone
 from prowess.workspace.published import TreeInfo
 from prowess.workspace.script.environments import EnvironmentInfo
 
@@ -156,8 +156,10 @@ def _list(call: Call, dir: str, left: Leftovers) -> int:
         )
         return 0
     if left.places:
-        rows = [[info.session, _used(info), size(info.size_bytes), info.path] for info in reversed(left.places)]
-        call.screen.table(["session", "used", "size", "path"], rows)
+        rows = [
+            [info.session, _used(info), size(info.size_bytes), _store(info), info.path] for info in reversed(left.places)
+        ]
+        call.screen.table(["session", "used", "size", "store", "path"], rows)
     if left.places and left.environments:
         call.screen.text()
     if left.environments:
@@ -295,6 +297,10 @@ def _packages(info: EnvironmentInfo) -> str:
 
 def _used(info: PlaceInfo | EnvironmentInfo) -> str:
     return "in use" if info.in_use else _ago(info.used_at)
+
+
+def _store(info: PlaceInfo) -> str:
+    return f"{info.store or 'unknown'}{' (gone)' if store_is_gone(info.store) else ''}"
 
 
 def _total(trees: Collection[TreeInfo]) -> int:

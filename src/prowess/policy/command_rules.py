@@ -89,7 +89,8 @@ def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
             shown = ", ".join(f"'{show(word)}'" for word in found)
             return Fit(True, f"Found in the command: {shown}.")
         if any(_may_go_on(rule.wanted, words) for words in line.guesses):
-            return Fit(True, f"A word behind '{show(rule.wanted[0].name)}' is only known while the command runs.")
+            named = show(rule.wanted[0].name)
+            return Fit(True, f"A word behind '{named}' is only known while the command runs; write it out.")
     return Fit(bool(line.unclear), line.unclear and f"{line.unclear} So it counts as what the rule is about.")
 
 

@@ -159,7 +159,7 @@ def _judge(words: list[_Word]) -> str:
     starts = True  # the first word is a program
     for number, word in enumerate(words[_find_program(words) :]):
         if starts and (not word.known or (number == 0 and word.text[1:] in _OURS)):
-            return f"'{show(word.text)}' is only known while the command runs."
+            return f"'{show(word.text)}' is only known while the command runs; write it out."
         starts = (starts and number > 0) or not STARTERS.isdisjoint(
             (program_name(word.text), word.text.rpartition("/")[2])
         )

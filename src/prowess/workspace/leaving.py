@@ -66,7 +66,8 @@ def open_outside(
 ) -> Iterator[IO[bytes]]:
     """A new file `rel` in a folder that a person named, standing in `cwd`. It is there when this ends without an error.
 
-    Links of the person's own machine may lead to the folder. None below `cwd` is followed: a clone can bring some.
+    Links of the person's own machine may lead to the folder. None below `cwd` or in a git repository is followed: a clone
+    can bring some.
     """
     refuse_unsafe_name(rel)
     root, way = _find_root(cwd, folder)
@@ -92,11 +93,20 @@ def _find_root(cwd: str, folder: str) -> tuple[str, str]:
     """(a folder that is there, resolved; the way from it, on which no link is followed)."""
     root = os.path.realpath(cwd)
     path = os.path.normpath(os.path.join(root, folder))
+    if not is_inside(root, path) and (clone := _find_clone(path)) is not None:
+        return os.path.realpath(clone), os.path.relpath(path, clone)
     if not is_inside(root, path):
         root = path = os.path.realpath(path)
         while not os.path.isdir(root):
             root = os.path.dirname(root)
     return root, os.path.relpath(path, root)
+
+
+def _find_clone(path: str) -> str | None:
+    """The outermost git repository on the path, as it is written."""
+    parts = path.split(os.sep)
+    above = (os.sep.join(parts[:end]) or os.sep for end in range(1, len(parts) + 1))
+    return next((folder for folder in above if os.path.lexists(os.path.join(folder, ".git"))), None)
 
 
 def _put(fd: int, temporary: str, name: str, path: str, force: bool) -> None:

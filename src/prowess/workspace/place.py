@@ -39,6 +39,10 @@ _READABLE = 0o755  # by whoever the script runs as
 _META = "meta.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
+_MOVED = (
+    "Files of a session of this name are in the workspace of a store that is gone. If the project was moved, copy them from"
+    " there: see `prowess workspaces list`."
+)
 _GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
 
 
@@ -151,9 +155,7 @@ class OpenPlace:
     def _made(self) -> Place:
         known, whose = read_meta(self._path), {"store": self._store, "key": to_json(self._key)}
         self._refuse_other(known, whose)
-        notes = (
-            (_LEFT,) if not known and os.path.isdir(os.path.join(self._dir, "workspaces", _old_id(self._key))) else ()
-        )
+        notes = () if known else self._left_elsewhere()
         place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
         place.share(self._path, os.X_OK)
         for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
@@ -173,6 +175,18 @@ class OpenPlace:
         now = time.time()
         write_meta(self._path, {"created_at": now, **known, **whose, "used_at": now})
         return place
+
+    def _left_elsewhere(self) -> tuple[str, ...]:
+        """Notes on files that whoever asks for this session may expect here."""
+        top, key = os.path.dirname(self._path), to_json(self._key)
+        if os.path.isdir(os.path.join(top, _old_id(self._key))):
+            return (_LEFT,)
+        for name in list_folder(top):
+            if name.startswith(_named(self._key, "")):
+                meta = read_meta(os.path.join(top, name))
+                if meta.get("key") == key and store_is_gone(meta.get("store")):
+                    return (_MOVED,)
+        return ()
 
     def _refuse_other(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
         """Whatever its name is: a place that is recorded as another session's is not opened."""
@@ -321,6 +335,11 @@ def read_meta(path: str) -> dict[str, Any]:
 
 def write_meta(path: str, meta: dict[str, Any]) -> None:
     write_whole(os.path.join(path, _META), json.dumps({"schema": SCHEMA, **meta}).encode(), mode=0o600)
+
+
+def store_is_gone(store: object) -> bool:
+    """True for the path of a file that is not there. Nobody looks for a store that is no file."""
+    return isinstance(store, str) and os.path.isabs(store) and not os.path.exists(store)
 
 
 def list_places(dir: str) -> list[PlaceInfo]:
