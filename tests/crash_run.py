@@ -1,11 +1,13 @@
-"""A run of ten calls that dies at one of its appends: `python crash_run.py FOLDER APPENDS`, used by test_resume; with
-`child`, one whose three calls are made by a child run, used by test_child_runs."""
+"""A run of ten calls that dies at each of its appends in turn: `python crash_run.py FOLDER`, used by test_resume; with
+`child`, one whose three calls are made by a child run, used by test_child_runs. FOLDER/<n> has what the process left
+that died at append n. Each is a fork of one that has imported everything: that is most of what a run takes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,7 @@ async def crash(folder: Path, appends: int, model: Any) -> None:
     log = MortalLog(str(folder / "log.db"))
     log.left = appends
     await work(folder, log, model, request="mark")
+    await log.close()
 
 
 async def resume_child(folder: Path) -> Any:
@@ -94,13 +97,36 @@ async def resume_child(folder: Path) -> Any:
 
 async def work(folder: Path, log: SqliteEventLog, model: Any, **request: Any) -> Any:
     flags = {"artifacts": "memory:"}
-    with open_runtime(cwd=str(folder), environ=os.environ, roots=[str(folder / "skills")], flags=flags) as runtime:
+    roots = [str(folder.parent / "skills")]
+    with open_runtime(cwd=str(folder), environ=os.environ, roots=roots, flags=flags) as runtime:
         async with runtime.open_session(
             model=model, session="s", log=log, toolsets=[marking(folder)], approver=None
         ) as session:
             return await session.run(**request)
 
 
+def crash_at_every_append(folder: Path, *words: str) -> list[Path]:
+    """The folders of those that died, in order."""
+    done = subprocess.run([sys.executable, __file__, str(folder), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [folder / str(number) for number in range(1, int(done.stdout))]
+
+
+def main(folder: Path, model: Any) -> int:
+    number, status = 0, -signal.SIGKILL
+    (folder / "0").mkdir()
+    asyncio.run(crash(folder / "0", 0, model))  # nothing dies: all that is imported late is
+    while status == -signal.SIGKILL:
+        number += 1
+        (folder / str(number)).mkdir()
+        child = os.fork()
+        if child == 0:
+            asyncio.run(crash(folder / str(number), number, model))
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(number)
+    return status
+
+
 if __name__ == "__main__":
-    with_child = sys.argv[3:] == ["child"]
-    asyncio.run(crash(Path(sys.argv[1]), int(sys.argv[2]), DelegatingModel() if with_child else CountingModel()))
+    sys.exit(main(Path(sys.argv[1]), DelegatingModel() if sys.argv[2:] == ["child"] else CountingModel()))

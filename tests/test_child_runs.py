@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents import Played, call, open_session, play
-from guard import GUARD_S
+from crash_run import crash_at_every_append, resume_child
 from kits import answer_later
 from prowess.events import ApprovalAnswered, Envelope, RunFinished, render_event
 from prowess.models.scripted import ScriptedModel
@@ -22,7 +19,6 @@ from prowess.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.values import SessionKey
 
-HERE = Path(__file__).parent
 KEY = SessionKey(session="s")
 DONE = {"text": "done"}
 
@@ -286,37 +282,23 @@ def test_code_that_waits_goes_on_where_it_was(root: Path) -> None:
 # --- cut off ----------------------------------------------------------------------------------------------------------
 
 
-def crash(folder: Path, appends: int) -> int:
-    environ = {**os.environ, "PYTHONPATH": str(HERE)}
-    words = [sys.executable, str(HERE / "crash_run.py"), str(folder), str(appends), "child"]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
-
-
 def test_for_every_append_of_a_child_that_a_process_dies_at(tmp_path: Path, make_skill: Any) -> None:
-    from crash_run import resume_child
-
-    appends = 0
-    while True:
-        appends += 1
-        folder = tmp_path / str(appends)
-        front = "name: inner\ndescription: Works apart. Use when asked.\ncontext: fork\n"
-        make_skill(folder / "skills" / "inner", front=front)
-        if crash(folder, appends) == 0:
-            break
+    front = "name: inner\ndescription: Works apart. Use when asked.\ncontext: fork\n"
+    make_skill(tmp_path / "skills" / "inner", front=front)
+    died = crash_at_every_append(tmp_path, "child")
+    for folder in died:
         before = read_all(folder / "skills")
         if isinstance(before[-1].event, RunFinished) and before[-1].run == before[0].run:
             continue
         result = asyncio.run(resume_child(folder))
-        assert result.stop_reason == "answer" and result.text == "The child marked 3 times.", (appends, result)
+        assert result.stop_reason == "answer" and result.text == "The child marked 3 times.", (folder, result)
         after = read_all(folder / "skills")
         assert after[: len(before)] == before, "nothing that was recorded is lost or changed"
         marks = (folder / "marks").read_text().split() if (folder / "marks").exists() else []
-        assert len(marks) == len(set(marks)), f"a call was made twice when it died at append {appends}"
+        assert len(marks) == len(set(marks)), f"a call was made twice when it died at append {folder.name}"
         outcomes = [render_event(each)["outcome"] for each in after if each.event.type == "call_acted"]
         cut = [outcome for outcome in outcomes if outcome["status"] == "interrupted"]
-        assert len(cut) <= 1 and (len(marks) == 3 or cut), (appends, marks, cut)
+        assert len(cut) <= 1 and (len(marks) == 3 or cut), (folder, marks, cut)
         begun = [each for each in before if each.event.type == "run_started" and each.event.parent]
         assert len(marks) >= 2 or not begun, "a child that has begun goes on"
-    assert appends > 15
+    assert len(died) > 14

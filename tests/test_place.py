@@ -140,7 +140,7 @@ def test_a_session_of_a_project_that_was_moved_says_where_its_files_are(tmp_path
     before, after = str(tmp_path / "before.db"), str(tmp_path / "after.db")
     Path(before).touch()
     with OpenPlace(str(tmp_path), key(), store=before) as place:
-        Path(place.root, "work", "mine").write_text("mine")
+        Path(place.root, "work", "mine").write_text("mine", encoding="utf-8")
     with OpenPlace(str(tmp_path), key(), store=str(tmp_path / "other.db")) as place:
         assert place.notes == (), "the store of that name is there: this is another project"
     os.rename(before, after)

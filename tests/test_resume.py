@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents import call, open_session, play
-from crash_run import CountingModel, marking
-from guard import GUARD_S
+from crash_run import CountingModel, crash_at_every_append, marking
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
@@ -21,7 +18,6 @@ from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.values import SessionKey
 
-HERE = Path(__file__).parent
 KEY = SessionKey(session="s")
 
 
@@ -36,15 +32,6 @@ def read_all(path: Path) -> list[Envelope]:
     return asyncio.run(read())
 
 
-def crash(folder: Path, appends: int) -> int:
-    (folder / "skills").mkdir(parents=True)
-    environ = {**os.environ, "PYTHONPATH": str(HERE)}
-    words = [sys.executable, str(HERE / "crash_run.py"), str(folder), str(appends)]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode
-
-
 def resume(folder: Path) -> Any:
     from prowess._wiring import SessionOptions
     from prowess._wiring import open_session as wired
@@ -52,7 +39,9 @@ def resume(folder: Path) -> Any:
 
     async def work() -> Any:
         flags = {"artifacts": "memory:", "store": str(folder / "log.db")}
-        with open_runtime(cwd=str(folder), environ=os.environ, roots=[str(folder / "skills")], flags=flags) as runtime:
+        with open_runtime(
+            cwd=str(folder), environ=os.environ, roots=[str(folder.parent / "skills")], flags=flags
+        ) as runtime:
             options = SessionOptions(model=CountingModel(), session="s", toolsets=[marking(folder)])
             async with wired(runtime, options) as session:
                 return await session.run(resume=True)
@@ -62,12 +51,9 @@ def resume(folder: Path) -> Any:
 
 def test_for_every_append_that_a_process_dies_at(tmp_path: Path) -> None:
     """One process is killed at each append of the run in turn, and another one finishes what it left."""
-    appends, interrupted = 0, 0
-    while True:
-        appends += 1
-        folder = tmp_path / str(appends)
-        if crash(folder, appends) == 0:
-            break
+    (tmp_path / "skills").mkdir()
+    interrupted, died = 0, crash_at_every_append(tmp_path)
+    for folder in died:
         before = read_all(folder / "log.db")
         finished = before[-1].event.type == "run_finished"
         if finished:
@@ -79,14 +65,14 @@ def test_for_every_append_that_a_process_dies_at(tmp_path: Path) -> None:
         after = read_all(folder / "log.db")
         assert after[: len(before)] == before, "nothing that was recorded is lost or changed"
         marks = (folder / "marks").read_text().split() if (folder / "marks").exists() else []
-        assert len(marks) == len(set(marks)), f"a call was made twice when it died at append {appends}"
+        assert len(marks) == len(set(marks)), f"a call was made twice when it died at append {folder.name}"
         acted = [render_event(each)["outcome"] for each in after if each.event.type == "call_acted"]
         assert len(acted) == 10
         cut = [outcome for outcome in acted if outcome["status"] == "interrupted"]
         interrupted += len(cut)
         assert len(cut) <= 1
         assert len(marks) == 10 or (len(marks) == 9 and cut), "what was not done is reported as interrupted"
-    assert appends > 35, "a run of ten calls has more appends than that"
+    assert len(died) > 35, "a run of ten calls has more appends than that"
     assert interrupted >= 10, "each call was in flight once"
 
 
