@@ -76,6 +76,7 @@ def _install_aimock() -> Path:
 
 def _npm_install(folder: Path) -> None:
     command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
+    command += ["--fetch-retries=0"]  # else it waits for more than a minute where there is no network
     env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
     done = subprocess.run(
         [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=GUARD_S, env=env
