@@ -30,8 +30,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (file := config.option.prepared) is None:
         return
     wanted = set(Path(file).read_text(encoding="utf-8").splitlines())
-    chosen = [item for item in items if item.nodeid in wanted or _is_again(item.path)]
-    left_out = [item for item in items if item not in set(chosen)]
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (chosen if item.nodeid in wanted or _is_again(item.path) else left_out).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=left_out)
 
