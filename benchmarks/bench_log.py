@@ -95,7 +95,7 @@ def open_bare(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     migrate(connection, str(path), "now")
-    connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, 0, '', 1, '', '', '', NULL)", OWNER)
+    connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, 0, '', 1, '', '', '', NULL, NULL, NULL)", OWNER)
     return connection
 
 

@@ -18,14 +18,12 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import TypeVar
 
 from prowess.errors import StoreError
 from prowess.events import Envelope, parse_event, render_at
 from prowess.stores import sqlite_rows as rows
 from prowess.stores.chain import broken_record, link, numbered, parse_expiry
-from prowess.stores.migrations import SQLITE_SHA256
 from prowess.stores.one_thread import OneThread
 from prowess.stores.sqlite_file import migrate, store_error
 from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
@@ -175,7 +173,6 @@ class SqliteEventLog:
         try:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
-            connection.create_function(SQLITE_SHA256, 1, _sha256, deterministic=True)
             migrate(connection, self.path, self._now())
             opened = True
         finally:
@@ -214,10 +211,6 @@ def _make_private_file(path: str) -> None:
             code="store-unavailable",
             hint="Make its folder writable, set PROWESS_HOME to one that is, or name another file: the setting store.",
         ) from error
-
-
-def _sha256(text: object) -> str | None:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if isinstance(text, str) else None
 
 
 def _identity(path: str) -> tuple[int, int] | None:

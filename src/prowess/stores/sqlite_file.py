@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from hashlib import sha256
 
 from prowess.errors import StoreError
-from prowess.stores.migrations import SQLITE, foreign, refuse_newer
+from prowess.stores.migrations import SQLITE, SQLITE_SHA256, foreign, refuse_newer
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
-    """Bring the file up to date, in one transaction. A file that is newer than this release is left as it is."""
+    """Bring the file up to date, in one transaction. A file that is newer than this release is left as it is. The
+    connection gets the function that expiry is linked by."""
+    connection.create_function(SQLITE_SHA256, 1, _sha256, deterministic=True)
     if _version(connection, path) == len(SQLITE):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -29,6 +32,10 @@ def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
     finally:
         if connection.in_transaction:
             connection.rollback()
+
+
+def _sha256(text: object) -> str | None:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if isinstance(text, str) else None
 
 
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
