@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from prowess.errors import WorkspaceUnavailable
 from prowess.ports import Executor, Program
 from prowess.values import SessionKey
 from prowess.workspace.box.boxes import Boxed
-from prowess.workspace.box.bwrap import ARGS_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
+from prowess.workspace.box.bwrap import ARGS_FD, EMPTY_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
 from prowess.workspace.box.selftest import DEFAULT_UID
 from prowess.workspace.layout import environment
 from prowess.workspace.limits import RunLimits
@@ -43,6 +44,7 @@ from prowess.workspace.staging import Tree, publish, remove_tree
 ROUNDS = 150
 AT_ONCE = 200
 MEGABYTES = 100
+DATA = (SECCOMP_FD, HOSTS_FD, EMPTY_FD)  # descriptors that bubblewrap reads something from
 UID = DEFAULT_UID if os.geteuid() == 0 else None
 SKILL = "---\nname: bench\ndescription: Is run by benchmarks. Use when measuring.\n---\n\n# Bench\n"
 Row = tuple[str, float, float | None]
@@ -170,11 +172,13 @@ async def bare_bwrap(bwrap: Desk) -> Callable[[], Awaitable[None]]:
 
 async def start_bare(command: Command) -> None:
     """The descriptors' numbers are not ours to choose here, so they are written into what bubblewrap is told."""
-    seccomp, status = memory_file(_bytes(command, SECCOMP_FD)), os.memfd_create("status")
-    told = _bytes(command, ARGS_FD).replace(b"--seccomp\0%d\0" % SECCOMP_FD, b"--seccomp\0%d\0" % seccomp)
-    told = told.replace(b"--json-status-fd\0%d\0" % STATUS_FD, b"--json-status-fd\0%d\0" % status)
-    hosts = memory_file(_bytes(command, HOSTS_FD))
-    told = told.replace(b"--ro-bind-data\0%d\0" % HOSTS_FD, b"--ro-bind-data\0%d\0" % hosts)
+    files = {number: memory_file(value) for number in DATA if isinstance(value := command.fds[number], bytes)}
+    files[STATUS_FD] = os.memfd_create("status")
+    told = re.sub(
+        rb"(--(?:seccomp|ro-bind-data|json-status-fd)\0)(\d+)",
+        lambda found: found[1] + b"%d" % files[int(found[2])],
+        _bytes(command, ARGS_FD),
+    )
     args = memory_file(told)
     argv = [str(args) if previous == "--args" else each for previous, each in itertools.pairwise(["", *command.argv])]
     process = await asyncio.create_subprocess_exec(
@@ -183,11 +187,11 @@ async def start_bare(command: Command) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        pass_fds=[args, seccomp, status, hosts],
+        pass_fds=[args, *files.values()],
         **drop(),
     )
     _, said = await process.communicate()
-    for fd in (args, seccomp, status, hosts):
+    for fd in (args, *files.values()):
         os.close(fd)
     assert process.returncode == 0, said
 
