@@ -7,6 +7,7 @@ not the one that was written down, and is replaced.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -51,11 +52,12 @@ class Copies:
                 hint="Is there room on the disk, and may it be written to?",
             ) from error
 
-    def agree_on_inputs(self, name: str) -> str | None:
+    async def agree_on_inputs(self, name: str) -> str | None:
         """Before and after a run: `inputs` of the skill and of the workspace hold the same. If not, why not."""
         if name not in self._inputs:
             self._inputs[name] = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
-        return self._inputs[name].agree()
+        twin = self._inputs[name]
+        return None if twin.is_empty() else await asyncio.to_thread(twin.agree)
 
     def _holds(self, tree: Tree, name: str) -> bool:
         digest, looks = self._known.get(name, ("", ""))

@@ -31,6 +31,20 @@ class Twin:
         self._known: dict[str, str] | None = None  # path -> what was there when both agreed
         self._lock = threading.Lock()
 
+    def is_empty(self) -> bool:
+        """Tell at once that there is nothing to carry: most runs have no inputs."""
+        if self._known:
+            return False
+        try:
+            for folder in (self._first, self._second):
+                with os.scandir(os.path.join(self._root, folder)) as entries:
+                    if next(entries, None) is not None:
+                        return False
+        except OSError:
+            return False
+        self._known = {}
+        return True
+
     def agree(self) -> str | None:
         """Carry what changed. What could not be carried is said."""
         with self._lock:

@@ -5,7 +5,6 @@ What is put around such a program, if anything, is the business of `enclose`, wh
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -59,12 +58,12 @@ class Unbound:
     async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
         skill = self._copies.path(program.skill)
         own = tuple(os.path.join(skill, folder) for folder in OWN)
-        problems = [await asyncio.to_thread(self._copies.agree_on_inputs, program.skill)]
+        problems = [await self._copies.agree_on_inputs(program.skill)]
         try:
             here = Here(layout=self.layout, cwd=_resolved_cwd(self.layout, program), skill=skill, own=own, tmp=tmp)
             yield Ready(command=self._enclose(program, here), problems=problems)
         finally:
-            problems.append(await asyncio.to_thread(self._copies.agree_on_inputs, program.skill))
+            problems.append(await self._copies.agree_on_inputs(program.skill))
 
 
 def _resolved_cwd(layout: Layout, program: Program) -> str:
