@@ -428,6 +428,9 @@ print("seen")
 
 async def habits_work_alike(desk: Desk) -> None:
     """The sources' own examples among it. What does not, in some tier, is in docs/executors.md and in `doctor`."""
+    await desk.sh("echo first > inputs/first", cwd="skills/demo")  # where there was nothing yet
+    assert await desk.sh("cat work/inputs/first; rm work/inputs/first", cwd="skills/demo") == ["first"]
+    assert await desk.sh("ls inputs", cwd="skills/demo") == []
     desk.put("work/inputs/given.txt", "given\n")
     desk.host("work/inputs/folder").mkdir()
     desk.place.own(str(desk.host("work/inputs/folder")))
