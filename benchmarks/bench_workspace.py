@@ -19,14 +19,17 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import prowess
+from prowess._files import write_whole
 from prowess.errors import WorkspaceUnavailable
+from prowess.events import ApprovalAnswered
 from prowess.ports import Executor, Program
-from prowess.values import SessionKey
+from prowess.runtime import open_runtime
+from prowess.values import Decision, SessionKey, ToolCall
 from prowess.workspace.box.boxes import Boxed
 from prowess.workspace.box.bwrap import ARGS_FD, EMPTY_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
 from prowess.workspace.box.selftest import DEFAULT_UID
@@ -65,7 +68,9 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
     report("ms to run `true`: " + ", ".join(f"{kind} {each:.2f}" for kind, each in ms.items()))
     rows: list[Row] = [("workspace: (local run - 5 ms) / bare subprocess", (ms["local"] - 5) / ms["bare"], 1.5)]
     rows.append(("workspace: local run / bare subprocess", ms["local"] / ms["bare"], None))
+    rows.append(("workspace: (local call - 5 ms) / bare subprocess", (ms["local call"] - 5) / ms["bare"], 1.5))
     if "bwrap" in ms:
+        rows.append(("workspace: bwrap call / bare bwrap with its arguments", ms["bwrap call"] / ms["bare bwrap"], 1.6))
         rows.append(("workspace: bwrap run / bare bwrap with its arguments", ms["bwrap"] / ms["bare bwrap"], 1.3))
     if "landlock" in ms:
         rows.append(("workspace: Landlock run / local run", ms["landlock"] / ms["local"], 1.3))
@@ -86,11 +91,16 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
 
 async def starts_in_turns() -> dict[str, float]:
     """Milliseconds of one run of `true`, of each kind that works here."""
-    async with desk("local") as local, desk("bwrap") as bwrap, desk("landlock") as landlock:
+    async with AsyncExitStack() as stack:
+        local, bwrap, landlock = [
+            await stack.enter_async_context(desk(kind)) for kind in ("local", "bwrap", "landlock")
+        ]
         assert local is not None
-        kinds: dict[str, Callable[[], Awaitable[object]]] = {"bare": bare, "local": local.true}
+        call = await stack.enter_async_context(calls("local"))
+        kinds: dict[str, Callable[[], Awaitable[object]]] = {"bare": bare, "local": local.true, "local call": call}
         if bwrap is not None:
-            kinds |= {"bare bwrap": await bare_bwrap(bwrap), "bwrap": bwrap.true}
+            call = await stack.enter_async_context(calls("sandbox"))
+            kinds |= {"bare bwrap": await bare_bwrap(bwrap), "bwrap": bwrap.true, "bwrap call": call}
         if landlock is not None:
             kinds["landlock"] = landlock.true
         spent: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -100,6 +110,33 @@ async def starts_in_turns() -> dict[str, float]:
                 await start()
                 spent[kind].append(time.perf_counter() - before)
     return {kind: 1e3 * sorted(each)[ROUNDS // 10] for kind, each in spent.items()}
+
+
+@asynccontextmanager
+async def calls(executor: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """A whole call of skill_run, with its decision, its events in memory, and the look at what it left."""
+
+    async def approve(call: ToolCall, decision: Decision) -> ApprovalAnswered:
+        return ApprovalAnswered(call_id=call.id, answer="once")
+
+    folder = tempfile.mkdtemp(prefix="prowess-bench-")
+    os.chmod(folder, 0o711)
+    skill = os.path.join(folder, "skills", "bench")
+    os.makedirs(skill)
+    write_whole(os.path.join(skill, "SKILL.md"), SKILL.encode())
+    flags = {"store": "memory:", "artifacts": "memory:", "workspace.executor": executor, "workspace.dir": folder}
+    try:
+        with open_runtime(cwd=folder, environ=os.environ, roots=[os.path.dirname(skill)], flags=flags) as runtime:
+            async with runtime.open_kit(approver=approve) as kit:
+                await kit.call("skill_load", {"skill": "bench"})
+
+                async def call() -> None:
+                    outcome = await kit.call("skill_run", {"skill": "bench", "command": "true"})
+                    assert outcome.status == "ok", outcome
+
+                yield call
+    finally:
+        remove_tree(folder)
 
 
 class Desk:

@@ -157,7 +157,8 @@ def _list(call: Call, dir: str, left: Leftovers) -> int:
         return 0
     if left.places:
         rows = [
-            [info.session, _used(info), size(info.size_bytes), _store(info), info.path] for info in reversed(left.places)
+            [info.session, _used(info), size(info.size_bytes), _store(info), info.path]
+            for info in reversed(left.places)
         ]
         call.screen.table(["session", "used", "size", "store", "path"], rows)
     if left.places and left.environments:

@@ -35,6 +35,10 @@ class Copies:
     def path(self, name: str) -> str:
         return os.path.join(self._place.root, "skills", name)
 
+    def is_staged(self, tree: Tree, name: str) -> bool:
+        """Tell at once that the copy is of that tree. False where only a look at all of it would tell."""
+        return self._place.uid is not None and self._holds(tree, name)
+
     def stage(self, tree: Tree, name: str) -> None:
         """From now on the copy is of that tree. When it is already, this costs a look at it."""
         if self._holds(tree, name):

@@ -24,10 +24,11 @@ from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
 from prowess.workspace.outputs import (
     DEFAULT_INLINE_BYTES,
     Collected,
+    Look,
     OutputFile,
     OutputLimits,
-    changed_since,
     collect,
+    look_at_outputs,
     primary_output,
 )
 from prowess.workspace.place import Place
@@ -178,7 +179,7 @@ class Prepared:
     job: Job
     program: Program
     staged: tuple[Staged, ...]
-    before: dict[str, tuple[int, int]]
+    before: dict[str, Look]
     warnings: list[str]
 
 
@@ -198,7 +199,7 @@ async def prepare(job: Job, desk: Desk) -> Prepared:
             staged = await _stage_inputs(job, desk)
             current.set_attribute("bytes", sum(each.size_bytes for each in staged))
     warnings += [f"{each.source}: {each.note}" for each in staged if each.note]
-    before = {} if job.wanted.patterns else await asyncio.to_thread(changed_since, layout, {})
+    before = {} if job.wanted.patterns else await asyncio.to_thread(look_at_outputs, layout)
     program = Program(
         argv=job.argv,
         skill=job.folder,
@@ -313,28 +314,20 @@ async def _stage_inputs(job: Job, desk: Desk) -> list[Staged]:
 
 
 async def _collect(prepared: Prepared, desk: Desk) -> Collected:
-    wanted, layout = prepared.job.wanted, desk.workspace.layout
-    more: dict[str, Any] = {"owner": os.geteuid() if desk.place.uid is None else desk.place.uid}
-    more["redact"] = desk.redaction.redact_text
-    limits = wanted.limits.within(desk.inline_bytes)
+    wanted = prepared.job.wanted
+    limits, asked = wanted.limits.within(desk.inline_bytes), bool(wanted.patterns)
     with span("workspace.collect", skill=prepared.job.skill) as current:
-        if wanted.patterns:
-            collected = await asyncio.to_thread(
-                collect, layout, wanted.patterns, inline=wanted.inline, limits=limits, **more
-            )
-        else:
-            now = await asyncio.to_thread(changed_since, layout, prepared.before)
-            limits = OutputLimits(*map(min, limits, UNASKED))
-            collected = await asyncio.to_thread(
-                collect,
-                layout,
-                ["out/**"],
-                inline=wanted.inline,
-                limits=limits,
-                only=now,
-                must_match=False,
-                **more,
-            )
+        collected = await asyncio.to_thread(
+            collect,
+            desk.workspace.layout,
+            wanted.patterns or ["out/**"],
+            inline=wanted.inline,
+            limits=limits if asked else OutputLimits(*map(min, limits, UNASKED)),
+            before=None if asked else prepared.before,
+            must_match=asked,
+            owner=os.geteuid() if desk.place.uid is None else desk.place.uid,
+            redact=desk.redaction.redact_text,
+        )
         current.set_attribute("files", len(collected.files))
         current.set_attribute("bytes", sum(file.size_bytes for file in collected.files))
     with span("workspace.inline", skill=prepared.job.skill) as current:

@@ -66,8 +66,8 @@ def open_outside(
 ) -> Iterator[IO[bytes]]:
     """A new file `rel` in a folder that a person named, standing in `cwd`. It is there when this ends without an error.
 
-    Links of the person's own machine may lead to the folder. None below `cwd` or in a git repository is followed: a clone
-    can bring some.
+    Links of the person's own machine may lead to the folder. None below `cwd` or in a git repository is followed: a
+    clone can bring some.
     """
     refuse_unsafe_name(rel)
     root, way = _find_root(cwd, folder)

@@ -46,8 +46,8 @@ class Enclosure(Protocol):
     python: str
     own_tmp: bool  # a run needs a folder of the host for its temporary files
 
-    def stage(self, tree: Tree, name: str) -> None:
-        """In a thread, since it may copy."""
+    async def stage(self, tree: Tree, name: str) -> None:
+        """From now on programs of that skill see that tree."""
         ...
 
     def enclosed(self, program: Program, tmp: str) -> AbstractAsyncContextManager[Ready]:
@@ -81,7 +81,7 @@ class OpenedWorkspace:
 
     async def stage(self, tree: Tree, name: str) -> None:
         refuse_other_names(name)
-        await asyncio.to_thread(self._enclosure.stage, tree, name)
+        await self._enclosure.stage(tree, name)
         self._staged.add(name)
 
     async def run(

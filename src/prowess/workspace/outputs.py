@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prowess._files import kind_of
@@ -23,6 +23,7 @@ from prowess.workspace.leaving import is_named, pattern_for
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50
 _NAMED = 3
+Look = tuple[int, int]  # time and size
 MARGIN = 64 << 10  # longer than any secret that is looked for
 
 
@@ -72,13 +73,13 @@ def collect(
     *,
     inline: bool = True,
     limits: OutputLimits = OutputLimits(),
-    only: Collection[str] | None = None,
+    before: Mapping[str, Look] | None = None,
     must_match: bool = True,
     owner: int | None = None,
     redact: Callable[[str], str] = str,
 ) -> Collected:
-    """Files below out/, work/ and runs/ that match any of the patterns (and are in `only`), sorted by name. `owner` is
-    whom scripts run as."""
+    """Files below out/, work/ and runs/ that match any of the patterns, sorted by name, without those that look as
+    they did `before`. `owner` is whom scripts run as."""
     wanted = {pattern: read_pattern(pattern) for pattern in patterns}
     matched: set[str] = set()
     files: list[OutputFile] = []
@@ -87,14 +88,14 @@ def collect(
     names = _MOST_COMPARED // max(1, sum(map(len, wanted)))
     left_out = 0
     hidden: list[str] = []
-    for rel, status, folder_fd, name in _everything(layout, warnings):
+    for rel, status, folder_fd, name in _everything(layout, warnings, _find_folders(patterns)):
         if stat.S_ISDIR(status.st_mode):
             if rel.count("/") >= MAX_DEPTH:
                 warnings.append(
                     f"'{rel[:100]}…' is deeper than {MAX_DEPTH} folders, and nothing below it was collected."
                 )
             continue
-        if only is not None and rel not in only:
+        if before is not None and before.get(rel) == _look(status):
             continue
         if (names := names - 1) < 0:
             warnings.append("Not all files were looked at: there are too many for so many patterns. Name fewer.")
@@ -158,15 +159,24 @@ def read_pattern(pattern: str) -> Glob:
     return Glob(f"{resolved}**" if resolved.endswith("/") or not resolved else resolved, sets=True)
 
 
-def changed_since(layout: Layout, before: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """What is in out/ and was not there, or not like this, before: name -> (time, size). Too much to look at counts as
-    far as it was seen; whoever collects says so."""
-    found = {
-        rel: (status.st_mtime_ns, status.st_size)
-        for rel, status, _, _ in _everything(layout, [], folders=("out",))
+def look_at_outputs(layout: Layout) -> dict[str, Look]:
+    """What is in out/ now, to tell later what is new. Too much to look at counts as far as it was seen; whoever
+    collects says so."""
+    return {
+        rel: _look(status)
+        for rel, status, _, _ in _everything(layout, [], ("out",))
         if not stat.S_ISDIR(status.st_mode)
     }
-    return {rel: seen for rel, seen in found.items() if before.get(rel) != seen}
+
+
+def _look(status: os.stat_result) -> Look:
+    return status.st_mtime_ns, status.st_size
+
+
+def _find_folders(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The folders that hold all that the patterns can mean. In a long session runs/ has very many."""
+    named = {resolve_pattern(pattern).partition("/")[0] for pattern in patterns}
+    return tuple(each for each in _COLLECTED_FROM if each in named) if named <= {*_COLLECTED_FROM} else _COLLECTED_FROM
 
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
@@ -179,7 +189,7 @@ def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -
 
 
 def _everything(
-    layout: Layout, warnings: list[str], folders: Sequence[str] = _COLLECTED_FROM
+    layout: Layout, warnings: list[str], folders: Sequence[str]
 ) -> Iterator[tuple[str, os.stat_result, int, str]]:
     """What a script made of its folders is its own affair, and no reason to lose what it printed."""
     for folder in folders:

@@ -40,8 +40,8 @@ _META = "meta.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
 _MOVED = (
-    "Files of a session of this name are in the workspace of a store that is gone. If the project was moved, copy them from"
-    " there: see `prowess workspaces list`."
+    "Files of a session of this name are in the workspace of a store that is gone. If the project was moved, copy them"
+    " from there: see `prowess workspaces list`."
 )
 _GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
 

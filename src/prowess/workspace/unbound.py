@@ -5,6 +5,7 @@ What is put around such a program, if anything, is the business of `enclose`, wh
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -51,8 +52,9 @@ class Unbound:
         self.environment: Mapping[str, str] = {**usual, **(environment or {})}
         self._enclose, self._copies = enclose, Copies(place)
 
-    def stage(self, tree: Tree, name: str) -> None:
-        self._copies.stage(tree, name)
+    async def stage(self, tree: Tree, name: str) -> None:
+        if not self._copies.is_staged(tree, name):
+            await asyncio.to_thread(self._copies.stage, tree, name)
 
     @asynccontextmanager
     async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:

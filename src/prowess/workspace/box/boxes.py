@@ -77,7 +77,10 @@ class Boxed:
         self._interpreter = tuple(_same(path) for path in folders)
         self._skills: dict[str, tuple[str, str]] = {}  # name -> (its tree, its .venv)
 
-    def stage(self, tree: Tree, name: str) -> None:
+    async def stage(self, tree: Tree, name: str) -> None:
+        self._stage(tree, name)  # which copies nothing
+
+    def _stage(self, tree: Tree, name: str) -> None:
         refuse_unreachable(tree.path, self._uid)
         if not os.path.isdir(tree.path):
             raise WorkspaceError(
