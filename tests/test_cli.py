@@ -447,3 +447,37 @@ def test_a_table_on_a_terminal_has_colour_and_fits(tmp_path, make_skill):
     import re
 
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines()) <= 80
+
+
+def test_nested_skills_are_named_by_list_doctor_and_validate_and_loaded_when_asked(cli, make_skill):
+    library = make_skill(cli.cwd / "library")
+    inner = make_skill(library / "inner")
+
+    def named(document: dict) -> list[str]:
+        findings = [
+            *document.get("findings", []),
+            *(f for s in document.get("skills", []) for f in s.get("findings", [])),
+        ]
+        return [finding["path"] for finding in findings if finding["code"] == "skill-nested"]
+
+    calls = (["list", "--root", "library"], ["doctor", "--root", "library"], ["validate", "library"])
+    for call in calls:
+        assert named(cli.json(*call)) == [f"{inner}/SKILL.md"]
+        assert not named(cli.json(*call, "--nested"))
+    assert "1 finding: prowess doctor" in (cli("list", "--root", "library"), cli.err)[1]
+    assert [skill["name"] for skill in cli.json("validate", "library", "--nested")["skills"]] == ["library", "inner"]
+    assert "Do the thing" in cli("load", "inner", "--root", "library", "--nested")
+    (cli.cwd / "own.toml").write_text("[skills]\nnested = true\n")
+    for call in calls[:2]:
+        assert not named(cli.json(*call, "--config", "own.toml"))
+    listed = cli.json("list", "--root", "library", "--config", "own.toml")
+    assert [skill["id"] for skill in listed["skills"]] == ["explicit:library", "explicit:inner"]
+
+
+def test_doctor_names_a_file_that_came_below_a_known_skill(cli, make_skill):
+    library = cli.cwd / "library"
+    make_skill(library / "pdf")
+    cli("list", "--root", "library")
+    inner = make_skill(library / "pdf" / "inner")
+    findings = cli.json("doctor", "--root", "library")["findings"]
+    assert [f["path"] for f in findings if f["code"] == "skill-nested"] == [f"{inner}/SKILL.md"]

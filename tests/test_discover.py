@@ -405,3 +405,48 @@ def test_text_that_is_no_skill_says_why():
     with pytest.raises(prowess.ProwessError) as refused:
         prowess.Skill.from_text("---\nname: a\ndescription: b\n---\n", files={"../x": b""})
     assert refused.value.code == "path-escape"
+
+
+# --- skills below a skill ---------------------------------------------------------------------------------------------
+
+
+def nested(catalog: prowess.Catalog) -> list[str]:
+    return [finding.path for finding in catalog.findings if finding.code == "skill-nested"]
+
+
+def test_a_skill_below_a_skill_is_named_and_nested_loads_it(tmp_path, make_skill):
+    make_skill(tmp_path / "pdf")
+    inner = make_skill(tmp_path / "pdf/more/inner")
+    innermost = make_skill(tmp_path / "pdf/more/inner/most")
+    found = prowess.discover(tmp_path)
+    assert names(found) == ["pdf"]
+    assert nested(found) == [f"{inner}/SKILL.md", f"{innermost}/SKILL.md"]
+    whole = prowess.discover(tmp_path, nested=True)
+    assert names(whole) == ["pdf", "pdf/more/inner", "pdf/more/inner/most"] and not whole.findings
+    assert prowess.load(whole, "inner").directory == str(inner)
+
+
+def test_a_skill_file_at_the_top_hides_the_library_and_says_so(tmp_path, make_skill):
+    library = make_skill(tmp_path / "library")
+    for number in range(30):
+        make_skill(library / f"s{number:02}")
+    found = prowess.discover(library)
+    assert names(found) == ["library"]
+    assert nested(found) == [f"{library}/s{number:02}/SKILL.md" for number in range(20)]  # bounded
+    assert "10 more" in found.findings[-1].message and "--nested" in (found.findings[-1].hint or "")
+    assert len(prowess.discover(library, nested=True)) == 31
+
+
+def test_a_known_library_names_the_same_nested_files(tmp_path, make_skill):
+    library, cache = tmp_path / "library", tmp_path / "cache"
+    make_skill(library / "pdf")
+    inner = make_skill(library / "pdf/inner")
+    make_skill(library / "plain")
+    settle(library)
+    first = prowess.discover(library, cache_dir=cache)
+    assert nested(prowess.discover(library, cache_dir=cache)) == nested(first) == [f"{inner}/SKILL.md"]
+    assert len(prowess.discover(library, cache_dir=cache, nested=True)) == 3
+    assert nested(prowess.discover(library, cache_dir=cache)) == nested(first)
+    (inner / "SKILL.md").unlink()
+    assert not nested(prowess.discover(library, cache_dir=cache))
+    assert not nested(prowess.discover(library, cache_dir=cache))

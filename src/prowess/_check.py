@@ -35,8 +35,12 @@ class Report(NamedTuple):
         return not any(finding.severity == "error" for finding in self.findings)
 
 
-def check(paths: Iterable[str], *, profile: Profile = "default", bounds: Bounds = Bounds()) -> Iterator[Report]:
-    """One report per skill at or below each path, and one for what is wrong with the path itself."""
+def check(
+    paths: Iterable[str], *, profile: Profile = "default", nested: bool = False, bounds: Bounds = Bounds()
+) -> Iterator[Report]:
+    """One report per skill at or below each path, and one for what is wrong with the path itself. `nested` also checks
+    the skills below a skill."""
+    bounds = bounds._replace(nested=nested or bounds.nested)
     for given in paths:
         path = os.path.abspath(given)
         if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
@@ -54,7 +58,7 @@ def check(paths: Iterable[str], *, profile: Profile = "default", bounds: Bounds 
 def check_entry(entry: Entry, profile: Profile = "default") -> Report:
     if profile == "spec":
         return Report(entry.path, entry.name, tuple(_spec_findings(entry)))
-    findings = [make_finding(note, entry.location, severity=graded(note.code, profile)) for note in entry.notes]
+    findings = [entry.finding_of(note, graded(note.code, profile)) for note in entry.notes]
     if entry.valid:
         try:
             skill = load_entry(entry)

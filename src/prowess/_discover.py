@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 def discover(
     *places: Place,
     modes: Mapping[str, Mode] | None = None,
+    nested: bool = False,
     bounds: Bounds = Bounds(),
     cache_dir: str | os.PathLike[str] | None = None,
     accepts: Callable[[str, str], bool] = lambda place, digest: False,
@@ -38,13 +39,15 @@ def discover(
 ) -> Catalog:
     """Everything below the given places: folders, archive addresses, skills made in code, or a source of them.
 
-    `accepts(place, digest)` says whether content from an address or an MCP server was accepted; nothing is by default.
+    `nested` also takes in the skills below a skill. `accepts(place, digest)` says whether content from an address or an
+    MCP server was accepted; nothing is by default.
     """
     for pattern, mode in (modes or {}).items():
         if mode not in MODES:
             raise ConfigError(
                 f"'{mode}' is not a mode, for '{pattern}'.", code="mode-unknown", hint=f"Use one of {', '.join(MODES)}."
             )
+    bounds = bounds._replace(nested=nested or bounds.nested)
     folder = os.fspath(cache_dir) if cache_dir is not None else None
     entries: list[Entry] = []
     findings: list[Finding] = []

@@ -36,6 +36,7 @@ class SkillsConfig(NamedTuple):
     max_bodies_per_turn: int = 2
     budget: int | None = None
     modes: dict[str, Mode] = {}
+    nested: bool = False
 
 
 class WorkspaceConfig(NamedTuple):
@@ -98,6 +99,7 @@ DOCS = {
     "skills.max_bodies_per_turn": "Bodies that may be loaded in one turn.",
     "skills.budget": "Tokens for the catalog; unset: 2 % of the context window.",
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
+    "skills.nested": "Also load skills that lie below another skill, as skills of their own.",
     "workspace.executor": "What runs a skill's scripts; `none`: nothing does, and the model is not offered to.",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
@@ -168,6 +170,7 @@ IN_USE = (
     "artifacts",
     "skills.budget",
     "skills.modes",
+    "skills.nested",
     "security.max_skill_body_lines",
     "security.block_angle_brackets_in_frontmatter",
 )

@@ -94,11 +94,16 @@ class Runtime:
         return Library(
             [*roots, *self._more],
             modes=self.config.skills.modes,
-            bounds=self._bounds,
+            bounds=self.bounds,
             cache_dir=self.places.cache_dir,
             accepts=self.trust.accepts_url,
             refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
         )
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far to look: as flags say, or the configuration."""
+        return self._bounds._replace(nested=self._bounds.nested or self.config.skills.nested)
 
     @property
     def still_trusted(self) -> Trust:

@@ -170,7 +170,7 @@ _GLOBAL: tuple[Callable[[Any], Any], ...] = (
     click.option("-C", "directory", metavar="DIR", help="Work as if started in DIR."),
 )
 _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
-_BOUNDS = ("max_depth", "max_entries")
+_BOUNDS = ("max_depth", "max_entries", "nested")
 
 
 def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
@@ -216,7 +216,10 @@ def bounds_options(function: Any) -> Any:
     entries = click.option(
         "--max-entries", type=click.IntRange(1), help="How many folder entries to see.  [default: 20000]"
     )
-    return depth(entries(function))
+    nested = click.option(
+        "--nested", is_flag=True, default=None, help="Also skills below a skill, as skills of their own."
+    )
+    return depth(entries(nested(function)))
 
 
 def roots_option(function: Any) -> Any:

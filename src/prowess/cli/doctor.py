@@ -21,8 +21,10 @@ from prowess.cli.documents import finding_row
 from prowess.cli.render import Screen, count, printable
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime import Runtime
-from prowess.skills.entry import RootReport
+from prowess.skills.entry import Entry, RootReport
 from prowess.skills.findings import Note, make_finding, visible
+from prowess.skills.index import look_below_entry
+from prowess.skills.nested import has_nested
 from prowess.skills.requirements import missing_requirements
 
 _REPAIRED = ("yaml-repaired", "yaml-salvaged")
@@ -115,6 +117,7 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
     catalog = runtime.catalog
     found: list[Finding] = []
     for entry in catalog:
+        found += _nested_since(runtime, entry)
         if catalog.visibility(entry).status in ("invalid", "shadowed", "off"):
             continue
         missing = missing_requirements(entry.controls, os.environ, catalog.__contains__)
@@ -131,6 +134,13 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
             note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": limit})
             found.append(make_finding(note, entry.location))
     return found
+
+
+def _nested_since(runtime: Runtime, entry: Entry) -> list[Finding]:
+    """Files below a skill that came after it was first read: a known skill is not searched again elsewhere."""
+    if has_nested(entry.notes) or runtime.catalog.memory_skill(entry):
+        return []
+    return [*map(entry.finding_of, look_below_entry(entry, runtime.bounds))]
 
 
 def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def command_to_go_on(
 
 
 def _said_again(given: dict[str, Any]) -> list[str]:
-    words: list[str] = []
+    words = ["--nested"] if click.get_current_context().params.get("nested") else []
     for root in given["roots"]:
         words += ["--root", root]
     names = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")

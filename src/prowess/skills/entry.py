@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prowess._nouns import Finding, Mode, SkillRef, Source, Status
+from prowess._nouns import Finding, Mode, Severity, SkillRef, Source, Status
 from prowess.skills.findings import RULES, Note, make_finding
 from prowess.skills.head import Controls
 
@@ -68,7 +68,12 @@ class Entry(NamedTuple):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(make_finding(note, self.location) for note in self.notes)
+        return tuple(map(self.finding_of, self.notes))
+
+    def finding_of(self, note: Note, severity: Severity | None = None) -> Finding:
+        """A note about this skill's SKILL.md, or about the file below the skill that it names."""
+        file = note.details["file"] if note.code == "skill-nested" else self.file
+        return make_finding(note, os.path.join(self.path, *file.split("/")), severity=severity)
 
     @property
     def ref(self) -> SkillRef:
@@ -114,7 +119,7 @@ class Skill(NamedTuple):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(make_finding(note, self.entry.location) for note in (*self.entry.notes, *self.notes))
+        return tuple(map(self.entry.finding_of, (*self.entry.notes, *self.notes)))
 
     @staticmethod
     def from_text(

@@ -464,6 +464,13 @@ RULES: dict[str, Rule] = {
         "{remedy}",
         "A setting with a typing mistake in its name changes nothing.",
     ),
+    "skill-nested": Rule(
+        "library",
+        "warning",
+        "The file lies below the skill '{skill}', so it is part of that skill and not loaded as one.{more}",
+        "Move its folder out of '{skill}', or load nested skills as well: --nested, or skills.nested = true.",
+        "One SKILL.md at the top of a library would hide all the others.",
+    ),
     "skipped-folder": Rule(
         "library",
         "info",

@@ -22,6 +22,7 @@ from prowess._paths import is_inside
 from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.known import DEFAULT_CONTROLS, NOTHING_KNOWN, Known, changed_ns, load_known, save_known, still_holds
+from prowess.skills.nested import has_nested, look_below, without_nested
 
 SKIPPED = frozenset(
     ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()
@@ -35,6 +36,7 @@ _new = tuple.__new__
 class Bounds(NamedTuple):
     max_depth: int = 6
     max_entries: int = 20_000
+    nested: bool = False  # also the skills below a skill
 
 
 class Scan(NamedTuple):
@@ -50,12 +52,13 @@ def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None)
     problem = _root_problem(root, base)
     if problem is not None:
         return Scan([], problem, exists=False)
-    known, trouble = load_known(cache_dir, base) if cache_dir else (NOTHING_KNOWN, [])
+    key = os.path.join(base, "**") if bounds.nested else base  # what one way of looking learned, the other did not
+    known, trouble = load_known(cache_dir, key) if cache_dir else (NOTHING_KNOWN, [])
     walk = _Walk(root, base, bounds, known)
     with _no_collector():
         walk.run()
     if cache_dir and (walk.fresh or walk.hits != len(known.rows)):
-        trouble += save_known(cache_dir, base, walk.entries, {**known.rows, **walk.fresh})
+        trouble += save_known(cache_dir, key, walk.entries, {**known.rows, **walk.fresh})
     return Scan(walk.entries, walk.findings + trouble, read=walk.read)
 
 
@@ -104,7 +107,7 @@ class _Walk:
 
     def run(self) -> None:
         top: _Folder = (self.base, "", 0, None)
-        queue = [] if self._is_skill(top) else [top]
+        queue = [top] if not self._is_skill(top) or self.bounds.nested else []
         for folder in queue:  # grows while it is walked
             queue += self._search(folder)
         if self.too_deep is not None:
@@ -124,8 +127,10 @@ class _Walk:
             return []
         odd = next((child.name for child in children if child.name.lower() == "skill.md"), None)
         if odd is not None:  # SKILL.md and skill.md were looked for; this is Skill.md or the like
-            self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
-            return []
+            if not self.bounds.nested or not any(child.name in ("SKILL.md", "skill.md") for child in children):
+                self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
+            if not self.bounds.nested:
+                return []
         if len(children) > self.budget:
             if self.budget >= 0:
                 first = children[self.budget].path
@@ -135,7 +140,8 @@ class _Walk:
         self.budget -= len(children)
         others: list[_Folder] = []
         prefix = f"{rel}/" if rel else ""
-        for child in self._without_known(children, prefix) if self.known.rows and not linked else children:
+        shortcut = self.known.rows and not linked and not self.bounds.nested
+        for child in self._without_known(children, prefix) if shortcut else children:
             target = self._folder_behind(child)
             if target is None:
                 continue
@@ -143,7 +149,7 @@ class _Walk:
             below: _Folder = (target, prefix + child.name, depth + 1, link)
             if depth >= self.bounds.max_depth:
                 self.too_deep = self.too_deep or child.path
-            elif not self._is_skill(below):
+            elif not self._is_skill(below) or self.bounds.nested:
                 others.append(below)
         return others
 
@@ -170,7 +176,7 @@ class _Walk:
                 continue
             hits += 1
             if len(row) > 4:
-                take_in(make(row, self.root, base, rel, None))
+                take_in(self._look_again(make(row, self.root, base, rel, None), row))
             else:  # nothing out of the ordinary: as Entry(…) would make it, at half the cost
                 plain = (
                     source,
@@ -224,8 +230,8 @@ class _Walk:
     # --- skills --------------------------------------------------------------------------------------------------
 
     def _is_skill(self, folder: _Folder) -> bool:
-        """Whether the folder is a skill, good or bad, which is then taken in. A skill is a leaf: nothing is searched
-        below it."""
+        """Whether the folder is a skill, good or bad, which is then taken in. A skill is a leaf, unless nested skills
+        are asked for: what is below it is part of it."""
         path, rel, _, linked = folder
         location = f"{path}{os.sep}SKILL.md"
         try:
@@ -238,7 +244,7 @@ class _Walk:
         row = self.known.rows.get(rel)
         if row is not None and still_holds(row, found):
             self.hits += 1
-            self.entries.append(self.known.entry(row, self.root, self.base, rel, linked))
+            self.entries.append(self._look_again(self.known.entry(row, self.root, self.base, rel, linked), row))
         else:
             self._take_in(folder, "SKILL.md", found)
         return True
@@ -258,13 +264,32 @@ class _Walk:
         self.read += 1
         started_ns = time.time_ns()
         entry = read_entry(self.root, self.base, rel, os.path.join(path, file), found, linked=linked)
+        entry = entry._replace(notes=(*entry.notes, *look_below_entry(entry, self.bounds)))
         self.entries.append(entry)
         settled = changed_ns(found) < started_ns - _SETTLED_NS
         if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):
             self.fresh[rel] = [changed_ns(found), found.st_size, found.st_ino]
 
+    def _look_again(self, entry: Entry, row: list[Any]) -> Entry:
+        """Nested files that are remembered may be gone. Below a skill that had none nothing is looked for, because that
+        would cost a known library as much as a new one; but a root that is a skill may hide a whole library."""
+        if self.bounds.nested or (entry.rel and not has_nested(entry.notes)):
+            return entry
+        notes = (*without_nested(entry.notes), *look_below_entry(entry, self.bounds))
+        if notes == entry.notes:
+            return entry
+        self.fresh[entry.rel] = row[:3]
+        return entry._replace(notes=notes)
+
     def _note(self, code: str, path: str, **details: Any) -> None:
         self.findings.append(make_finding(Note(code, None, details), path))
+
+
+def look_below_entry(entry: Entry, bounds: Bounds) -> tuple[Note, ...]:
+    """A note for each nested SKILL.md that is not loaded."""
+    if bounds.nested:
+        return ()
+    return look_below(entry.real_path, entry.name, skipped=SKIPPED, max_entries=bounds.max_entries)
 
 
 def reason(error: OSError) -> str:

@@ -17,7 +17,7 @@ from prowess._glob import Glob
 from prowess._nouns import Finding, Mode, Trigger
 from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
 from prowess.skills.entry import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
-from prowess.skills.findings import Note, make_finding
+from prowess.skills.findings import Note
 
 TRIGGERS = get_args(Trigger)
 _RANK = {source: rank for rank, source in enumerate(PRIORITY)}
@@ -114,7 +114,7 @@ class Catalog:
         return (*self._findings, *own)
 
     def findings_of(self, entry: Entry) -> tuple[Finding, ...]:
-        return tuple(make_finding(note, entry.location) for note in self._notes_of(entry))
+        return tuple(map(entry.finding_of, self._notes_of(entry)))
 
     def memory_skill(self, entry: Entry) -> Skill | None:
         """The skill behind an entry that was defined in code."""

@@ -1,0 +1,54 @@
+"""SKILL.md files below a skill. They belong to the skill above them and are not loaded, unless the caller asks for
+nested skills; so each one is named in a finding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from prowess.skills.findings import Note
+
+MAX_NAMED = 20  # of one skill: a SKILL.md at the top of a library has thousands below it
+_CODES = ("skill-nested", "entry-limit")
+
+
+def look_below(folder: str, name: str, *, skipped: Iterable[str], max_entries: int) -> tuple[Note, ...]:
+    """A note for each SKILL.md in the folders below a skill's own folder; the last one counts those not named."""
+    found: list[str] = []
+    seen = 0
+    folders = [""]
+    for below in folders:  # grows while it is walked
+        try:
+            with os.scandir(f"{folder}{os.sep}{below}") as listing:
+                for child in listing:
+                    seen += 1
+                    if child.is_dir(follow_symlinks=False):
+                        if child.name not in skipped:
+                            folders.append(f"{below}{child.name}/")
+                    elif below and child.name.lower() == "skill.md":
+                        found.append(f"{below}{child.name}")
+        except OSError:  # a skill that is loaded says so: its files are listed then
+            continue
+        if seen > max_entries:
+            stopped = Note("entry-limit", None, {"limit": max_entries, "folder": f"{name}/{below}"})
+            return (*_name_each(found, name), stopped)
+    return _name_each(found, name)
+
+
+def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
+    found.sort()
+    unnamed = len(found) - MAX_NAMED
+    notes = [Note("skill-nested", None, {"file": file, "skill": name, "more": ""}) for file in found[:MAX_NAMED]]
+    if unnamed > 0:
+        notes[-1].details["more"] = f" Nor are {unnamed} more below that skill."
+    return tuple(notes)
+
+
+def has_nested(notes: tuple[Note, ...]) -> bool:
+    """Whether `look_below` had something to say."""
+    return bool(notes) and notes[-1].code in _CODES
+
+
+def without_nested(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    return tuple(note for note in notes if note.code not in _CODES)
