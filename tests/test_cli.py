@@ -481,3 +481,28 @@ def test_doctor_names_a_file_that_came_below_a_known_skill(cli, make_skill):
     inner = make_skill(library / "pdf" / "inner")
     findings = cli.json("doctor", "--root", "library")["findings"]
     assert [f["path"] for f in findings if f["code"] == "skill-nested"] == [f"{inner}/SKILL.md"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["list"],
+        ["doctor"],
+        ["search", "pdf"],
+        ["prompt"],
+        ["tokens"],
+        ["load", "pdf"],
+        ["inspect", "pdf"],
+        ["run", "hi"],
+    ],
+    ids=lambda call: call[0],
+)
+def test_a_root_that_is_not_there_is_a_warning_and_exit_code_1(cli, make_skill, call):
+    make_skill(cli.cwd / "here" / "pdf")
+    cli(*call, "--root", "here", "--root", "nowhere", code=1)
+    assert cli.err.count("does not exist") == 1
+    assert f"warning: {cli.cwd}/nowhere: The root does not exist." in cli.err and "[root-missing]" in cli.err
+    if call[0] == "list":
+        listed = cli.json("list", "--root", "here", "--root", "nowhere", code=1)
+        assert [skill["name"] for skill in listed["skills"]] == ["pdf"]
+        assert [finding["code"] for finding in listed["findings"]] == ["root-missing"]

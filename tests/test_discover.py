@@ -12,6 +12,7 @@ import pytest
 import prowess
 from prowess.skills.entry import Root
 from prowess.skills.index import Bounds
+from prowess.testing import ScriptedModel
 
 
 def names(catalog: prowess.Catalog) -> list[str]:
@@ -98,6 +99,31 @@ def test_the_same_root_twice_and_by_a_link_counts_once(tmp_path, make_skill):
     assert len(found) == 1 and len(found.roots) == 1
 
 
+@pytest.mark.parametrize("place", ["nowhere", "file.txt/below"])
+def test_a_path_that_does_not_exist_is_an_error_for_whoever_names_it(tmp_path, place):
+    (tmp_path / "file.txt").write_text("x", encoding="utf-8")
+    named = str(tmp_path / place)
+    doors = (
+        lambda: prowess.discover(named),
+        lambda: prowess.discover(Path(named)),
+        lambda: prowess.Library([named]),
+        lambda: prowess.SkillKit(named),
+        lambda: prowess.run_sync("hello", skills=named, model=ScriptedModel([])),
+    )
+    for door in doors:
+        with pytest.raises(prowess.ConfigError, match=place) as refused:
+            door()
+        assert refused.value.code == "root-missing"
+
+
+def test_a_folder_that_vanishes_is_a_finding_of_the_next_reload(tmp_path, make_skill):
+    make_skill(tmp_path / "library" / "pdf")
+    library = prowess.Library([tmp_path / "library"])
+    (tmp_path / "library").rename(tmp_path / "elsewhere")
+    assert library.reload().removed == ("explicit:pdf",)
+    assert codes(library.catalog) == ["root-missing"]
+
+
 @pytest.mark.parametrize("kind", ["missing", "file", "fifo"])
 def test_a_root_that_is_no_folder_is_a_finding(tmp_path, kind):
     place = tmp_path / "place"
@@ -105,7 +131,7 @@ def test_a_root_that_is_no_folder_is_a_finding(tmp_path, kind):
         place.write_text("x", encoding="utf-8")
     elif kind == "fifo":
         os.mkfifo(place)
-    found = prowess.discover(place)
+    found = prowess.discover(Root("explicit", str(place)))
     assert codes(found) == ["root-missing" if kind == "missing" else "root-not-folder"]
     assert not found.roots[0].exists
 

@@ -20,7 +20,7 @@ from prowess.skills.entry import MODES, PRIORITY, Changes, Entry, Root, RootRepo
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
 from prowess.skills.model import Catalog, matches_pattern
-from prowess.skills.roots import named_root, unique_roots
+from prowess.skills.roots import named_root, refuse_missing, unique_roots
 
 if TYPE_CHECKING:
     from prowess.ports import SkillSource
@@ -39,8 +39,8 @@ def discover(
 ) -> Catalog:
     """Everything below the given places: folders, archive addresses, skills made in code, or a source of them.
 
-    `nested` also takes in the skills below a skill. `accepts(place, digest)` says whether content from an address or an
-    MCP server was accepted; nothing is by default.
+    A path that does not exist is an error. `nested` also takes in the skills below a skill. `accepts(place, digest)`
+    says whether content from an address or an MCP server was accepted; nothing is by default.
     """
     for pattern, mode in (modes or {}).items():
         if mode not in MODES:
@@ -90,8 +90,9 @@ class Library:
     """A catalog that can be read again. Whoever holds a catalog keeps it: a reload makes a new one."""
 
     def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
-        self._places, self._read, self._options = tuple(places), read, options
-        self.catalog = read(*self._places, **options)
+        self._read, self._options = read, options
+        self.catalog = read(*places, **options)
+        self._places = [_named(place) if isinstance(place, (str, os.PathLike)) else place for place in places]
 
     def reload(self) -> Changes:
         before = self.catalog
@@ -116,7 +117,7 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
         if isinstance(place, Root):
             found.append(place)
         elif isinstance(place, (str, os.PathLike)):
-            found.append(named_root(os.fspath(place), origin="given", base=os.getcwd(), home=os.path.expanduser("~")))
+            found.append(refuse_missing(_named(place)))
         elif not isinstance(place, Skill) and not hasattr(place, "skills"):
             raise ConfigError(
                 f"{place!r} is not a place where skills can be.",
@@ -124,6 +125,10 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
                 hint="Give a folder, an address, a Skill, or something with skills().",
             )
     return found
+
+
+def _named(place: str | os.PathLike[str]) -> Root:
+    return named_root(os.fspath(place), origin="given", base=os.getcwd(), home=os.path.expanduser("~"))
 
 
 def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> Iterable[Skill]:

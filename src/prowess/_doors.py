@@ -28,6 +28,7 @@ from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.ports import Approver, Asker, Model, SkillSource, Toolset
 from prowess.runtime import Runtime, open_runtime
 from prowess.skills.entry import Skill
+from prowess.skills.roots import named_root, refuse_missing
 from prowess.tools.base import Tool, Tools, is_toolset
 from prowess.tools.function import is_tool
 from prowess.tools.toolset import Joined
@@ -231,6 +232,8 @@ def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtim
     roots = [place for place in places if isinstance(place, str)]
     others = [place for place in places if not isinstance(place, str)]
     with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
+        for place in roots:
+            refuse_missing(named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home))
         yield runtime
 
 

@@ -17,7 +17,9 @@ from prowess.cli.main import VERBS
 from prowess.cli.render import Screen
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime import Runtime, open_runtime
+from prowess.skills.findings import RULES, visible
 from prowess.skills.index import Bounds
+from prowess.skills.roots import is_missing, named_root
 
 
 def run(args: Sequence[str]) -> int:
@@ -125,6 +127,7 @@ class Call:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.screen = Screen(json=bool(options.get("json")), verbose=int(options.get("verbose") or 0))
+        self.missing_roots: list[str] = []
 
     @property
     def cwd(self) -> str:
@@ -155,7 +158,17 @@ class Call:
             without_files=without_files,
             bounds=self.bounds,
         ) as runtime:
+            self._warn_of_missing(roots, runtime)
             yield runtime
+
+    def _warn_of_missing(self, places: Sequence[str], runtime: Runtime) -> None:
+        """A root that was named and is not there ends the call with exit code 1, whatever else it found."""
+        for place in places:
+            root = named_root(place, origin="flag", base=runtime.places.cwd, home=runtime.places.home)
+            if is_missing(root) and root.path not in self.missing_roots:
+                self.missing_roots.append(root.path)
+                rule = RULES["root-missing"]
+                self.screen.note(f"warning: {visible(root.path)}: {rule.message} {rule.hint} [root-missing]")
 
     @property
     def bounds(self) -> Bounds:
@@ -181,7 +194,9 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], cl
             inherited = dict(click.get_current_context().find_root().params)
             options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
             options |= {key: given.pop(key, None) for key in _BOUNDS}
-            return function(Call(options), **given) or 0
+            call = Call(options)
+            code = function(call, **given)
+            return code or (_NOT_ALL_FOUND.get(name, 1) if call.missing_roots else 0)
 
         callback.__doc__ = function.__doc__
         callback.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
@@ -193,6 +208,7 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], cl
     return make
 
 
+_NOT_ALL_FOUND = {"exec": 125}  # there 1 is what the command may have said
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 

@@ -103,7 +103,11 @@ def show_findings(call: Call, runtime: Runtime) -> None:
     if not call.screen.is_json:
         for text in unknown_tools(load_rules(runtime), ()):
             call.screen.note(f"warning: {printable(text)} [rule-tool-unknown]")
-    roots = [finding for finding in runtime.catalog.findings if finding.code.startswith("root-")]
+    roots = [
+        finding
+        for finding in runtime.catalog.findings
+        if finding.code.startswith("root-") and finding.path not in call.missing_roots
+    ]
     for finding in (*runtime.setup_findings, *roots):
         if finding.severity != "info" and not call.screen.is_json:
             where = f"{printable(finding.path)}: " if finding.code.startswith("root-") else ""

@@ -79,7 +79,7 @@ def _no_collector() -> Iterator[None]:
 def _root_problem(root: Root, base: str) -> list[Finding] | None:
     try:
         mode = os.stat(base).st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return [make_finding(Note("root-missing"), root.path)] if root.expected else []
     except OSError as error:
         return [make_finding(Note("unreadable", None, {"reason": reason(error)}), root.path)]

@@ -18,7 +18,7 @@ from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.head import Controls
 
-FORMAT = 2
+FORMAT = 3
 DEFAULT_CONTROLS = Controls()
 # The time of the last change of anything about the file: unlike mtime it cannot be set back. On Windows st_ctime is
 # the time of creation.

@@ -62,6 +62,24 @@ def named_root(
     return Root(source, path, trusts(path) if source == "project" else True, origin=origin)
 
 
+def is_missing(root: Root) -> bool:
+    try:
+        return not root.url and not os.stat(root.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # it is there, and cannot be read
+        return False
+
+
+def refuse_missing(root: Root) -> Root:
+    """The root, for a program that names it. A person on the command line gets a warning."""
+    if is_missing(root):
+        raise ConfigError(
+            f"There is no folder '{root.path}'.", code="root-missing", hint="Create it, or correct the path."
+        )
+    return root
+
+
 def _is_path(place: str) -> bool:
     try:
         return b"\0" not in os.fsencode(place)
