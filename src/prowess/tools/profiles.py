@@ -76,9 +76,18 @@ _SHORT: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "command": {"type": "string", "description": "for bash -c"},
         "script": {"type": "string", "description": "instead: a file of the skill"},
         "args": _TEXT_LIST,
+        "cwd": {"type": "string", "description": "in the skill, or $WORK_DIR"},
+        "env": {"type": "object", "additionalProperties": {"type": "string"}},
         "inputs": {
-            **_TEXT_LIST,
-            "description": "refs such as workspace://out/a.csv",
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "{from: workspace://path, artifact://name[@version], skill://name/path or host:///path; "
+            "to?: work/path; mode?: copy|link; pin?: bool}",
+        },
+        "outputs": {
+            "type": "object",
+            "description": "{globs: [], inline?: bool, save?: bool, name_template?, "
+            "max_files?, max_file_bytes?, max_total_bytes?}",
         },
         "output_files": {**_TEXT_LIST, "description": "globs, such as out/*.txt"},
         "timeout": {"type": "number", "description": "seconds"},
@@ -87,7 +96,21 @@ _SHORT: Mapping[str, Mapping[str, dict[str, Any]]] = {
 # What is not here is told whole.
 _FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "default": {
-        "skill_run": ("skill", "command", "script", "args", "inputs", "output_files", "timeout"),
+        "skill_run": (
+            "skill",
+            "command",
+            "script",
+            "args",
+            "cwd",
+            "env",
+            "inputs",
+            "outputs",
+            "output_files",
+            "timeout",
+            "save_as_artifacts",
+            "omit_inline_content",
+            "artifact_prefix",
+        ),
         "skill_search": ("query",),
     },
     "lean": {
