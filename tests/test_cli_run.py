@@ -124,6 +124,41 @@ def test_the_offline_planner_says_what_it_is_and_does_a_real_thing(tmp_path: Pat
     assert again.code == 1 and "exists already. Add --force" in again.err, "an old file is not passed off as new"
 
 
+def test_files_of_a_code_block_are_made_like_any_other(project: Project) -> None:
+    (project.folder / "prowess.toml").write_text("tools.code_blocks = true\n", encoding="utf-8")
+    code = {"text": "I write it:\n```bash\necho made > out/block.txt\n```\n"}
+    words = ("do it", "--config", "prowess.toml", "--yes", "skill_run", "--output-dir", "made")
+    answer = project.say(*words, replies=[LOAD, code, {"text": "Written."}])
+    assert (answer.code, answer.out) == (0, "Written.\n"), answer.err
+    assert "made: out/block.txt" in answer.err
+    assert (project.folder / "made" / "block.txt").read_text(encoding="utf-8") == "made\n"
+
+
+def summary_of(project: Project) -> dict[str, Any]:
+    """run.json of the newest run."""
+    newest = max((project.folder / ".agent" / "runs").iterdir())
+    return json.loads((newest / "run.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("commands", "key_output"),
+    [
+        (["printf 'one\\ntwo\\n'"], {"name": "stdout", "text": "one\ntwo"}),
+        (["seq 100000"], {"name": "stdout", "text": "\n".join(map(str, range(99918, 100001)))}),  # whole lines
+        (["printf '%0600d' 7"], {"name": "stdout", "text": "0" * 499 + "7"}),
+        (["echo first", "echo second", "true"], {"name": "stdout", "text": "second"}),
+        (["echo x > out/a.txt; echo said", "echo later"], {"name": "out/a.txt", "text": "x\n"}),
+        (["true"], None),
+    ],
+)
+def test_the_record_has_the_key_output(project: Project, commands: list[str], key_output: Any) -> None:
+    (project.folder / ".agent").mkdir()
+    replies = [LOAD, *map(run_of, commands), FINE]
+    assert project.say("do it", "--yes", "skill_run", replies=replies).code == 0
+    assert summary_of(project)["key_output"] == key_output
+    assert project.follow(["runs", "verify", "--all"]).code == 0
+
+
 # --- exit codes -------------------------------------------------------------------------------------------------------
 
 

@@ -77,7 +77,7 @@ async def _five(root: Path, executor: str, expected: int) -> None:
         bare = await kit.call("skill_run", payload(2))
         found = {file["name"]: file for file in bare.data["output_files"]}
         assert "content" not in found["out/a.txt"] and found["out/a.txt"]["size_bytes"] == 3
-        assert bare.data["primary_output"] is None
+        assert bare.data["primary_output"] == found["out/a.txt"], "metadata only"
 
         read = await kit.call("read_file", payload(3))
         assert read.data["content"] == "hi\n" and read.data["total_lines"] == 1

@@ -249,10 +249,14 @@ class _Loop:
             outcomes = await together([one(index, call) for index, call in enumerate(group)])
         for call, outcome in zip(group, outcomes, strict=True):
             named += names_in(call, outcome)
-            for file in outcome.data.get("output_files") or ():
-                self._files[file["name"]] = {key: value for key, value in file.items() if key != "content"}
-            self._left_out |= dict.fromkeys(outcome.data.get("left_out") or ())
+            self._keep_files(outcome)
         return outcomes
+
+    def _keep_files(self, outcome: Outcome) -> None:
+        """For the result of the run: the files that a call made, without their content."""
+        for file in outcome.data.get("output_files") or ():
+            self._files[file["name"]] = {key: value for key, value in file.items() if key != "content"}
+        self._left_out |= dict.fromkeys(outcome.data.get("left_out") or ())
 
     def _in_order(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of several skills the one that coordinates comes first, so that no bound on bodies can cut it off."""
@@ -290,6 +294,7 @@ class _Loop:
                 outcome = await self._kit.act(call)
             if outcome.status == "waiting":
                 return self._waiting()
+            self._keep_files(outcome)
             self._say(f"Code block {number} was run. What it said is data:\n{render_outcome(outcome)}")
         return None
 

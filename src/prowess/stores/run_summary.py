@@ -30,6 +30,7 @@ from prowess.values import Head, Outcome, SessionKey, ToolCall, Usage, to_json
 SCHEMA = "prowess.run/1"
 LARGE_BYTES = 64 << 10  # a text of an outcome that is larger is also kept as a file of its own
 _KEY_OUTPUT = 500  # characters
+_STDOUT = "stdout"  # no file has this name: theirs begin with out/, work/ or runs/
 _DEEPEST = 64
 _READING = ("skill_read", "skill_select_docs", "skill_load")
 _RUNNING = ("skill_run", "skill_exec")
@@ -210,7 +211,18 @@ def _acted(summary: RunSummary, event: CallActed, call: ToolCall | None) -> None
     primary = data.get("primary_output")
     if isinstance(primary, dict) and isinstance(text := primary.get("content"), str):
         summary.key_output = {"name": str(primary.get("name") or ""), "text": text[:_KEY_OUTPUT]}
+    elif (summary.key_output is None or summary.key_output["name"] == _STDOUT) and not data.get("output_files"):
+        summary.key_output = _last_lines(data.get("stdout")) or summary.key_output
     summary.outputs += [output for output, _ in large_outputs(event)]
+
+
+def _last_lines(stdout: object) -> dict[str, str] | None:
+    """Whole lines from the end of it, as many as fit; the end of its last line when that alone is longer."""
+    text = stdout.rstrip() if isinstance(stdout, str) else ""
+    tail = text[-_KEY_OUTPUT:]
+    if len(text) > _KEY_OUTPUT and text[-_KEY_OUTPUT - 1] != "\n":
+        tail = tail.partition("\n")[2] or tail
+    return {"name": _STDOUT, "text": tail} if tail else None
 
 
 def _resources(tool: str, outcome: Outcome) -> Iterator[dict[str, str]]:

@@ -55,6 +55,7 @@ class OutputFile(NamedTuple):
     size_bytes: int
     content: str | None  # text only, and only when asked for
     truncated: bool
+    is_text: bool
 
     @property
     def ref(self) -> str:
@@ -180,8 +181,9 @@ def _find_folders(patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
-    """The one small text that is most likely the answer: the only one, or the first in out/."""
-    fitting = [file for file in files if file.content and not file.truncated and file.size_bytes <= max_bytes]
+    """The one small text that is most likely the answer, with or without its content: the only one, or the first in
+    out/."""
+    fitting = [file for file in files if file.is_text and not file.truncated and 0 < file.size_bytes <= max_bytes]
     texts = [file for file in fitting if not file.mime_type.startswith("image/")]  # a drawing is text, and no answer
     return min(
         texts, key=lambda file: (not file.name.startswith("out/"), file.name.count("/"), file.name), default=None
@@ -225,12 +227,13 @@ def _read(
     finally:
         os.close(fd)
     content, truncated = None, False
-    if redact is not None and is_text(data[:4096], whole=len(data) < 4096):
+    text = is_text(data[:4096], whole=len(data) < 4096)
+    if redact is not None and text:
         clean = redact(data.decode("utf-8", "replace")).encode("utf-8", "replace")
         truncated = status.st_size > limit
         content = clean[:limit].decode("utf-8", "ignore") if len(clean) > limit else clean.decode()
     used = 0 if content is None else len(content.encode())
-    return OutputFile(rel, guess_mime(rel, data[:512]), status.st_size, content, truncated), used
+    return OutputFile(rel, guess_mime(rel, data[:512]), status.st_size, content, truncated, text), used
 
 
 def is_encodable(text: str) -> bool:
