@@ -159,6 +159,21 @@ def test_the_record_has_the_key_output(project: Project, commands: list[str], ke
     assert project.follow(["runs", "verify", "--all"]).code == 0
 
 
+@pytest.mark.parametrize("params", [{"script": [LOAD, {"text": "As it is written."}]}, {"file": "replies.json"}])
+def test_a_mock_model_of_the_configuration(project: Project, params: dict[str, Any]) -> None:
+    """As the source document writes it; a reply that nobody asked for is an error, as with --model."""
+    replies = [LOAD, {"text": "As it is written."}]
+    (project.folder / "replies.json").write_text(json.dumps(replies), encoding="utf-8")
+    config = project.folder / "config.json"
+    config.write_text(json.dumps({"model": {"provider": "mock", "params": params}}), encoding="utf-8")
+    answer = project.run("do it", "--config", "config.json")
+    assert (answer.code, answer.out) == (0, "As it is written.\n"), answer.err
+    unused = {"script": [*replies, FINE]}
+    config.write_text(json.dumps({"model": {"provider": "mock", "params": unused}}), encoding="utf-8")
+    answer = project.run("do it", "--config", "config.json")
+    assert answer.code == 1 and "script-unused" in answer.err
+
+
 # --- exit codes -------------------------------------------------------------------------------------------------------
 
 

@@ -50,6 +50,35 @@ def test_a_script_is_found_from_the_base(kind: str, tmp_path: Path, machine: Pat
     assert refusal(f"{kind}:none.json", base=str(tmp_path)).code == "script-unreadable"
 
 
+@pytest.mark.parametrize("kind", ["scripted", "mock"])
+def test_a_script_among_the_parameters(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("- text: from a file\n", encoding="utf-8")
+    inline = resolve(kind, params={"script": [{"text": "inline"}], "temperature": 0}, base=str(tmp_path))
+    assert (inline.name, text_of(inline)) == (kind, "inline")
+    kept = resolve(kind, params={"file": "s.yaml", "script": None}, base=str(tmp_path))
+    assert (kept.name, text_of(kept)) == (f"{kind}:s.yaml", "from a file")
+    named = resolve(f"{kind}:s.yaml", params={"script": [{"text": "inline"}]}, base=str(tmp_path))
+    assert text_of(named) == "from a file", "what is named is meant"
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "said"),
+    [
+        ({}, "model-incomplete", "which script"),
+        ({"script": [], "file": "s.yaml"}, "model-incomplete", "a script and a file"),
+        ({"script": "s.yaml"}, "script-invalid", "a list of replies"),
+        ({"script": {"text": "hi"}}, "script-invalid", "a list of replies"),
+        ({"file": ["s.yaml"]}, "script-invalid", "a path"),
+        ({"script": ["hi"]}, "script-invalid", "Reply 1"),
+        ({"script": [{"txt": "hi"}]}, "script-invalid", "'txt'"),
+        ({"file": "none.yaml"}, "script-unreadable", "none.yaml"),
+    ],
+)
+def test_parameters_that_are_no_script(params: dict[str, Any], code: str, said: str, tmp_path: Path) -> None:
+    error = refusal("mock", params=params, base=str(tmp_path))
+    assert (error.code, error.exit_code) == (code, 2) and said in str(error) and error.hint
+
+
 EVENTS = [Envelope(seq=1, at="2026-01-02T03:04:05.000006Z", session="s", run="r1", event=ModelReplied(text="again"))]
 
 

@@ -89,7 +89,7 @@ class Config(NamedTuple):
 
 DOCS = {
     "model.provider": "The model, as `--model` takes it (`openai:NAME`, `anthropic:NAME`, `offline`, …); unset: `offline`.",
-    "model.params": "Passed to the provider (temperature, base URL, …).",
+    "model.params": "Passed to the provider (temperature, base URL, …; for `mock`: `script`, a list of replies, or `file`).",
     "execution.require_approval_for": "Tools that always ask, whatever else would allow them.",
     "security.max_skill_body_lines": "Refuse a skill with a longer body; unset: warn over 500 lines.",
     "security.block_angle_brackets_in_frontmatter": "Refuse a skill with `<` or `>` in its front matter, instead of warning.",

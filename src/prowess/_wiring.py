@@ -126,7 +126,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         yield session
         if (
             session.answered
-            and isinstance(options.model, str)
+            and isinstance(options.model, str | None)
             and (check := getattr(_inner(model), "assert_finished", None)) is not None
         ):
             check()  # a script with replies that nobody asked for is not the script of this run

@@ -1,7 +1,8 @@
 """A model is named as `provider:name`, and its provider is imported only when it is named.
 
-`offline` · `openai:NAME` · `anthropic:NAME` · `scripted:FILE` (or `mock:FILE`) · `replay:RUN` · whatever an installed
-package offers in the entry-point group `prowess.models`. A key comes from the environment and never from a setting.
+`offline` · `openai:NAME` · `anthropic:NAME` · `scripted:FILE` (or `mock:FILE`; or `mock`, with `script` or `file` among
+the parameters) · `replay:RUN` · whatever an installed package offers in the entry-point group `prowess.models`. A key
+comes from the environment and never from a setting.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ def resolve_model(
     provider = PROVIDERS.get(kind)
     if provider is None:
         return _installed(written, kind, name, environ, given)
+    if kind in _SCRIPTED and not name:
+        return _scripted(kind, given, base)
     if bool(name) != bool(provider.after):
         _refuse_name(written, kind, provider)
     make = _import(provider.place)
     if kind in _KEYS:
         return make(name, params=given, **_account(kind, environ, given))
-    if kind in ("scripted", "mock"):
-        return make(os.path.join(base, os.path.expanduser(name)), name=written)
+    if kind in _SCRIPTED:
+        return make(_path(base, name), name=written)
     if kind == "replay":
         return _recorded(make, written, name, base, recordings)
     return make()
@@ -89,11 +92,44 @@ def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> d
     return {"api_key": key, "base_url": base_url}
 
 
+# --- scripts ---------------------------------------------------------------------------------------------------------
+
+_SCRIPTED = ("scripted", "mock")
+
+
+def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
+    """`{"provider": "mock", "params": {"script": [replies]}}`, or `{"file": "replies.yaml"}` in the place of script."""
+    given = {name: params[name] for name in ("script", "file") if params.get(name) is not None}
+    if len(given) != 1:
+        what = "does not say which script" if not given else "has a script and a file"
+        raise ConfigError(
+            f"The model '{kind}' {what}.",
+            code="model-incomplete",
+            hint=f"Write {PROVIDERS[kind].example}, or set one of model.params.script (a list of replies) and "
+            "model.params.file.",
+        )
+    script, file = given.get("script"), given.get("file", "")
+    if not isinstance(script, list | None) or not isinstance(file, str):
+        wanted = "script must be a list of replies" if given.keys() == {"script"} else "file must be a path"
+        raise ConfigError(
+            f"model.params.{wanted}, not {(script or file)!r}."[:300],
+            code="script-invalid",
+            hint='Such as "script": [{"text": "Done."}], or "file": "replies.yaml".',
+        )
+    if script is not None:
+        return _import("prowess.models.scripted:ScriptedModel")(script, name=kind)
+    return _import("prowess.models.scripted:load_script")(_path(base, file), name=f"{kind}:{file}")
+
+
+def _path(base: str, name: str) -> str:
+    return os.path.join(base, os.path.expanduser(name))
+
+
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
 def _recorded(make: Callable[..., Model], written: str, name: str, base: str, recordings: Recordings | None) -> Model:
-    path = os.path.join(base, os.path.expanduser(name))
+    path = _path(base, name)
     if os.path.exists(path) or name.endswith(".jsonl") or recordings is None:
         return make(path, name=written)
     events = recordings(name)
