@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from buckets import S3, open_s3
+from command_lines import run_here
 from prowess._state import GITIGNORE, ensure_ignored
 from prowess.cli.main import main
 from prowess.cli.schema import FOLDER
@@ -356,13 +357,54 @@ def test_in_the_users_own_file_a_relative_folder_is_in_the_home(project: Path, m
 
 @pytest.mark.parametrize(
     "text",
-    ["ftp://user:very-secret@host/x", "redis:x", "s3:bucket", "S3://bucket", "", "file:", "file://host/x"],
+    [
+        "ftp://user:very-secret@host/x",
+        "redis:x",
+        "s3:bucket",
+        "S3://bucket",
+        "",
+        "file:",
+        "file://host/x",
+        "foo://x",
+        "nonsense:",
+        "x://y",
+        "my.store://x",
+        f"{'long' * 9}://x",
+    ],
 )
 def test_an_unknown_place_is_refused(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     configure(project, text)
     monkeypatch.setenv("PROWESS_TRUST", "1")
     error = cli.json("list", code=2)["error"]
     assert error["code"] == "artifacts-unknown" and "very-secret" not in json.dumps(error)
+
+
+@pytest.mark.parametrize("text", ["foo://very-secret", "nonsense:", "my.store:very-secret", "postgres/db", "x://y"])
+def test_an_unknown_store_is_refused(project: Path, text: str) -> None:
+    (project / ".agent" / "config.toml").write_text(f'store = "{text}"\n')
+    before = sorted(project.rglob("*"))
+    for words in (["sessions", "list"], ["run", "hello"], ["exec", "python-math", "--", "true"]):
+        ended, out, _ = run_here(["--json", *words], cwd=project, environ={"PROWESS_TRUST": "1"})
+        error = json.loads(out)["error"]
+        assert ended in (2, 125) and error["code"] == "store-unknown" and "very-secret" not in json.dumps(error)
+    assert sorted(project.rglob("*")) == before
+
+
+def test_none_means_that_nothing_is_kept(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(project, "none")
+    (project / "a.txt").write_text("x")
+    monkeypatch.setenv("PROWESS_TRUST", "1")
+    assert store_of(project, {"PROWESS_TRUST": "1"}) is None
+    for words in (["list"], ["put", "a.txt"], ["get", "a.txt"], ["rm", "a.txt@0"]):
+        assert cli.json(*words, code=2)["error"]["code"] == "no-artifacts"
+    exec_ = ["exec", "python-math", "--session", "s", "--yes", "skill_run", "--json", "--save"]
+    result = json.loads(run_here([*exec_, "--shell", "--", "echo x > out/a.txt"], cwd=project).out)
+    assert result["artifact_files"] == [] and [file["name"] for file in result["output_files"]] == ["out/a.txt"]
+    assert "there is no artifact store" in " ".join(result["warnings"])
+    refused = run_here([*exec_, "--input", "artifact://out/a.txt", "--", "true"], cwd=project)
+    assert refused.code == 125 and json.loads(refused.out)["error"]["code"] == "no-artifacts"
+    assert run_here(["sessions", "delete", "s", "--files", "--yes"], cwd=project).code == 0
+    assert not (project / "none").exists() and not (project / ".agent" / "artifacts").exists()
 
 
 def test_a_folder_that_nobody_trusts_cannot_say_where(cli: Cli, project: Path, tmp_path: Path) -> None:

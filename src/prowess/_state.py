@@ -27,17 +27,24 @@ def artifacts_folder(text: str, base: str, home: str) -> str:
     if path.startswith("//"):
         path = unquote(path.removeprefix("//localhost").removeprefix("//"))
         path = path if path.startswith("/") else ""  # a folder of another machine
-    scheme = re.match(r"[^/\\.~]{2,20}:", path)  # one letter is a drive
+    scheme = find_scheme(path)
     if scheme or not path:
-        begins = f" begins with {scheme[0]!r}" if scheme else " is no path"
+        begins = f" begins with {scheme!r}" if scheme else " is no path"
         raise ConfigError(
             f"The setting artifacts{begins}, where artifacts cannot be kept.",
             code="artifacts-unknown",
-            hint="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or memory:.",
+            hint="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
+            "A folder of such a name is written ./NAME.",
         )
     if path == "~" or path.startswith(("~/", f"~{os.sep}")):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))
+
+
+def find_scheme(text: str) -> str | None:
+    """`foo:` of an address `foo://x` or `foo:`; None of a path. One letter and a colon is a drive."""
+    found = re.match(r"(?![.~])(?:[^/\\:]{2,}+|[^/\\:](?=://)):", text)
+    return found[0][-20:] if found else None
 
 
 def ensure_ignored(folder: str) -> None:

@@ -25,7 +25,7 @@ from prowess._paths import inside
 from prowess._policies import RuleFiles, find_surroundings
 from prowess._record import Observer, Recorder
 from prowess._session import Session, take_up_history
-from prowess._state import ensure_ignored, state_folder
+from prowess._state import ensure_ignored, find_scheme, state_folder
 from prowess._task import new_run
 from prowess.config import Config, Places
 from prowess.errors import ConfigError, ProwessError, StoreError
@@ -373,14 +373,6 @@ def open_store(config: Config, places: Places) -> EventLog:
         from prowess.stores.postgres import PostgresEventLog
 
         return PostgresEventLog(store)
-    if store is not None and (
-        "://" in store or store.startswith(("postgres:", "postgresql:", "postgres/", "postgresql/"))
-    ):
-        raise ConfigError(
-            f"store begins with {store[:14]!r}, which this release cannot open.",
-            code="store-unknown",
-            hint="Use a path for a SQLite file, postgresql://…, or memory:.",
-        )
     from prowess.stores.sqlite import SqliteEventLog
 
     path = _log_file(config, places)
@@ -408,7 +400,16 @@ def _without_password(address: str) -> str:
 
 
 def _log_file(config: Config, places: Places) -> str:
-    return os.path.join(places.project, os.path.expanduser(config.store)) if config.store else default_log(places)
+    if not config.store:
+        return default_log(places)
+    damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
+    if begins := find_scheme(config.store) or damaged:
+        raise ConfigError(
+            f"The setting store begins with {begins!r}, which is no store.",
+            code="store-unknown",
+            hint="Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
+        )
+    return os.path.join(places.project, os.path.expanduser(config.store))
 
 
 def runs_folder(places: Places) -> str:

@@ -216,8 +216,8 @@ class Runtime:
 
         return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
 
-    def open_artifacts(self) -> ArtifactStore:
-        """Where `artifacts` says: a folder, a bucket or `memory:`; unset: a folder beside the store."""
+    def open_artifacts(self) -> ArtifactStore | None:
+        """Where `artifacts` says: a folder, a bucket, `memory:` or `none`; unset: a folder beside the store."""
         from prowess._state import artifacts_folder, ensure_ignored, state_folder
         from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
 
@@ -228,6 +228,8 @@ class Runtime:
                 return FolderArtifacts(os.path.join(folder, "artifacts"))
             # A project can come with links in it, and they do not say where we write.
             return FolderArtifacts(inside(places.project, ".agent/artifacts"), prepare=lambda: ensure_ignored(folder))
+        if wanted == "none":
+            return None
         if wanted == "memory:":
             return MemoryArtifacts()
         if wanted.startswith(("s3://", "gs://", "az://")):

@@ -48,7 +48,14 @@ def _opened(call: Call) -> Iterator[tuple[Runtime, ArtifactStore]]:
         for finding in runtime.setup_findings:
             if finding.severity != "info" and not call.screen.is_json:
                 call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
-        yield runtime, runtime.open_artifacts()
+        store = runtime.open_artifacts()
+        if store is None:
+            raise ConfigError(
+                "Artifacts are switched off: the setting artifacts is none.",
+                code="no-artifacts",
+                hint="Name a path or a bucket, or remove the setting. See: prowess config show --origin",
+            )
+        yield runtime, store
 
 
 # --- list -------------------------------------------------------------------------------------------------------------

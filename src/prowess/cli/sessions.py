@@ -181,7 +181,9 @@ async def _look(runtime: Runtime, key: SessionKey) -> tuple[Head, list[tuple[str
     return info.head, await _artifacts(runtime.open_artifacts(), key)
 
 
-async def _artifacts(store: ArtifactStore, key: SessionKey) -> list[tuple[str, int]]:
+async def _artifacts(store: ArtifactStore | None, key: SessionKey) -> list[tuple[str, int]]:
+    if store is None:
+        return []
     names = [name for name in await store.names(key) if not artifact_scope(name)[0]]
     return [(name, version) for name in names for version in await store.versions(key, name)]
 
@@ -193,9 +195,9 @@ async def _delete(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[s
     with hold_session(folder, named, key):
         if artifacts is not None:
             workspace = remove_place(folder, named, key)
-            store = runtime.open_artifacts()
-            for name, version in artifacts:
-                await store.delete(key, name, version=version)
+            if (store := runtime.open_artifacts()) is not None:
+                for name, version in artifacts:
+                    await store.delete(key, name, version=version)
         async with opened(runtime) as (log, _):
             _, known = await _find(log, key)
             await known.delete(key)

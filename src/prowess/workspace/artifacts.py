@@ -81,7 +81,7 @@ async def save_outputs(
 ) -> tuple[list[Artifact], list[str]]:
     """Each file whole, under prefix + its name; what could not be saved, and why. One failure costs no other file."""
     if store is None:
-        return [], ["Nothing was saved: there is no artifact store."]
+        return [], ["Nothing was saved as an artifact: there is no artifact store. The files are in the workspace."]
     saved, problems = [], []
     for file in files:
         try:
