@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ def write_library(root: Path, make_skill: Any) -> None:
             f"assets/{name}.json": f'"ASSET-{name}"',
             "scripts/go.sh": f"echo RAN-{name} # SCRIPT-{name}\n",
         }
-        make_skill(root / name, body=f"# {name}\n\nBODY-{name}\n", description=f"Does {name} things.", files=files)
+        make_skill(root / name, body=f"# {name}\n\nBODY-{name}-0\n", description=f"Does {name} things.", files=files)
 
 
 def bytes_of(request: tuple[tuple[Message, ...], tuple[ToolSpec, ...]]) -> bytes:
@@ -78,6 +81,113 @@ def check_refold(played: Played, fold: Conversation) -> None:
             fold.apply_envelope(envelope)
 
 
+class View:
+    """What of the library belongs into the next request: told from the calls alone, not from the product's own state.
+    `asked` is all that ever belonged into one."""
+
+    def __init__(self, load_mode: str) -> None:
+        self.load_mode = load_mode
+        self.bodies: dict[str, str] = {}  # name -> marker
+        self.docs: dict[str, list[str]] = {}  # name -> markers
+        self.asked: set[str] = set()
+        self.version = dict.fromkeys(NAMES, 0)
+
+    @property
+    def wanted(self) -> set[str]:
+        return {*self.bodies.values(), *(doc for docs in self.docs.values() for doc in docs)}
+
+    def act(self, tool: str, args: dict[str, Any], outcome: dict[str, Any]) -> None:
+        if tool == "update_plan":
+            name = args["plan"]["goal"].removeprefix("edited ")
+            self.version |= {name: self.version[name] + 1} if name in NAMES else {}
+        if outcome["status"] != "ok" or "skill" not in args:
+            return
+        name = args["skill"]
+        named = [f"DOC-{doc.rpartition('-')[2].removesuffix('.md').upper()}-{name}" for doc in args.get("docs", [])]
+        if tool == "skill_load":
+            self.bodies[name] = f"BODY-{name}-{self.version[name]}"
+            self.docs[name] = list(dict.fromkeys([*self.docs.get(name, []), *named]))
+        elif tool == "skill_select_docs" and args.get("mode") == "clear":
+            self.docs.pop(name, None)
+        elif tool == "skill_select_docs":
+            self.docs[name] = list(
+                dict.fromkeys([*(self.docs.get(name, []) if args.get("mode") == "add" else []), *named])
+            )
+        elif tool == "skill_unload":
+            self.forget(name)
+        for id in outcome["data"].get("unloaded", []):
+            self.forget(id.rpartition(":")[2])
+        self.asked |= self.wanted
+
+    def forget(self, name: str) -> None:
+        self.bodies.pop(name, None)
+        self.docs.pop(name, None)
+
+    def forget_all(self) -> list[str]:
+        gone = [name for name in NAMES if self.bodies.get(name) or self.docs.get(name)]
+        self.bodies, self.docs = {}, {}
+        return gone
+
+
+MARKERS = re.compile(r"(?:BODY-[a-z]+-\d+|DOC-(?:ONE|TWO)-[a-z]+)")
+
+
+def check_view(played: Played, load_mode: str, placement: str) -> None:
+    """All that was asked for is in the next request, nothing before it was asked for, nothing that has gone once an
+    epoch began; and whatever a result or a note says about it holds."""
+    view = View(load_mode)
+    planned: dict[str, tuple[str, dict[str, Any]]] = {}
+    number, epoch, over = 0, False, list[str]()
+    for event in played.events:
+        match event["type"]:
+            case "run_started":
+                over = []
+                if load_mode != "session":
+                    view.forget_all()
+            case "call_planned":
+                planned[event["call"]["id"]] = (event["call"]["tool"], event["call"]["args"])
+            case "call_acted":
+                view.act(*planned[event["call_id"]], event["outcome"])
+            case "epoch_started":
+                epoch = True
+            case "model_requested":
+                text = played.text(number)
+                seen = set(MARKERS.findall(text))
+                assert view.wanted <= seen, "what was asked for is seen"
+                assert seen <= view.asked, "nothing is seen before it was asked for"
+                if epoch or placement == "system":
+                    assert seen == view.wanted, "what has gone is not seen"
+                check_claims(played.model.requests[number][0], planned)
+                new = "\n".join(
+                    text for role, text in played.texts(number)[after_reply(played, number) :] if role == "user"
+                )
+                for name in NAMES:
+                    said = f"{name} was to be shown once" in new
+                    assert said is (name in over and name not in view.bodies), "a note says what has gone, and no more"
+                number, epoch = number + 1, False
+                over = view.forget_all() if load_mode == "once" else []
+
+
+def after_reply(played: Played, number: int) -> int:
+    roles = [message.role for message in played.model.requests[number][0]]
+    return len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
+
+
+def check_claims(messages: Sequence[Message], planned: dict[str, tuple[str, dict[str, Any]]]) -> None:
+    """A result that says "above" stands below what it means, in this very request."""
+    above = ""
+    for message in messages:
+        text = "\n".join(part.text or "" for part in message.parts)
+        if message.role == "tool" and message.call_id in planned:
+            name = planned[message.call_id][1].get("skill")
+            assert "instructions are above" not in text or f"BODY-{name}-" in above
+            assert "instructions above" not in text or f"BODY-{name}-" in above
+            if found := re.search(r"already above: ([^;\n]*)", text):
+                for doc in found[1].split(", "):
+                    assert f"DOC-{doc.rpartition('-')[2].removesuffix('.md').upper()}-{name}" in above
+        above += text
+
+
 OPERATIONS = st.one_of(
     st.tuples(st.just("skill_load"), st.fixed_dictionaries({"skill": st.sampled_from(NAMES)})),
     st.builds(
@@ -97,87 +207,83 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("skill_unload"), st.fixed_dictionaries({"skill": st.sampled_from(NAMES)})),
     st.tuples(st.just("skill_list_docs"), st.fixed_dictionaries({"skill": st.sampled_from(NAMES)})),
     st.builds(lambda name: ("skill_read", {"skill": name, "path": f"assets/{name}.json"}), st.sampled_from(NAMES)),
+    st.builds(lambda name: ("skill_run", {"skill": name, "command": "bash scripts/go.sh"}), st.sampled_from(NAMES)),
     st.builds(
         lambda title: ("update_plan", {"plan": {"goal": "g", "steps": [{"id": "s1", "title": title}]}}),
         st.sampled_from(["a", "b"]),
     ),
     st.tuples(st.just("write_file"), st.just({"path": "work/x", "content": "denied"})),
     st.tuples(st.just("EDIT"), st.sampled_from(NAMES)),
-    st.tuples(st.just("TURN"), st.just("")),
+    st.tuples(st.just("TURN"), st.sampled_from(["go on", *(f"/{name} go on" for name in NAMES)])),
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    operations=st.lists(OPERATIONS, min_size=1, max_size=12),
+    operations=st.lists(st.lists(OPERATIONS, min_size=1, max_size=3), min_size=1, max_size=10),
     load_mode=st.sampled_from(["turn", "once", "session"]),
     placement=st.sampled_from(["tool_result", "system"]),
     max_loaded=st.sampled_from([None, 1, 2]),
 )
-def test_within_an_epoch_the_request_only_grows_and_nothing_else_reaches_it(
+def test_within_an_epoch_the_request_only_grows_and_what_is_asked_for_reaches_it(
     tmp_path_factory: pytest.TempPathFactory,
-    operations: list[tuple[str, Any]],
+    operations: list[list[tuple[str, Any]]],
     load_mode: str,
     placement: str,
     max_loaded: int | None,
 ) -> None:
+    """`operations` are the calls of each reply; one that edits a skill or ends the turn ends the reply."""
     from conftest import make_skill
 
     root = tmp_path_factory.mktemp("library")
     write_library(root, make_skill)
-    played = Played(ScriptedModel([]))
-    allowed: set[str] = set()
+    requests, replies = ["go"], list[Any]()
+    edits = dict.fromkeys(NAMES, 0)
+
+    def edit(name: str) -> Any:
+        def reply(messages: Any, tools: Any) -> Any:
+            edits[name] += 1
+            (root / name / "SKILL.md").write_text(
+                f"---\nname: {name}\ndescription: Does {name} things.\n---\n\nBODY-{name}-{edits[name]}\n"
+            )
+            return call("update_plan", plan={"goal": f"edited {name}", "steps": []})
+
+        return reply
+
+    for operation in operations:
+        for key, group in groupby(operation, key=lambda each: each[0] if each[0].isupper() else "calls"):
+            each = list(group)
+            if key == "calls":
+                replies.append(calls(*each))
+            elif key == "EDIT":
+                replies += [edit(name) for _, name in each]
+            else:
+                replies += [{"text": "done"}] * len(each)
+                requests += [text for _, text in each]
+    played = Played(ScriptedModel([*replies, {"text": "done"}]))
 
     async def work() -> None:
-        runs: list[list[tuple[str, Any]]] = [[]]
-        for operation in operations:
-            if operation[0] == "TURN":
-                runs.append([])
-            else:
-                runs[-1].append(operation)
-        replies: list[Any] = []
-
-        def edit(name: str) -> Any:
-            def reply(messages: Any, tools: Any) -> Any:
-                (root / name / "SKILL.md").write_text(
-                    f"---\nname: {name}\ndescription: Does {name} things.\n---\n\nBODY-{name} EDITED\n"
-                )
-                return call("update_plan", plan={"goal": f"edited {name}", "steps": []})
-
-            return reply
-
-        for run in runs:
-            for tool, args in run:
-                replies.append(edit(args) if tool == "EDIT" else call(tool, **args))
-                if tool in ("skill_load", "skill_select_docs", "skill_read"):
-                    name = args["skill"]
-                    allowed.add(f"BODY-{name}")
-                    for doc in args.get("docs", []):
-                        allowed.add(f"DOC-{doc.rpartition('-')[2].removesuffix('.md').upper()}-{name}")
-                    if tool == "skill_read":
-                        allowed.add(f"ASSET-{name}")
-            replies.append({"text": "done"})
-        played.model = ScriptedModel(replies)
         async with open_session(
             root,
             played.model,
             on_event=(played.envelopes.append,),
             load_mode=load_mode,
             placement=placement,
-            settings={"skills.max_loaded": max_loaded, "limits.turns": 50},
+            settings={"skills.max_loaded": max_loaded, "limits.turns": 50, "limits.scripts": 50},
         ) as session:
-            for number, _ in enumerate(runs):
-                await session.run(f"request {number}")
+            for request in requests:
+                await session.run(request)
             refold = Conversation(session.kit.conversation.shown)
         check_growth(played)
         check_refold(played, refold)
 
     asyncio.run(work())
+    check_view(played, load_mode, placement)
     seen = "\n".join(json.dumps(outcome) for outcome in played.outcomes)
     seen += "\n".join(played.text(number) for number in range(len(played.model.requests)))
+    read = {args["skill"] for reply in operations for tool, args in reply if tool == "skill_read"}
     for name in NAMES:
-        for marker in (f"BODY-{name}", f"DOC-ONE-{name}", f"DOC-TWO-{name}", f"ASSET-{name}"):
-            assert marker not in seen or marker in allowed, f"{marker} was neither loaded nor asked for"
+        assert f"ASSET-{name}" not in seen or name in read, "a file is told when it is read"
         assert f"SCRIPT-{name}" not in seen, "the source of a script is never told unless it is read by path"
     shutil.rmtree(root)
 
@@ -253,6 +359,33 @@ def test_once_is_for_one_request(tmp_path: Path, make_skill: Any) -> None:
     assert "BODY-alpha" not in played.text(3)
 
 
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_docs_that_are_selected_after_once_are_seen_once(tmp_path: Path, make_skill: Any, placement: str) -> None:
+    write_library(tmp_path, make_skill)
+    script = [
+        call("skill_load", skill="alpha"),
+        call("skill_select_docs", skill="alpha", docs=["references/alpha-one.md"]),
+        call("update_plan", plan={"goal": "g", "steps": []}),
+        {"text": "done"},
+    ]
+    played = play(tmp_path, script, load_mode="once", placement=placement)
+    assert "DOC-ONE-alpha" in played.text(2)
+    assert played.result.state == {}, "the docs are over as well"
+    if placement == "system":
+        assert "BODY-alpha" not in played.text(2) and "DOC-ONE" not in played.text(3)
+
+
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_a_skill_that_is_loaded_again_after_once_is_not_said_to_be_over(
+    tmp_path: Path, make_skill: Any, placement: str
+) -> None:
+    write_library(tmp_path, make_skill)
+    script = [call("skill_load", skill="alpha"), call("skill_load", skill="alpha"), {"text": "done"}]
+    played = play(tmp_path, script, load_mode="once", placement=placement)
+    assert played.outcomes[1]["content"] == "loaded: alpha (its instructions are above: follow them again)"
+    assert "BODY-alpha" in played.text(2) and "was to be shown once" not in played.text(2)
+
+
 def test_docs_stand_at_their_own_call(tmp_path: Path, make_skill: Any) -> None:
     write_library(tmp_path, make_skill)
     script = [
@@ -274,7 +407,10 @@ def test_docs_stand_at_their_own_call(tmp_path: Path, make_skill: Any) -> None:
     assert not any("BODY" in text or "DOC" in text for text in stored), "the record keeps stubs"
 
 
-def test_what_is_edited_while_a_run_goes_on_stays_as_it_was_loaded(tmp_path: Path, make_skill: Any) -> None:
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_what_is_edited_while_a_run_goes_on_stays_as_it_was_loaded(
+    tmp_path: Path, make_skill: Any, placement: str
+) -> None:
     write_library(tmp_path, make_skill)
 
     def edit(messages: Any, tools: Any) -> Any:
@@ -288,7 +424,7 @@ def test_what_is_edited_while_a_run_goes_on_stays_as_it_was_loaded(tmp_path: Pat
         )
 
     script = [call("skill_load", skill="alpha"), edit, call("skill_load", skill="alpha"), {"text": "done"}]
-    played = play(tmp_path, script)
+    played = play(tmp_path, script, placement=placement)
     before = played.text(2)
     assert "DOC-ONE-alpha" in before and "NEW" not in before and "RAN-alpha" in before and "ASSET-alpha" in before
     assert "NEW-BODY" in played.text(3)

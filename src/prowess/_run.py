@@ -19,6 +19,7 @@ from prowess._agent import Agent
 from prowess._ask import Patience, ask, clean
 from prowess._budget import Budget, render_partial
 from prowess._child import run_child
+from prowess._compose.conversation import SHOWN_ONCE
 from prowess._compose.note import render_note
 from prowess._compose.rendered import render_outcome
 from prowess._kit import Kit
@@ -126,7 +127,7 @@ class _Loop:
         if is_near(agent.model, talk):
             await shorten(agent, kit, "near the context limit")
         while True:
-            events = [kit.redacted(event) for event in (*self._epoch(), *self._notes, self._note())]
+            events = [kit.redacted(event) for event in (*self._epoch(), *self._notes, *self._over(), self._note())]
             self._notes = []
             for event in events:
                 talk.apply(event)
@@ -146,9 +147,7 @@ class _Loop:
         await kit.append(reply)
         kit.shelf.new_turn()
         for id in talk.turn_once:
-            await kit.append(SkillUnloaded(id=id, reason="shown once"))
-            text = f"<note>\nThe skill {id} was to be shown once. Load it again when you need its text.\n</note>"
-            self._notes.append(NoteAppended(kind="skill", text=text))
+            await kit.append(SkillUnloaded(id=id, reason=SHOWN_ONCE))
         return reply
 
     def _epoch(self) -> list[Event]:
@@ -165,6 +164,12 @@ class _Loop:
             tools=None if tools == talk.tools else tools,
         )
         return [started, CatalogPlanned(plan=kit.plan)] if "run" in talk.stale else [started]
+
+    def _over(self) -> list[NoteAppended]:
+        texts = [
+            f"The skill {id} was to be shown once. Load it again when you need its text." for id in self._talk.over
+        ]
+        return [NoteAppended(kind="skill", text=f"<note>\n{text}\n</note>") for text in texts]
 
     def _note(self) -> NoteAppended:
         plan = self._talk.plan

@@ -8,7 +8,7 @@ from typing import Any
 from prowess._compose.in_use import State
 from prowess._compose.items import Answered, Asked, Item, Noted, Replied
 from prowess._compose.neutral import Lines, Request, first_change
-from prowess._compose.rendered import asked_parts, paired, render_outcome, shortened, shows
+from prowess._compose.rendered import asked_parts, paired, render_outcome, shortened, shows, without_above
 from prowess._compose.shown import Shown
 from prowess._compose.spent import Spent, add_usage, parse_spent
 from prowess.events import (
@@ -36,6 +36,7 @@ from prowess.tools.skill_state import part_ref
 from prowess.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, from_json
 
 CONTEXT = "Loaded skill context:"
+SHOWN_ONCE = "shown once"  # why a skill was unloaded
 _SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
@@ -60,6 +61,7 @@ class Conversation:
         self.wished: dict[str, ToolCall] = {}  # skills that were to be loaded, not by the model, and are not yet
         self._asking: set[tuple[str, str]] = set()  # questions that nobody has answered: call, capability
         self._shown_once: set[str] = set()
+        self._over: dict[str, None] = {}  # ids of skills that were to be shown once, since the last reply
         self._isolated: dict[str, bool] = {}  # by call, as it was decided about last
         self.asked_isolated: dict[str, bool] = {}  # by call: whether what a person was asked about would be isolated
         self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
@@ -173,7 +175,13 @@ class Conversation:
         """Ids of skills that were shown in a request and are to be seen only once."""
         if self._started is None or self._started.load_mode != "once":
             return []
-        return [each.id for each in self.state.skills.values() if each.id in self._shown_once]
+        return [id for id in self.state.ids if id in self._shown_once]
+
+    @property
+    def over(self) -> list[str]:
+        """Ids of skills whose one request has passed, and which were not loaded again since."""
+        loaded = {each.id for each in self.state.skills.values()}
+        return [id for id in self._over if id not in loaded]
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +231,7 @@ class Conversation:
             self.spent = Spent()
             self.plan = None
             self.loads = {}
-            self.wished, self.children, self.counted = {}, {}, {}
+            self.wished, self.children, self.counted, self._over = {}, {}, {}, {}
             if event.load_mode != "session":
                 self.state.clear_temporary()
         if event.request or event.attachments or event.resumes is None:
@@ -243,12 +251,12 @@ class Conversation:
         self._settle()
         self._sent = len(self._lines.lines)
         self.spent.turns += 1
-        self._shown_once |= {each.id for each in self.state.skills.values()}
+        self._shown_once |= set(self.state.ids)
 
     def _model_replied(self, event: ModelReplied) -> None:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
-        self._reply, self._begun = event.calls, set()
+        self._reply, self._begun, self._over = event.calls, set(), {}
         self.call_ids.update(call.id for call in event.calls)
         final = bool(event.text) and not event.calls and event.finish == "stop"
         self._add(Replied(self._request, event.text, event.calls, final))
@@ -281,9 +289,9 @@ class Conversation:
             self.children.pop(event.call_id, None)
             for key in [key for key in self.answers if key[0] == event.call_id]:
                 del self.answers[key]  # it was said about that call, and not about another of that name
-        before = dict(self.state.values)
+        before = self.state.wanted()
         self.state.merge(event.state_delta, outcome.data)
-        if self._placed_in_system and self.state.values != before:
+        if self._placed_in_system and self.state.wanted() != before:
             self.stale = self.stale or "skills changed under system placement"
         if isinstance(skill := outcome.data.get("skill"), str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
@@ -321,6 +329,8 @@ class Conversation:
 
     def _unloaded(self, event: SkillUnloaded) -> None:
         self.state.unload(event.id)
+        if event.reason == SHOWN_ONCE:
+            self._over[event.id] = None
         if self._placed_in_system:
             self.stale = self.stale or "skills changed under system placement"
 
@@ -380,7 +390,7 @@ class Conversation:
             return []
         data = item.outcome.data
         new = [p for p in shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
-        parts = [self._part(data["skill"], data["digest"], path) for path in new]
+        parts = [self.shown.part(data["skill"], data["digest"], path) for path in new]
         return [*(part for part in parts if part is not None), *self._arguments(item.outcome)]
 
     def _messages(self, item: Item, shown: Sequence[Part]) -> list[Message]:
@@ -407,10 +417,6 @@ class Conversation:
             return []
         block = self.shown.arguments(data["skill"], str(data.get("digest")), text)
         return [Part(text=block, ref="note:arguments")] if block else []
-
-    def _part(self, id: str, digest: str, path: str) -> Part | None:
-        text = self.shown.text(id, digest, path)
-        return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
 
     # --- epochs -----------------------------------------------------------------------------------------------------
 
@@ -439,7 +445,8 @@ class Conversation:
 
     def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> Lines:
         """Everything anew: what is no longer in use is left out, what has lost its place is told first."""
-        wanted = self._wanted_parts()
+        wanted = self.shown.parts(self.state.wanted())
+        told = set(wanted)
         messages: list[Message] = []
         for item in self._items:
             if isinstance(item, Noted) and item.kind != "summary":
@@ -451,6 +458,8 @@ class Conversation:
                 shown = [part for place in places if (part := wanted.pop(place, None)) is not None]
                 if item.request == self._request and self._compacted != self._request:
                     shown += self._arguments(item.outcome)
+            if isinstance(item, Answered):
+                item = without_above(item, told if self._may_show(item) else ())
             messages += self._messages(item, shown)
         first = [Message(role="system", parts=(Part(text=system),))] if system else []
         if wanted:
@@ -461,16 +470,6 @@ class Conversation:
     def _may_show(self, item: Answered) -> bool:
         """In turn mode what an earlier request loaded is a stub, even where the same skill is in use again."""
         return item.request == self._request or (self._started is not None and self._started.load_mode == "session")
-
-    def _wanted_parts(self) -> dict[tuple[str, str, str], Part]:
-        """Bodies and docs in use, by what they are of."""
-        found: dict[tuple[str, str, str], Part] = {}
-        for (id, digest), docs in self.state.wanted().items():
-            for path in ["", *(self.shown.docs(id, digest) if docs is None else docs)]:
-                part = self._part(id, digest, path)
-                if part is not None:
-                    found[id, digest, path] = part
-        return found
 
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {

@@ -6,6 +6,7 @@ sees.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from prowess._compose.items import Answered, Item
@@ -43,6 +44,17 @@ def shows(outcome: Outcome) -> list[str]:
     if not isinstance(show, list) or not isinstance(outcome.data.get("digest"), str):
         return []
     return [path for path in show if isinstance(path, str)]
+
+
+def without_above(item: Answered, told: Collection[tuple[str, str, str]]) -> Answered:
+    """A result that points to texts above it, as its stub where they are not told any more."""
+    data = item.outcome.data
+    above, stub = data.get("above"), data.get("stub")
+    if not isinstance(above, list) or not isinstance(stub, str):
+        return item
+    if all((data.get("skill"), data.get("digest"), path) in told for path in above):
+        return item
+    return replace(item, outcome=replace(item.outcome, content=stub))
 
 
 def shortened(item: Item, replaced: dict[str, str]) -> Item:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from prowess._compose.in_use import InUse, Wanted
 from prowess.errors import SkillError
 from prowess.skills.entry import Skill
 from prowess.skills.prompt import neutralise, render_doc, render_skill
 from prowess.skills.text import strip_invisible
+from prowess.tools.skill_state import part_ref
 from prowess.tools.work import Loaded
+from prowess.values import Part
 
 _DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")
 
@@ -33,7 +36,21 @@ class Shown:
         except SkillError as error:
             return f"The doc {path!r} cannot be shown: {error}"
 
-    def docs(self, id: str, digest: str) -> Sequence[str]:
+    def part(self, id: str, digest: str, path: str) -> Part | None:
+        text = self.text(id, digest, path)
+        return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
+
+    def parts(self, wanted: Mapping[InUse, Wanted]) -> dict[tuple[str, str, str], Part]:
+        """Bodies and docs in use, by what they are of."""
+        found: dict[tuple[str, str, str], Part] = {}
+        for (id, digest), (body, docs) in wanted.items():
+            for path in [*([""] if body else []), *(self._docs(id, digest) if docs is None else docs)]:
+                part = self.part(id, digest, path)
+                if part is not None:
+                    found[id, digest, path] = part
+        return found
+
+    def _docs(self, id: str, digest: str) -> Sequence[str]:
         loaded = self._find(id, digest)
         return () if loaded is None else loaded.skill.docs
 

@@ -84,6 +84,9 @@ class Shelf:
             chosen += [each for each in found if each not in chosen]
         return chosen
 
+    def is_loaded(self, loaded: Loaded) -> bool:
+        return LOADED_KEY + self.key(loaded) in self.state
+
     def has_selection(self, loaded: Loaded) -> bool:
         return DOCS_KEY + self.key(loaded) in self.state
 

@@ -60,14 +60,16 @@ class SkillSelectDocs(ShelfTool):
             added = list(dict.fromkeys([*before, *added]))
         docs = list(loaded.skill.docs) if all_docs else added
         show = shelf.unseen(loaded, docs)
+        data: dict[str, Any] = {**describe(loaded), "show": show, "docs": docs}
         content = f"selected docs of {name}: {shown_names(docs) or 'none'}"
         if above := [doc for doc in docs if doc not in show]:
+            data |= {"above": above, "stub": content}
             content += f"; already above: {shown_names(above)}"
         if gone := [doc for doc in before if doc not in docs]:
             content += f"; no longer selected: {shown_names(gone)}"
         return Outcome(
             status="ok",
             content=content,
-            data={**describe(loaded), "show": show, "docs": docs, "no_longer_selected": gone},
+            data={**data, "no_longer_selected": gone},
             state_delta=shelf.delta_docs(loaded, docs, all=all_docs),
         )

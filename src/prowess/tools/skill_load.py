@@ -1,7 +1,8 @@
 """skill_load: a skill comes into use, and its instructions into view, unless they are there already.
 
 What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
-else a doc. A call that fails leaves nothing loaded.
+else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A call that fails leaves
+nothing loaded.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class SkillLoad(ShelfTool):
                 again = "The skill's content changed since it was loaded: load it again to read it"
                 raise ResourceNotFound(error.message, code=str(error.code), hint=f"{error.hint}. {again}.") from None
             raise
-        in_use = loaded.skill.entry.id in used
+        in_use = loaded.skill.entry.id in used and shelf.is_loaded(loaded)
         return await self._outcome(loaded, wanted, within, added=added, changed=changed, in_use=in_use)
 
     def _may_have(self, entry: Entry, within: Within) -> bool:
@@ -96,18 +97,21 @@ class SkillLoad(ShelfTool):
         show = [*([] if seen else [""]), *shelf.unseen(loaded, docs)]
         if not seen and within.trigger == "model":
             shelf.bodies.append(loaded.skill.name)
+        stub = content = f"loaded: {name}"
         if seen and changed:
             content = f"loaded: {name} (its content is as it was before: follow the older instructions above)"
         elif seen and in_use:
             content = f"{name} is already loaded: its instructions are above."
         elif seen:
             content = f"loaded: {name} (its instructions are above: follow them again)"
-        else:
-            content = f"loaded: {name}" + (" (its content changed since it was loaded before)" if changed else "")
+        elif changed:
+            content = f"loaded: {name} (its content changed since it was loaded before)"
         delta = shelf.delta_loaded(loaded)
         if docs or shelf.has_selection(loaded):
             delta |= shelf.delta_docs(loaded, docs, all=all_docs)
         data: dict[str, Any] = {**describe(loaded), "show": show, "docs": docs}
+        if seen:
+            data |= {"above": [""], "stub": stub}
         if docs:
             content += f"; docs: {shown_names(docs)}"
         if evicted := await self._evict(loaded, delta):
