@@ -60,7 +60,7 @@ async def run_child(spawn: Spawn, call: ToolCall, parent: Kit, agent: Agent, bud
     if result.stop_reason == "waiting":
         data["waiting"] = to_json(result.waiting)
         return Outcome(status="waiting", code="approval-needed", content=result.text, data=data)
-    return Outcome(status="failed", code=result.stop_reason, content=result.text, data=data)
+    return Outcome(status="failed", code=result.code or result.stop_reason, content=result.text, data=data)
 
 
 def _used(kit: Kit) -> dict[str, object]:

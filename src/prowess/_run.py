@@ -189,13 +189,15 @@ class _Loop:
         return None
 
     async def _answered(self, reply: ModelReplied) -> RunFinished | None:
-        """A text is the answer, unless it broke off, is nothing, or holds code that is to be run."""
+        """A text is the answer, unless it broke off, is nothing, reports a failure or holds code that is to be run."""
         if reply.finish == "filter":
             raise ModelError(
                 "The provider withheld the model's reply.",
                 code="model-filtered",
                 hint="Ask in another way, or ask another model.",
             )
+        if reply.code is not None:
+            return RunFinished(stop_reason="error", text=reply.text, usage=self.usage, code=reply.code)
         if reply.finish == "length" and len(self._pieces) < _MOST_PIECES:
             self._pieces.append(reply.text)
             self._say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
@@ -441,4 +443,5 @@ class _Loop:
             waiting=tuple(self._talk.waiting_calls()) if finished.stop_reason == "waiting" else (),
             failed=sum(outcome.status in ("failed", "denied", "interrupted") for _, outcome in self._talk.outcomes()),
             state=dict(self._talk.state.values),
+            code=finished.code,
         )

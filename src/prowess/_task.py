@@ -43,6 +43,7 @@ class Result:
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # calls that came to nothing: they failed, were denied or interrupted
     state: dict[str, Any] | None = None
+    code: str | None = None  # of the failure that the text reports
 
     @property
     def ok(self) -> bool:

@@ -108,6 +108,7 @@ class ModelReplied:
     finish: Finish = "stop"
     request_id: str | None = None  # of the provider
     model: str | None = None  # that answered, as the provider names it
+    code: str | None = None  # the text reports a failure of this code, and the run ends as an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

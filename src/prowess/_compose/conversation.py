@@ -258,7 +258,7 @@ class Conversation:
         self.spent.usage = add_usage(self.spent.usage, event.usage)
         self._reply, self._begun, self._over = event.calls, set(), {}
         self.call_ids.update(call.id for call in event.calls)
-        final = bool(event.text) and not event.calls and event.finish == "stop"
+        final = bool(event.text) and not event.calls and event.finish == "stop" and event.code is None
         self._add(Replied(self._request, event.text, event.calls, final))
 
     def _decided(self, event: CallDecided) -> None:
@@ -350,7 +350,8 @@ class Conversation:
     def _run_finished(self, event: RunFinished) -> None:
         self._settle()
         self.finished = event
-        if event.text and event.stop_reason not in ("answer", "waiting"):
+        said = event.text == self.last_text  # by the model, which reported a failure
+        if event.text and event.stop_reason not in ("answer", "waiting") and not said:
             self._add(Replied(self._request, event.text, (), ours=True))
 
     # --- messages ---------------------------------------------------------------------------------------------------

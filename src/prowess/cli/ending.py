@@ -51,7 +51,8 @@ def show_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[s
         show_notes(screen, isolation)
     held = describe_isolation(isolation) if isolation else ""
     failed = f"{count(result.failed, 'call')} failed" if result.failed else ""
-    parts = [result.stop_reason, failed, seconds(elapsed_s), render_usage(result.usage), held]
+    ended = f"{result.stop_reason}: {result.code}" if result.code else result.stop_reason
+    parts = [ended, failed, seconds(elapsed_s), render_usage(result.usage), held]
     screen.note(f"[{' · '.join(filter(None, parts))}]")
 
 

@@ -190,7 +190,7 @@ class Running:
                 self._screen, result, again, lambda id: command_to_answer(self._call, id, "yes", result.session)
             )
             return WAITING
-        if not result.ok:
+        if not result.ok and result.stop_reason != "error":  # a failure that was reported stays one
             self._screen.note(f"To go on: {self._to_go_on('--resume', more_of=result.stop_reason)}")
         return 0 if result.ok and self._whole else 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from prowess.errors import ModelError, ProwessError
 from prowess.events import CallDelta, ModelReplied, TextDelta
@@ -22,6 +22,16 @@ from prowess.models.offline_values import Said, parse_request
 from prowess.values import Message, ToolCall, ToolSpec, to_json
 
 _Calls = list[tuple[str, dict[str, Any]]]
+
+
+class Failed(NamedTuple):
+    """Report of a request that came to nothing; the run ends as an error with this code."""
+
+    code: str
+    text: str
+
+
+_Decided = str | Failed | _Calls
 
 
 class OfflineModel:
@@ -52,7 +62,7 @@ class OfflineModel:
         return _reply(decided, messages, on_delta, closing=_closing(transcript))
 
 
-def _decide(transcript: Transcript, tools: frozenset[str]) -> str | _Calls:
+def _decide(transcript: Transcript, tools: frozenset[str]) -> _Decided:
     """The next calls, or the answer."""
     said = parse_request(transcript.request, transcript.given)
     if ran := transcript.last("skill_run"):
@@ -69,7 +79,7 @@ def _decide(transcript: Transcript, tools: frozenset[str]) -> str | _Calls:
     if "skill_search" in tools and transcript.request.strip():
         return [("skill_search", {"query": transcript.request[:1000]})]
     installed = bool(transcript.listed) and "skill_load" in tools
-    return answer.render_no_skill(ranked, installed=installed)
+    return Failed("no-skill-fits", answer.render_no_skill(ranked, installed=installed))
 
 
 def _load(best: Ranked, request: str, tools: frozenset[str]) -> _Calls:
@@ -83,7 +93,7 @@ def _load(best: Ranked, request: str, tools: frozenset[str]) -> _Calls:
     return [*plan, ("skill_load", {"skill": best.skill.name})]
 
 
-def _after_search(searched: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> str | _Calls:
+def _after_search(searched: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> _Decided:
     try:
         hits = parse_hits(json.loads(searched.text or ""))
     except ValueError:
@@ -93,16 +103,17 @@ def _after_search(searched: Answered, transcript: Transcript, said: Said, tools:
     if "skill_load" in tools and ranked and ranked[0].fits:
         return _load(ranked[0], transcript.request, tools)
     near = ranked or [Ranked(hit, 0.0, False) for hit in hits]
-    return answer.render_no_skill(near, installed=True)
+    return Failed("no-skill-fits", answer.render_no_skill(near, installed=True))
 
 
-def _after_load(loaded: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> str | _Calls:
+def _after_load(loaded: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> _Decided:
     name = str(loaded.call.args.get("skill") or "")
     body = loaded.bodies[-1] if loaded.bodies else transcript.body(name)
     if body is None and loaded.text and not answer.is_failure(loaded.text):
         return loaded.text  # a child run did it, and this is its answer
     if body is None:
-        return answer.render_refusal(f"The skill '{name}' did not come into view:", loaded.text or "")
+        what = f"The skill '{name}' did not come into view:"
+        return Failed("call-refused", answer.render_refusal(what, loaded.text or ""))
     return _follow([(name, body)], said, tools)
 
 
@@ -115,16 +126,16 @@ def _by_rank(transcript: Transcript, said: Said) -> list[tuple[str, Body]]:
     return [(name, bodies[name]) for name in dict.fromkeys([*order, *bodies]) if name in bodies]
 
 
-def _follow(bodies: Sequence[tuple[str, Body]], said: Said, tools: frozenset[str]) -> str | _Calls:
+def _follow(bodies: Sequence[tuple[str, Body]], said: Said, tools: frozenset[str]) -> _Decided:
     """The first of these skills that has a command for the request."""
     choices: list[tuple[str, Body, Choice]] = [(name, body, choose(body, said)) for name, body in bodies]
     name, body, choice = next((each for each in choices if each[2].filled), choices[0])
     if choice.filled is None:
         if choice.missing:
-            return answer.render_missing(body, choice.command, choice.missing, said.given)
-        return answer.render_no_command(body, choice.refusals)
+            return Failed("value-missing", answer.render_missing(body, choice.command, choice.missing, said.given))
+        return Failed("no-command", answer.render_no_command(body, choice.refusals))
     if "skill_run" not in tools:
-        return answer.render_cannot_run(body, choice.filled.command)
+        return Failed("no-command", answer.render_cannot_run(body, choice.filled.command))
     plan: _Calls = []
     if "update_plan" in tools:
         steps = {"load": {"status": "completed"}, "run": {"status": "in_progress"}}
@@ -135,41 +146,41 @@ def _follow(bodies: Sequence[tuple[str, Body]], said: Said, tools: frozenset[str
     return [*plan, ("skill_run", run)]
 
 
-def _report(ran: Answered, transcript: Transcript, said: Said) -> str:
+def _report(ran: Answered, transcript: Transcript, said: Said) -> str | Failed:
     skill, command = str(ran.call.args.get("skill") or ""), str(ran.call.args.get("command") or "")
     result = answer.parse_result(ran.text or "")
     if result is None:
-        return answer.render_refusal(
-            f"This command of the skill '{skill}' did not run:\n\n    {command}", ran.text or ""
-        )
+        what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
+        return Failed("call-refused", answer.render_refusal(what, ran.text or ""))
     not_given = [path for path in said.files if path not in said.given and path.split("/")[-1] in command]
     body = transcript.body(skill)
-    return answer.render_result(result, skill=skill, command=command, body=body, not_given=not_given)
+    text = answer.render_result(result, skill=skill, command=command, body=body, not_given=not_given)
+    return text if answer.is_success(result) else Failed("command-failed", text)
 
 
 def _closing(transcript: Transcript) -> _Calls:
     """What is to be done with the last word: the plan has come to its end, if there is one and the command worked."""
     ran = transcript.last("skill_run")
     result = answer.parse_result(ran.text or "") if ran else None
-    if result is None or result.get("exit_code") != 0 or transcript.last("update_plan") is None:
+    if result is None or not answer.is_success(result) or transcript.last("update_plan") is None:
         return []
     steps = {"run": {"status": "completed"}, "answer": {"status": "completed"}}
     return [("update_plan", {"patch": {"set": steps}})]
 
 
 def _reply(
-    decided: str | _Calls,
+    decided: _Decided,
     messages: Sequence[Message],
     on_delta: Callable[[TextDelta | CallDelta], None] | None,
     *,
     closing: _Calls,
 ) -> ModelReplied:
-    text = decided if isinstance(decided, str) else ""
+    code, text = decided if isinstance(decided, Failed) else (None, decided if isinstance(decided, str) else "")
     if text and on_delta:
         on_delta(TextDelta(text=text))
-    wanted = closing if isinstance(decided, str) else decided
+    wanted = decided if isinstance(decided, list) else closing
     if not wanted:
-        return ModelReplied(text=text, finish="stop", model="offline")
+        return ModelReplied(text=text, finish="stop", model="offline", code=code)
     # From all that was said before, so that no id comes twice in a session, and every one comes again in a replay.
     seen = json.dumps([to_json(message) for message in messages], ensure_ascii=True).encode()
     mark = blake2b(seen, digest_size=6).hexdigest()

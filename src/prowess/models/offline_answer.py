@@ -37,12 +37,16 @@ def is_failure(text: str) -> bool:
 _FAILURE = re.compile(r"(?:failed|denied|waiting|interrupted)(?: \[[\w:-]+\])?: ")
 
 
+def is_success(result: Mapping[str, Any]) -> bool:
+    return result.get("exit_code") == 0 and not result.get("timed_out")
+
+
 def render_result(
     result: Mapping[str, Any], *, skill: str, command: str, body: Body | None, not_given: Sequence[str]
 ) -> str:
-    code = result.get("exit_code")
-    if code == 0 and not result.get("timed_out"):
+    if is_success(result):
         return _succeeded(result, skill, command)
+    code = result.get("exit_code")
     lines = [f"The command of the skill '{skill}' failed: it {_how_it_ended(result)}.", "", f"    {command}", ""]
     for name in ("stderr", "stdout"):
         if said := _text(result.get(name)).strip():

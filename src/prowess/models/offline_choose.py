@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from prowess.models.offline_commands import find_commands, find_output_files
 from prowess.models.offline_fill import Filled, fill
+from prowess.models.offline_kinds import mark_files
 from prowess.models.offline_rank import FAR_BETTER, USED_VALUE, rank_commands
-from prowess.models.offline_template import Placeholder, parse_template
+from prowess.models.offline_template import Placeholder, Template, parse_template
 from prowess.models.offline_transcript import Body
 from prowess.models.offline_values import Said
 
@@ -23,7 +24,7 @@ class Choice:
 
 def choose(body: Body, said: Said) -> Choice:
     commands = find_commands(body.text)
-    templates = [parse_template(command.text) for command in commands]
+    templates = [_template(command.text, body, said) for command in commands]
     filled = [fill(template, said, skill=body.name, own_files=body.files) for template in templates]
     shared = rank_commands(said, commands)
     usable = [at for at, each in enumerate(filled) if each.refusal is None]
@@ -37,3 +38,13 @@ def choose(body: Body, said: Said) -> Choice:
         return Choice(command=commands[best].text, missing=filled[best].missing, refusals=refusals)
     outputs = filled[chosen].outputs or tuple(find_output_files(body.text))
     return Choice(filled=filled[chosen], outputs=outputs)
+
+
+def _template(text: str, body: Body, said: Said) -> Template:
+    """Where the request gives a file, files that the skill names only as examples are placeholders too."""
+    template = parse_template(text)
+    if not said.given and set(said.files) <= set(said.made):
+        return template
+    if not template.placeholders and not template.refusal:
+        text = fill(template, said, skill=body.name).command  # its literal number gives way first
+    return parse_template(mark_files(text, body.files))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from prowess.models.offline_template import Placeholder
@@ -35,6 +36,27 @@ def find_wish(placeholder: Placeholder) -> Wish:
     return Wish(kind, words, extensions)
 
 
+def mark_files(command: str, own_files: Collection[str]) -> str:
+    """The command with `<input.csv>` for each file that it names only as an example: `input.csv`, `path/to/x.pdf`,
+    `FILE`. Programs, files of the skill, and what is in `out/` or `work/` stay as they are."""
+
+    def mark(found: re.Match[str]) -> str:
+        path, name = found[0], found[0].rstrip("/").rsplit("/", 1)[-1]
+        kept = _KEPT.match(path) or path.removeprefix("./") in own_files or _RUNS.search(command[: found.start()])
+        if "path/to/" not in path and (kept or not _is_example(name)):
+            return path
+        return f"<{name}>" if name[:1].isalpha() else f"<file-{name}>"
+
+    return _PATHS.sub(mark, command)
+
+
+def _is_example(name: str) -> bool:
+    ending = re.search(r"\.(\w+)$", name)
+    if ending:
+        return ending[1].lower() in _EXTENSIONS or any(ending[1].lower() in each for each in _EXTENSIONS.values())
+    return name.isupper() and find_wish(Placeholder(name=name)).kind in ("file", "folder", "out", "out_folder")
+
+
 def is_plain(kind: Kind) -> bool:
     """Whether no value of this kind can be read as a program: it is of the skill, of ours, or has only digits."""
     return kind in ("choice", "number", "date", "time", "out", "out_folder")
@@ -60,6 +82,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_PATHS = re.compile(  # a text in quotes is one path
+    r"(?:(?<=')[\w./~-]++(?: [\w./~-]++)++(?=')|(?<=\")[\w./~-]++(?: [\w./~-]++)++(?=\")"
+    r"|(?<![\w./~$<{}:*-])(?<!\w@)(?:\$\{?+\w++\}?+/)?+[\w./~-]++(?![$>{}*(=]))"
+)
+_KEPT = re.compile(r"[/~]|\$(?!.*\binputs?/)|\.(?!\.?/)|(?:\./)?(?:out|work|scripts|references|assets)/")
+_RUNS = re.compile(
+    r"(?:^|[;&|(]|(?<![\w.-])(?:python[\d.]*|uv run|(?:ba|da|z)?sh|node|bun|tsx|ruby|perl|php|Rscript)"
+    r"(?:\s+-[\w-]+)*)\s*$"
+)
 _OUT = _words("out output outfile destination dest result 输出")
 _FOLDERS = _words("folder dir directory outdir 文件夹 目录")
 _FILES = _words("file files path paths input inputs document documents filename infile 文件 路径")
