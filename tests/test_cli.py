@@ -506,3 +506,19 @@ def test_a_root_that_is_not_there_is_a_warning_and_exit_code_1(cli, make_skill, 
         listed = cli.json("list", "--root", "here", "--root", "nowhere", code=1)
         assert [skill["name"] for skill in listed["skills"]] == ["pdf"]
         assert [finding["code"] for finding in listed["findings"]] == ["root-missing"]
+
+
+def test_a_skill_that_only_the_model_may_start_is_shown_and_refused_by_name(cli, make_skill):
+    make_skill(cli.cwd / "s" / "quiet", front="name: quiet\ndescription: Use when asked.\nuser-invocable: false\n")
+    assert "quiet  active, model only  explicit" in cli("list", "--root", "s")
+    [row] = cli.json("list", "--root", "s")["skills"]
+    assert (row["status"], row["user_visible"], row["controls"]["user_invocable"]) == ("active", False, False)
+    cli("run", "/quiet go", "--root", "s", code=3)
+    assert "[skill-not-invocable]" in cli.err
+    assert "Do the thing" in cli("load", "quiet", "--root", "s")  # what a model gets; nothing is started
+
+
+def test_metadata_that_is_no_map_is_a_warning(cli, make_skill):
+    make_skill(cli.cwd / "s" / "odd", front="name: odd\ndescription: Use when asked.\nmetadata: text\n")
+    assert "warning  SKILL.md:4  The field 'metadata' is not a map" in cli("validate", "s/odd")
+    assert "1 finding" in (cli("list", "--root", "s"), cli.err)[1]

@@ -306,11 +306,20 @@ def test_a_skill_that_the_caller_may_not_have(root: Path, make_skill: Any) -> No
     played = play(root, [], {"request": "go", "skills": ["nope"]})
     assert isinstance(played.error, SkillNotFound)
     assert played.of("run_finished")[0]["stop_reason"] == "error"
-    make_skill(root / "quiet", front="name: quiet\ndescription: Quiet.\nuser-invocable: false\n")
     played = play(root, [], {"request": "go", "skills": ["other"]}, settings={"skills.modes": {"other": "off"}})
     assert isinstance(played.error, SkillDenied)
     assert played.of("run_finished")[0]["stop_reason"] == "denied"
     assert not played.model.requests
+
+
+def test_a_skill_that_only_the_model_may_start(root: Path, make_skill: Any) -> None:
+    make_skill(root / "quiet", front="name: quiet\ndescription: Quiet.\nuser-invocable: false\n", body="QUIET-BODY\n")
+    played = play(root, [], "/quiet do it")
+    assert isinstance(played.error, SkillDenied) and played.error.code == "skill-not-invocable"
+    assert played.of("run_finished")[0]["stop_reason"] == "denied" and not played.model.requests
+    played = play(root, [call("skill_load", skill="quiet"), {"text": "done"}], "do it, and what is $quiet?")
+    assert [error["code"] for error in played.of("error")] == ["skill-not-invocable"]
+    assert [event["trigger"] for event in played.of("skill_loaded")] == ["model"] and "QUIET-BODY" in played.text(1)
 
 
 def test_a_files_name_calls_for_a_skill(root: Path, make_skill: Any, tmp_path: Path) -> None:

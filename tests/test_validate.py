@@ -82,7 +82,7 @@ def test_checking_changes_nothing(tmp_path: Path) -> None:
         ("name: pdf\ndescription: Use when: asked.", "yaml-repaired", "error", "error"),
         ("name: pdf\ndescription: Use when asked # now.", "yaml-comment-cut", "warning", "warning"),
         ("name: pdf\ndescription: Use when <b>.", "angle-brackets", "warning", "error"),
-        (f"{FRONT}\nmetadata: x", "metadata-invalid", "info", "error"),
+        (f"{FRONT}\nmetadata: x", "metadata-invalid", "warning", "error"),
         (f"{FRONT}\ncolour: red", "field-unknown", "info", "info"),
         (f"{FRONT}\ncompatibility: ''", "compatibility-invalid", "error", "error"),
         ("name: pdf\ndescription: Forms.", "description-no-when", "info", "info"),

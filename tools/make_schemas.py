@@ -67,7 +67,11 @@ def all_schemas() -> dict[str, dict[str, Any]]:
     findings = many(finding)
     tokens = shape(catalog=WHOLE, body=WHOLE, exact=YES_NO)
     controls = shape(
-        mode=MODE, allowed_tools={"type": ["array", "null"], "items": TEXT}, run_mode=TEXT, role=TEXT_OR_NULL
+        mode=MODE,
+        allowed_tools={"type": ["array", "null"], "items": TEXT},
+        run_mode=TEXT,
+        role=TEXT_OR_NULL,
+        user_invocable=YES_NO,
     )
     skill = {
         "id": TEXT,

@@ -247,7 +247,7 @@ class Runtime:
             return plan_catalog(self.catalog, budget_tokens=budget)
         return plan_catalog(self.catalog, budget_tokens=budget, count=counter, exact=counter.exact)
 
-    def load(self, ref: str, *, source: str | None = None, trigger: Trigger = "user") -> Skill:
+    def load(self, ref: str, *, source: str | None = None, trigger: Trigger = "caller") -> Skill:
         from prowess._load import load
 
         limit = self.config.security.max_skill_body_lines

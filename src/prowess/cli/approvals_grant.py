@@ -26,7 +26,7 @@ def give(call: Call, name: str, yes: bool, source: str | None, roots: tuple[str,
     about again. Take it back with: prowess approvals revoke SKILL.
     """
     with call.runtime(roots=roots) as runtime:
-        skill = runtime.load(name, source=source, trigger="user")
+        skill = runtime.load(name, source=source)
         listed = skill.entry.controls.allowed_tools
         if not listed:
             raise ConfigError(

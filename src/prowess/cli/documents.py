@@ -33,6 +33,7 @@ def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> d
             "allowed_tools": None if allowed is None else list(allowed),
             "run_mode": controls.run_mode,
             "role": controls.role,
+            "user_invocable": controls.user_invocable,
         },
         "tokens": rough_tokens(entry),
         "finding_codes": list(dict.fromkeys(finding.code for finding in catalog.findings_of(entry))),

@@ -91,7 +91,7 @@ def _show(call: Call, runtime: Runtime, rows: list[dict[str, Any]], *, hidden: i
             [
                 [
                     row["name"] if times[row["name"]] == 1 else row["id"],
-                    row["status"],
+                    _status(row),
                     row["source"],
                     *([(row["digest"] or "")[:19]] if digest else []),
                     " ".join(row["description"].split()) or "(no description)",
@@ -105,6 +105,12 @@ def _show(call: Call, runtime: Runtime, rows: list[dict[str, Any]], *, hidden: i
         screen.text()
         screen.findings(problems, base=runtime.places.project)
     _summarise(call, runtime, rows, hidden, problems)
+
+
+def _status(row: dict[str, Any]) -> str:
+    """The status; of a skill that only the model may start, with these words."""
+    is_kept = row["status"] == "active" and not row["controls"]["user_invocable"]
+    return "active, model only" if is_kept else row["status"]
 
 
 def _summarise(call: Call, runtime: Runtime, rows: list[dict[str, Any]], hidden: int, problems: list[Finding]) -> None:

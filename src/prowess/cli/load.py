@@ -26,7 +26,7 @@ def command(
     For people who want to see it, and, with --as-model, for agents that only have a shell.
     """
     with call.runtime(roots=roots) as runtime:
-        skill = runtime.load(name, source=source, trigger="model" if as_model else "user")
+        skill = runtime.load(name, source=source, trigger="model" if as_model else "caller")
         parts = [render_skill(skill)]
         chosen = select_docs(skill, docs)
         parts += [render_doc(skill, doc, read_resource(skill, doc)) for doc in chosen]

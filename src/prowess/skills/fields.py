@@ -209,14 +209,12 @@ def _read_metadata(fields: dict[str, Any], lines: dict[str, int], notes: list[No
     if "metadata" not in fields:
         return {}
     value = fields["metadata"]
-    problem = None
     if not isinstance(value, dict):
-        problem = "is not a map"
-    elif not all(isinstance(item, str) for item in value.values()):
-        problem = "has values that are not texts"
-    if problem:
-        notes.append(Note("metadata-invalid", lines.get("metadata"), {"problem": problem}))
-    return value if isinstance(value, dict) else {}
+        notes.append(Note("metadata-invalid", lines.get("metadata")))
+        return {}
+    if not all(isinstance(item, str) for item in value.values()):
+        notes.append(Note("metadata-not-text", lines.get("metadata")))
+    return value
 
 
 def _read_controls(

@@ -210,8 +210,15 @@ RULES: dict[str, Rule] = {
     ),
     "metadata-invalid": Rule(
         "head",
+        "warning",
+        "The field 'metadata' is not a map; nothing is read from it.",
+        "Use a map of texts: metadata: {author: …, version: …}.",
+        "A version or a role in it would have no effect.",
+    ),
+    "metadata-not-text": Rule(
+        "head",
         "info",
-        "The field 'metadata' {problem}.",
+        "The field 'metadata' has values that are not texts.",
         "Use a map of texts: metadata: {author: …, version: …}.",
         "The specification wants text to text; it is kept as it is.",
     ),

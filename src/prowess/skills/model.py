@@ -216,7 +216,7 @@ class Catalog:
             return Visibility("manual", (why_mode,), False, True, mode)
         reasons = (why_mode,) if why_mode else ()
         if not user_visible:
-            reasons += ("user-invocable: false hides it from people's menus, not from the model",)
+            reasons += ("user-invocable: false keeps it for the model: people cannot start it by name",)
         return Visibility("active", reasons, True, user_visible, mode)
 
     def allow(self, entry: Entry, *, trigger: Trigger = "caller") -> Visibility:
@@ -239,6 +239,12 @@ class Catalog:
                 f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}.",
                 code=f"skill-{seen.status}",
                 hint=self._denial_hint(entry, seen),
+            )
+        if trigger == "user" and not entry.controls.user_invocable:
+            raise SkillDenied(
+                f"The skill '{entry.name}' may not be started by name: user-invocable: false.",
+                code="skill-not-invocable",
+                hint="Say in your own words what you want: the model may load it.",
             )
         return self.visibility(entry)
 

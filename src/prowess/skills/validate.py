@@ -41,7 +41,16 @@ _STRICT = frozenset(
         "file-name-case",
     ]
 )
-_PORTABLE = frozenset(["name-not-portable", "angle-brackets", "metadata-invalid", "absolute-path", "reference-missing"])
+_PORTABLE = frozenset(
+    [
+        "name-not-portable",
+        "angle-brackets",
+        "metadata-invalid",
+        "metadata-not-text",
+        "absolute-path",
+        "reference-missing",
+    ]
+)
 
 # Bounded, so that no text takes more than linear time.
 _LINK = re.compile(r"\[[^\]\n]{0,200}\]\((?P<target>[^)\s]{1,200})(?:[ \t]{1,9}\"[^\"\n]{0,200}\")?\)")
