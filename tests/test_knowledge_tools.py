@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import prowess
+from agents import call, play
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError, ToolRetry, WorkspaceUnavailable
 from prowess.policy.secrets import Redactor
 from prowess.ports import Within
@@ -69,6 +70,8 @@ class Desk:
             unloaded=self.unloaded,
             search=lambda query, limit: search_catalog(self.catalog, query, limit=limit).results,
             names=self.names,
+            look=self.look,
+            load_first=self.load_first,
             **given,
         )
         self.shelf.in_view = self.view.__contains__
@@ -100,6 +103,15 @@ class Desk:
         loaded = await self.work.load(prowess.load(self.catalog, ref, source=source, trigger=trigger))
         self.events.append(("loaded", loaded.skill.name, trigger, reason or ""))
         return loaded
+
+    def look(self, ref: str, trigger: Any) -> prowess.Skill | None:
+        entry = self.catalog.find(ref)
+        return None if entry is None else prowess.load(self.catalog, ref, trigger=trigger)
+
+    async def load_first(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        outcome = await self.do("skill_load", within.trigger, **args)
+        assert isinstance(outcome, Outcome)
+        return outcome
 
     async def unloaded(self, loaded: Loaded, reason: str) -> None:
         self.events.append(("unloaded", loaded.skill.name, reason))
@@ -559,9 +571,10 @@ def test_a_skill_that_lives_in_memory(workspace_dir: str) -> None:
 
 
 def test_listing_docs(desk: Desk) -> None:
-    with pytest.raises(SkillError) as refused:
-        desk.run("skill_list_docs", skill="pdf")
-    assert refused.value.code == "skill-not-loaded" and "skill_load" in (refused.value.hint or "")
+    before = desk.run("skill_list_docs", skill="pdf")
+    assert json.loads(before.content) == DOCS and before.data["selected"] == [] and not before.state_delta
+    assert not desk.work.known and not desk.events, "looking is not loading"
+    assert desk.run("skill_list_docs", skill="pdg").code == "skill-not-found"
     desk.run("skill_load", skill="pdf", docs="notes.txt")
     listed = desk.run("skill_list_docs", skill={"name": "pdf", "source": "explicit"})
     assert json.loads(listed.content) == DOCS and listed.data["selected"] == ["notes.txt"]
@@ -596,10 +609,40 @@ def test_adding_and_clearing(desk: Desk) -> None:
     assert "temp:skill:loaded:pdf" in desk.state
 
 
+def test_selecting_docs_of_a_skill_that_is_not_loaded_loads_it(desk: Desk) -> None:
+    with pytest.raises(ToolRetry) as empty:
+        desk.run("skill_select_docs", skill="pdf")
+    assert "references/a.md" in str(empty.value)
+    cleared = desk.run("skill_select_docs", skill="pdf", mode="clear")
+    assert cleared.status == "ok" and not cleared.state_delta and not desk.work.known
+    outcome = desk.run("skill_select_docs", skill="pdf", docs="notes.txt", mode="add")
+    assert outcome.content == "loaded: pdf; docs: notes.txt" and outcome.data["show"] == ["", "notes.txt"]
+    assert desk.state == {"temp:skill:loaded:pdf": "1", "temp:skill:docs:pdf": '["notes.txt"]'}
+
+
+def test_docs_before_the_skill_in_a_session(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = [
+        call("skill_list_docs", skill="pdf"),
+        call("skill_select_docs", skill="pdf", docs=["references/a.md"]),
+        {"text": "done"},
+    ]
+    for mode in ("turn", "once", "session"):
+        for placement in ("tool_result", "system"):
+            played = play(root, script, load_mode=mode, placement=placement)
+            listed, *_, selected = played.outcomes
+            assert json.loads(listed["content"]) == DOCS and "text of" not in played.text(1)
+            assert selected["status"] == "ok" and "text of a" in played.text(2) and BODY.strip() in played.text(2)
+            assert [event["trigger"] for event in played.of("skill_loaded")] == ["model"]
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "skill_load"\nskill = "pdf"\nverdict = "deny"\nwhy = "Not here."\n')
+    monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(policy))
+    denied = play(root, script)
+    assert [outcome["status"] for outcome in denied.outcomes] == ["denied"] * 4, "each, and the load that it needs"
+    assert "notes.txt" not in denied.text() and not denied.of("skill_loaded")
+
+
 def test_selecting_what_is_not_there(desk: Desk) -> None:
-    with pytest.raises(SkillError) as refused:
-        desk.run("skill_select_docs", skill="pdf", docs="notes.txt")
-    assert refused.value.code == "skill-not-loaded"
+    assert desk.run("skill_select_docs", skill="pdg", docs="notes.txt").code == "skill-not-found"
     desk.run("skill_load", skill="pdf", docs="notes.txt")
     before = dict(desk.state)
     with pytest.raises(ResourceNotFound) as unknown:

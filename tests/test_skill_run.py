@@ -269,8 +269,8 @@ def test_a_pinned_artifact_stays_what_it_was(root: Path) -> None:
         ({"from": "artifact://nothing"}, "artifact-not-found"),
         ({"from": "skill://other/x"}, "skill-not-loaded"),
         ({"from": "workspace://../../x"}, "path-escape"),
-        ({"from": "skill://demo/SKILL.md", "to": "../x"}, "path-escape"),
-        ({"from": "skill://demo/SKILL.md", "to": "skills/demo/x"}, "path-escape"),
+        ({"from": "skill://demo/SKILL.md", "to": "../x"}, "input-target"),
+        ({"from": "skill://demo/SKILL.md", "to": "skills/demo/x"}, "input-target"),
         ({"from": "gopher://x"}, "input-refused"),
         ({"from": "skill://demo/none"}, "input-refused"),
     ],
@@ -278,6 +278,28 @@ def test_a_pinned_artifact_stays_what_it_was(root: Path) -> None:
 def test_inputs_that_may_not_be_had(root: Path, given: dict[str, Any], code: str) -> None:
     outcome = run(root, command="true", inputs=[given])
     assert (outcome.status, outcome.code) == ("failed", code) and outcome.hint, outcome
+    if code == "input-target":
+        assert given["to"] in outcome.content and "below work/ or out/" in outcome.content
+
+
+def test_a_command_without_a_skill_belongs_to_the_only_one(root: Path, make_skill: Any) -> None:
+    """As a model that knows another system calls it: `Bash {command}`."""
+    make_skill(root / "other")
+
+    async def work(kit: Any) -> None:
+        bash = {"command": "echo $SKILL_NAME", "description": "Say which skill it is"}
+        for tool, args in (("Bash", bash), ("skill_run", {"skill": "", "script": "scripts/hello.py"})):
+            none = await kit.call(tool, args)
+            assert none.code == "invalid-call" and "'skill'" in none.content
+        await kit.activate("demo")
+        assert (await kit.call("Bash", bash)).data["stdout"] == "demo\n"
+        program = await kit.call("skill_exec", {"command": "echo $SKILL_NAME", "yield_ms": 5000})
+        assert "demo" in program.content
+        await kit.activate("other")
+        assert (await kit.call("Bash", bash)).code == "invalid-call", "nobody can tell which of two is meant"
+        assert (await kit.call("Bash", {**bash, "skill": "other"})).data["stdout"] == "other\n"
+
+    with_kit(root, work, executor="local", load=None)
 
 
 def test_a_missing_dependency_is_named(root: Path, executor: str) -> None:

@@ -20,6 +20,7 @@ from prowess.tools.work import Work
 from prowess.values import ToolCall
 
 _FILE_TOOLS = ("read_file", "list_dir", "grep")
+_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools of skills that need not be loaded
 
 
 class Facts:
@@ -62,6 +63,10 @@ class Facts:
         try:
             if call.tool != "skill_load":
                 return name_of(self._work.get(ref).skill)
+        except SkillError:
+            if call.tool not in _BEFORE_LOADING:
+                return None
+        try:
             entry = self._skills.catalog().get(ref, source=call.args.get("source"))
         except SkillError:  # the tool says so, with what comes near
             return None

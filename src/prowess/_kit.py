@@ -30,7 +30,7 @@ from prowess._meant import RepeatedFailures, route_to_skill
 from prowess._offer import offered_tools, plan_offer, render_offer
 from prowess._record import Recorder, RecorderPart
 from prowess._redact import redact_event
-from prowess.errors import ProwessError, SkillDenied
+from prowess.errors import ProwessError, SkillDenied, SkillError
 from prowess.events import (
     Event,
     PlanChanged,
@@ -100,6 +100,8 @@ class Kit:
             search=self._search,
             names=self.names,
             find=self._find_entry,
+            look=self._look,
+            load_first=self._load_first,
             max_loaded=style.max_loaded,
             max_bodies_per_turn=style.max_bodies_per_turn,
         )
@@ -319,7 +321,7 @@ class Kit:
             plan_limits=lambda: self.plan_limits,
             asker=self.people.asker,
             enabled=self.policy.surroundings.enabled,
-            activate=self._read_as_activation,
+            activate=lambda ref, within: self._load_first({"skill": ref}, within),
             skill_at=self._skill_at,
         )
 
@@ -357,11 +359,19 @@ class Kit:
     async def _put_plan(self, plan: Plan) -> None:
         await self.append(PlanChanged(plan=plan))
 
-    async def _read_as_activation(self, ref: str, within: Within) -> Outcome:
-        """Somebody reads a SKILL.md as a file: that is loading the skill, under the same rules. Its id is that of the
-        reading, so that an answer to it is found when the reading is made again."""
-        call = ToolCall(id=f"{within.call_id}-load", tool="skill_load", args={"skill": ref}, trigger=within.trigger)
+    async def _load_first(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        """Reading a SKILL.md as a file, or selecting docs of a skill that is not loaded, is loading it, under the same
+        rules. The call has the id of that other one, so that an answer to it is found when it is made again."""
+        call = ToolCall(id=f"{within.call_id}-load", tool="skill_load", args=dict(args), trigger=within.trigger)
         return await act(call, self.scene)
+
+    def _look(self, ref: str, trigger: Trigger) -> Skill | None:
+        """The skill that is meant, as it is now; None when it may not be loaded, or there is none."""
+        try:
+            skill = self.skills.load(ref, None, trigger)
+        except SkillError:
+            return None
+        return None if skill.entry.id in self.plan.hidden else skill
 
     def _skill_at(self, path: str) -> str | None:
         """The id of the skill whose SKILL.md that is."""

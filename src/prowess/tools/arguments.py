@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from prowess.tools.knowledge_arguments import SKILL_NAMES
 from prowess.tools.schema import Arguments, by_our_names
 from prowess.workspace.inputs import Input
 from prowess.workspace.outputs import LONGEST_PATTERN, MOST_PATTERNS, OutputLimits
 
-_SKILL = {"skill_name": "skill", "name": "skill"}
 MAX_TIMEOUT_S = 24 * 3600.0
 
 
@@ -109,7 +109,7 @@ class OutputArguments(Arguments):
 
 
 class RunArguments(Arguments):
-    ALIASES: ClassVar = {**_SKILL, "relative_path": "script", "timeout_sec": "timeout", "timeout_s": "timeout"}
+    ALIASES: ClassVar = {**SKILL_NAMES, "relative_path": "script", "timeout_sec": "timeout", "timeout_s": "timeout"}
 
     skill: str = Field(min_length=1)
     command: str | None = Field(None, description="for bash -c, from the skill's folder")
@@ -129,10 +129,10 @@ class RunArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _without_nothing(cls, value: Any) -> Any:
-        """Many models send every field, and null or an empty text where they mean nothing."""
+        """Many models send every field, and null or an empty text where they mean nothing; with Bash a description."""
         if not isinstance(value, dict):
             return value
-        given = {name: item for name, item in value.items() if item is not None}
+        given = {name: item for name, item in value.items() if item is not None and name != "description"}
         for one, other in (("script", "command"), ("command", "script")):
             if given.get(one) == "" and given.get(other):
                 del given[one]

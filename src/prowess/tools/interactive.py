@@ -14,7 +14,7 @@ from prowess.tools.arguments import ExecArguments, PollArguments, SessionArgumen
 from prowess.tools.base import PlainTool
 from prowess.tools.programs import Programs
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.skill_run import find_needs, plan_job
+from prowess.tools.skill_run import find_needs, plan_job, with_skill
 from prowess.tools.work import Work
 from prowess.values import Outcome, ToolSpec
 from prowess.workspace.job import prepare
@@ -32,7 +32,7 @@ class SkillExec:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(ExecArguments, args, self.spec.name).normal()
+        return parse_arguments(ExecArguments, with_skill(args, self._work), self.spec.name).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
         return await find_needs(self._work, parse_arguments(ExecArguments, args, self.spec.name))

@@ -6,18 +6,19 @@ should change in it. What is in view is never concluded from it: that is always 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prowess._load import select_docs
-from prowess.errors import ResourceNotFound
-from prowess.skills.entry import Entry
+from prowess.errors import ResourceNotFound, SkillError
+from prowess.ports import Within
+from prowess.skills.entry import Entry, Skill
 from prowess.skills.findings import visible
 from prowess.skills.prompt import neutralise
 from prowess.tools.base import PlainTool
 from prowess.tools.skill_state import ALL, DOCS_KEY, LOADED_KEY, parse_docs, part_ref, render_docs
 from prowess.tools.work import Loaded, Work
-from prowess.values import Trigger
+from prowess.values import Outcome, Trigger
 
 _MAX_NAMES = 20
 _MAX_NAME = 200
@@ -36,7 +37,8 @@ def doc_ref(loaded: Loaded, doc: str) -> str:
 
 class Shelf:
     """`activate` loads a skill with everything that belongs to it, `find` only says which one is meant, `unloaded`
-    writes down that one is gone, `search` ranks what the model may see, `names` are those it may load."""
+    writes down that one is gone, `search` ranks what the model may see, `names` are those it may load. `look` reads a
+    skill that may be loaded, and leaves it as it is; `load_first` makes a call of skill_load, decided as any other."""
 
     def __init__(
         self,
@@ -47,11 +49,14 @@ class Shelf:
         unloaded: Callable[[Loaded, str], Awaitable[None]],
         search: Callable[[str, int], Sequence[tuple[Entry, float]]],
         names: Callable[[], Sequence[str]],
+        look: Callable[[str, Trigger], Skill | None],
+        load_first: Callable[[Mapping[str, Any], Within], Awaitable[Outcome]],
         max_loaded: int | None = None,
         max_bodies_per_turn: int = 2,
     ) -> None:
         self.work = work
         self.activate, self.find, self.search, self.names = activate, find, search, names
+        self.look, self.load_first = look, load_first
         self.max_loaded = max_loaded
         self.max_bodies_per_turn = max_bodies_per_turn
         self.state: dict[str, Any] = {}
@@ -67,6 +72,15 @@ class Shelf:
         name, id = loaded.skill.name, loaded.skill.entry.id
         first = next((other for other, each in self.work.known.items() if each.skill.name == name), id)
         return name if first == id else id
+
+    def find_loaded(self, ref: str) -> Loaded | None:
+        """The skill in use that is meant; None when it has to be loaded first."""
+        try:
+            return self.work.get(ref)
+        except SkillError as error:
+            if error.code != "skill-not-loaded":
+                raise
+            return None
 
     # --- docs ---------------------------------------------------------------------------------------------------------
 
@@ -133,9 +147,9 @@ class ShelfTool(PlainTool):
         self._shelf = shelf
 
 
-def describe(loaded: Loaded) -> dict[str, Any]:
+def describe(skill: Skill) -> dict[str, Any]:
     """What every outcome about a skill has among its data."""
-    return {"skill": loaded.skill.entry.id, "name": loaded.skill.name, "digest": loaded.skill.digest}
+    return {"skill": skill.entry.id, "name": skill.name, "digest": skill.digest}
 
 
 def shown_name(name: str) -> str:

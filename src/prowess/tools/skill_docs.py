@@ -1,4 +1,7 @@
-"""skill_list_docs and skill_select_docs: which docs a skill in use has, and which of them the model wants to see."""
+"""skill_list_docs and skill_select_docs: which docs a skill has, and which of them the model wants to see.
+
+Listing the docs of a skill that is not loaded leaves it so. Selecting some loads it first, by a call of skill_load.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from prowess.tools.knowledge_arguments import SelectArguments, SkillArguments, a
 from prowess.tools.schema import parse_arguments
 from prowess.tools.shelf import ShelfTool, describe, shown_name, shown_names
 from prowess.tools.skill_state import ALL
+from prowess.tools.work import Loaded
 from prowess.values import Outcome, ToolSpec
 
 MAX_LISTED = 500
@@ -22,45 +26,62 @@ class SkillListDocs(ShelfTool):
     kind = SkillArguments
     spec = ToolSpec(
         name="skill_list_docs",
-        description="Names of a loaded skill's docs.",
+        description="Names of a skill's docs.",
         parameters=advertise(SkillArguments, "skill"),
         read_only=True,
     )
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
-        loaded = self._shelf.work.get(parse_arguments(SkillArguments, args, self.spec.name).skill)
-        docs = loaded.skill.docs
+        ref = parse_arguments(SkillArguments, args, self.spec.name).skill
+        loaded = self._shelf.find_loaded(ref)
+        skill = self._shelf.look(ref, within.trigger) if loaded is None else loaded.skill
+        if skill is None:
+            return await self._shelf.load_first({"skill": ref}, within)  # which says why not
+        docs = skill.docs
         content = neutralise(json.dumps(docs[:MAX_LISTED], ensure_ascii=False))
         if len(docs) > MAX_LISTED:
             content += f"\nand {len(docs) - MAX_LISTED} more: select them by a pattern, such as references/*.md"
-        data = {**describe(loaded), "docs": list(docs), "selected": self._shelf.selected(loaded)}
-        return Outcome(status="ok", content=content, data=data)
+        selected = [] if loaded is None else self._shelf.selected(loaded)
+        return Outcome(status="ok", content=content, data={**describe(skill), "docs": list(docs), "selected": selected})
 
 
 class SkillSelectDocs(ShelfTool):
     kind = SelectArguments
     spec = ToolSpec(
         name="skill_select_docs",
-        description="Choose the docs of a loaded skill to see.",
+        description="Choose the docs of a skill to see.",
         parameters=advertise(SelectArguments, "skill", "docs", "include_all_docs", "mode"),
     )
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
         wanted = parse_arguments(SelectArguments, args, self.spec.name)
         shelf = self._shelf
-        loaded = shelf.work.get(wanted.skill)
-        name, before = shown_name(loaded.skill.name), shelf.selected(loaded)
+        loaded = shelf.find_loaded(wanted.skill)
+        skill = shelf.look(wanted.skill, within.trigger) if loaded is None else loaded.skill
         all_docs = wanted.include_all_docs or ALL in wanted.docs
-        if wanted.mode != "clear" and not all_docs and not wanted.docs:
-            real = f"Its docs: {shown_names(loaded.skill.docs)}." if loaded.skill.docs else "It has no docs."
-            raise ToolRetry(f"Say which docs of {name} as `docs`, or include_all_docs, or mode clear. {real}")
+        if skill is not None and wanted.mode != "clear" and not all_docs and not wanted.docs:
+            real = f"Its docs: {shown_names(skill.docs)}." if skill.docs else "It has no docs."
+            asked = f"Say which docs of {shown_name(skill.name)} as `docs`, or include_all_docs, or mode clear."
+            raise ToolRetry(f"{asked} {real}")
+        if loaded is None:
+            if skill is not None and wanted.mode == "clear":
+                content = f"{shown_name(skill.name)} is not loaded: none of its docs is selected."
+                return Outcome(status="ok", content=content, data={**describe(skill), "docs": []})
+            return await shelf.load_first(
+                {"skill": wanted.skill, "docs": wanted.docs, "include_all_docs": all_docs}, within
+            )
+        return self._select(loaded, wanted, all_docs=all_docs)
+
+    def _select(self, loaded: Loaded, wanted: SelectArguments, *, all_docs: bool) -> Outcome:
+        shelf = self._shelf
+        name, before = shown_name(loaded.skill.name), shelf.selected(loaded)
         added = shelf.choose(loaded, (doc for doc in wanted.docs if doc != ALL))
         if wanted.mode == "add":
             all_docs = all_docs or shelf.is_all(loaded)
             added = list(dict.fromkeys([*before, *added]))
         docs = list(loaded.skill.docs) if all_docs else added
         show = shelf.unseen(loaded, docs)
-        data: dict[str, Any] = {**describe(loaded), "show": show, "docs": docs}
+        data: dict[str, Any] = {**describe(loaded.skill), "show": show, "docs": docs}
         content = f"selected docs of {name}: {shown_names(docs) or 'none'}"
         if above := [doc for doc in docs if doc not in show]:
             data |= {"above": above, "stub": content}

@@ -109,7 +109,7 @@ class SkillLoad(ShelfTool):
         delta = shelf.delta_loaded(loaded)
         if docs or shelf.has_selection(loaded):
             delta |= shelf.delta_docs(loaded, docs, all=all_docs)
-        data: dict[str, Any] = {**describe(loaded), "show": show, "docs": docs}
+        data: dict[str, Any] = {**describe(loaded.skill), "show": show, "docs": docs}
         if seen:
             data |= {"above": [""], "stub": stub}
         if docs:

@@ -39,7 +39,7 @@ class SkillRead(ShelfTool):
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
         loaded = self._shelf.work.get(wanted.skill)
         path = wanted.path.removeprefix("./")
-        found = {**describe(loaded), "path": path, "ref": f"skill://{loaded.skill.name}/{path}"}
+        found = {**describe(loaded.skill), "path": path, "ref": f"skill://{loaded.skill.name}/{path}"}
         data = await _read(loaded, path)
         if data is None or not is_text(data, whole=True):
             return Outcome(status="ok", **_not_text(loaded.skill, found, data or b""))

@@ -13,6 +13,7 @@ from prowess.errors import WorkspaceError
 from prowess.ports import Need, Within, Workspace
 from prowess.tools import installed
 from prowess.tools.arguments import RunArguments
+from prowess.tools.knowledge_arguments import SKILL_NAMES
 from prowess.tools.preflight import refuse_missing
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.work import Loaded, Work
@@ -32,7 +33,7 @@ class SkillRun:
         self.spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(RunArguments, args, self.spec.name).normal()
+        return parse_arguments(RunArguments, with_skill(args, self._work), self.spec.name).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
         return await find_needs(self._work, parse_arguments(RunArguments, args, self.spec.name))
@@ -45,6 +46,13 @@ class SkillRun:
             self._work.last = result = await run_job(job, desk)
         self._work.granted.clear()
         return render_outcome(result)
+
+
+def with_skill(args: Mapping[str, Any], work: Work) -> Mapping[str, Any]:
+    """A call that names no skill, as `Bash {command}`, belongs to the skill in use when there is exactly one."""
+    if any(args.get(name) for name in ("skill", *SKILL_NAMES)) or len(work.loaded) != 1:
+        return args
+    return {**args, "skill": next(iter(work.loaded))}
 
 
 async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:

@@ -37,4 +37,4 @@ class SkillUnload(ShelfTool):
             )
         delta = await self._shelf.drop(loaded, "asked")
         content = f"unloaded: {shown_name(loaded.skill.name)}. Do not follow its instructions any more."
-        return Outcome(status="ok", content=content, data=describe(loaded), state_delta=delta)
+        return Outcome(status="ok", content=content, data=describe(loaded.skill), state_delta=delta)

@@ -168,9 +168,10 @@ def _target(wanted: Input, basename: str) -> str:
     if top == "inputs":  # as the file tools understand it
         target = f"work/{target}"
     elif top not in ("work", "out") or target in ("work", "out"):
-        raise PathEscape(
-            f"'{wanted.to}' is not a place for inputs.",
+        raise WorkspaceError(
+            f"An input cannot go to '{wanted.to}': inputs are put below work/ or out/.",
             op="inputs",
+            code="input-target",
             hint="Use a path below work/ or out/, for instance work/inputs/data.csv.",
         )
     return target
