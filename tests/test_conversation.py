@@ -90,7 +90,7 @@ class View:
         self.bodies: dict[str, str] = {}  # name -> marker
         self.docs: dict[str, list[str]] = {}  # name -> markers
         self.asked: set[str] = set()
-        self.version = dict.fromkeys(NAMES, 0)
+        self.version: dict[str, int] = {name: 0 for name in NAMES}
 
     @property
     def wanted(self) -> set[str]:
@@ -238,7 +238,7 @@ def test_within_an_epoch_the_request_only_grows_and_what_is_asked_for_reaches_it
     root = tmp_path_factory.mktemp("library")
     write_library(root, make_skill)
     requests, replies = ["go"], list[Any]()
-    edits = dict.fromkeys(NAMES, 0)
+    edits: dict[str, int] = {name: 0 for name in NAMES}
 
     def edit(name: str) -> Any:
         def reply(messages: Any, tools: Any) -> Any:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import prowess
+from agents import play
 from kits import with_kit
 from prowess._compose.system import GUIDANCE, LEAN_GUIDANCE
 from prowess.errors import ConfigError, SkillNotFound
+from prowess.models.action_schema import render_schema
+from prowess.models.actions import StructuredActions
 from prowess.skills.entry import Skill
+from prowess.tools.plan_patch import LIMITS
 from prowess.tools.profiles import PROFILES
+from prowess.values import Source
 
 
 @pytest.fixture
@@ -65,6 +71,50 @@ def test_what_a_model_is_shown(root: Path) -> None:
     assert prowess.SkillKit(root, tools_profile="lean").instructions.endswith(LEAN_GUIDANCE)
     assert prowess.SkillKit(root, instructions="You are Bob.").instructions.startswith("You are Bob.\n\nAvailable")
     assert GUIDANCE in kit.instructions
+
+
+def names_in(node: Any) -> set[str]:
+    """Every name that a JSON document says: fields, constants, choices."""
+    if isinstance(node, dict):
+        return {*node, *(name for value in node.values() for name in names_in(value))}
+    if isinstance(node, list | tuple):
+        return {name for value in node for name in names_in(value)}
+    return {node} if isinstance(node, str) else set()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("protocol", ["tools", "actions"])
+@pytest.mark.parametrize("executor", ["auto", "none"])
+def test_what_a_model_is_told_names_what_exists_and_nothing_else(
+    root: Path, profile: str, protocol: str, executor: str
+) -> None:
+    settings = {"tools.profile": profile, "workspace.executor": executor}
+    played = play(
+        root, [{"text": "done"}], settings=settings, wrap=StructuredActions if protocol == "actions" else None
+    )
+    specs = played.of("epoch_started")[0]["tools"]
+    tools = [spec["name"] for spec in specs]
+    messages, native = played.model.requests[0]
+    told = "\n".join(part.text or "" for message in messages for part in message.parts)
+    assert [spec.name for spec in native] == ([] if protocol == "actions" else tools)
+    exists = {*tools, *names_in([spec["parameters"] for spec in specs])}
+    if protocol == "actions":
+        document = render_schema(tools)
+        exists |= {*names_in(document), *LIMITS} - {"skill_load", "update_plan", "include_all_docs"}
+        listed = [f"- {spec['name']}: " in told for spec in specs]
+        assert listed == [name not in ("skill_load", "update_plan") for name in tools], "all that call_tool is for"
+        for name in names_in(document) - names_in(Source.__args__) - SCHEMA_WORDS - {"skill_load", "update_plan"}:
+            assert name in told, f"{name} is in the schema and nobody told the model"
+        assert '"order"' in told
+    described = "\n".join(spec["description"] for spec in specs)
+    assert {*re.findall(r"[a-z]+(?:_[a-z]+)+", told.partition("</available_skills>")[2] + described)} <= exists
+    running = re.search(r"skill_run|skill_exec|_script|\bscript|stdin|_session", told + json.dumps(specs))
+    assert (running is not None) is (executor != "none")
+
+
+SCHEMA_WORDS = set("type properties required additionalProperties items enum const anyOf $defs $ref".split()) | set(
+    "object string array integer false #/$defs/skill skill".split()
+)
 
 
 def test_without_skills_there_is_nothing_to_say(tmp_path: Path) -> None:

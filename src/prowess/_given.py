@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from prowess.events import ApprovalAnswered
+from prowess.events import ApprovalAnswered, ProtocolName
 from prowess.policy.decision import Surroundings
 from prowess.policy.rules import Rules
 from prowess.ports import Approver, Asker
@@ -68,6 +68,7 @@ class KitStyle:
     max_loaded: int | None = None
     max_bodies_per_turn: int = 2
     can_run: bool = True
+    protocol: ProtocolName = "tools"
     files: bool | None = None  # offer file tools; None: not in the lean profile
 
 

@@ -43,7 +43,14 @@ def _is_denied(catalog: Catalog, id: str, around: Surroundings, rules: Sequence[
 def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str:
     """The catalog and how to work with it, for the prompt; empty when there are no skills."""
     catalog = render_catalog(skills.catalog(), plan)
-    return render_system(style.instructions, catalog, style.guidance, lean=style.profile == "lean")
+    return render_system(
+        style.instructions,
+        catalog,
+        style.guidance,
+        lean=style.profile == "lean",
+        protocol=style.protocol,
+        can_run=style.can_run,
+    )
 
 
 def offered_tools(

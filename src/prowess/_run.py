@@ -173,7 +173,10 @@ class _Loop:
 
     def _note(self) -> NoteAppended:
         plan = self._talk.plan
-        text = render_note(plan, self._plan_shown, self._budget.left())
+        left = self._budget.left()
+        if not self._kit.style.can_run:
+            left.pop("scripts", None)
+        text = render_note(plan, self._plan_shown, left)
         self._plan_shown = plan
         return NoteAppended(kind="budget", text=text)
 

@@ -117,7 +117,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
     async with AsyncExitStack() as stack:
         if (close := getattr(model, "aclose", None)) is not None and isinstance(options.model, str | None):
             stack.push_async_callback(close)
-        kit, log = await _open_kit(runtime, options, stack)
+        kit, log = await _open_kit(runtime, options, stack, model)
         stack.push_async_callback(kit.recorder.close)
         stack.push_async_callback(kit.work.aclose)
         if options.session is not None:
@@ -192,7 +192,9 @@ async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
         )
 
 
-async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack) -> tuple[Kit, EventLog]:
+async def _open_kit(
+    runtime: Runtime, options: KitOptions, stack: AsyncExitStack, model: Model | None = None
+) -> tuple[Kit, EventLog]:
     config, places = runtime.config, runtime.places
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
@@ -244,7 +246,7 @@ async def _open_kit(runtime: Runtime, options: KitOptions, stack: AsyncExitStack
             on_ask=options.on_ask,
             ask_unisolated=options.ask_unisolated,
         ),
-        style=find_style(config, options.instructions),
+        style=replace(find_style(config, options.instructions), protocol=getattr(model, "protocol", "tools")),
         people=People(approver=options.approver, asker=options.asker),
         secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
         toolsets=options.toolsets,
@@ -273,9 +275,10 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     """What every request carries besides the catalog: the guidance, and the skill and plan tools as this profile tells
     them. File tools are apart."""
     kit = preview_kit(runtime, profile=profile)
-    names = advertised(profile, has_skills=True, can_run=True, needs_search=False)
+    can_run = kit.style.can_run
+    names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
     specs = {spec.name: spec for spec in kit.scene.tools.specs()}
-    guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", always=True)
+    guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", can_run=can_run, always=True)
     return guidance, [slim(specs[name], profile) for name in names]
 
 

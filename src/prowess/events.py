@@ -31,6 +31,7 @@ SCHEMA = "prowess.events/1"
 EPHEMERAL = frozenset({"text_delta", "call_delta"})  # shown while it happens, never numbered, never stored
 PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # no event has such a field
 
+ProtocolName = Literal["tools", "actions"]  # how a model says what it wants
 Answer = Literal["once", "run", "always", "no"]
 # Why the model stopped: it was done, it wants calls made, its length was used up, the provider refused or filtered it.
 Finish = Literal["stop", "calls", "length", "filter"]
@@ -56,7 +57,7 @@ class RunStarted:
     type: ClassVar[str] = "run_started"
     schema: str = SCHEMA
     model: str
-    protocol: Literal["tools", "actions"] = "tools"
+    protocol: ProtocolName = "tools"
     versions: dict[str, str] = field(default_factory=dict)
     request: str = ""
     attachments: tuple[Part, ...] = ()

@@ -188,8 +188,18 @@ def _list(items: Mapping[str, Any]) -> dict[str, Any]:
 
 def offered_actions(tools: Collection[str]) -> list[str]:
     """Those of the actions that something can come of."""
-    callable_by_name = any(name != PLANNING for name in tools)
-    return [kind for kind in ACTIONS if NEEDS.get(kind) in {None, *tools} and (kind != "call_tool" or callable_by_name)]
+    by_name = bool(callable_tools(tools))
+    return [kind for kind in ACTIONS if NEEDS.get(kind) in {None, *tools} and (kind != "call_tool" or by_name)]
+
+
+def callable_tools(tools: Collection[str]) -> list[str]:
+    """Those that call_tool is for: the others are said in their own way."""
+    return [name for name in tools if name not in (PLANNING, NEEDS["select_skills"])]
+
+
+def constraints(tools: Collection[str]) -> list[str]:
+    """Limits that a plan can tighten here."""
+    return ["max_turns", "max_tool_calls", *(["max_script_runs"] if NEEDS["run_script"] in tools else [])]
 
 
 def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -198,14 +208,13 @@ def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = Non
     defs: dict[str, Any] = answer.pop("$defs", {})  # references start at the root
     skill = _object({"name": _STRING, "source": {"enum": list(typing.get_args(Source))}}, "source")
     ref = {"$ref": "#/$defs/skill"}
-    callable_tools = [name for name in tools if name != PLANNING]
     actions = {
         "select_skills": _action("select_skills", {"skills": _list(ref), "reason": _STRING}),
         "load_resource": _action(
             "load_resource", {"skill": ref, "relative_path": _STRING, "section_hint": _STRING}, "section_hint"
         ),
         "run_script": _action("run_script", {"skill": ref, "relative_path": _STRING, "args": _list(_STRING)}),
-        "call_tool": _action("call_tool", {"tool": {"enum": callable_tools}, "args": {"type": "object"}}),
+        "call_tool": _action("call_tool", {"tool": {"enum": callable_tools(tools)}, "args": {"type": "object"}}),
         "final_answer": _action("final_answer", {"content": answer}),
     }
     offered = offered_actions(tools)
@@ -213,7 +222,8 @@ def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = Non
     if PLANNING in tools:
         status = {"enum": ["pending", "in_progress", "completed"]}
         step = _object({"id": _STRING, "title": _STRING, "status": status})
-        plan = _object({"goal": _STRING, "steps": _list(step)})
+        more = {"assumptions": _list(_STRING), "constraints": {"type": "object"}}
+        plan = _object({"goal": _STRING, "steps": _list(step), **more}, *more)
         fields = {"plan": plan, "plan_update": {"type": "object"}} | fields
     schema = _object(fields, "plan", "plan_update")
     if NEEDS.keys() & set(offered):

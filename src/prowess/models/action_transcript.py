@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from prowess.models.action_calls import render_documents
-from prowess.models.action_schema import PLANNING, offered_actions
+from prowess.models.action_schema import NEEDS, PLANNING, callable_tools, constraints, offered_actions
 from prowess.values import Message, Part, ToolCall, ToolSpec
 
 
@@ -56,9 +56,9 @@ def _observation(message: Message, call: ToolCall | None) -> tuple[Part, ...]:
 
 
 _SHAPES = {
-    "select_skills": '"skills": [{"name": "…"}], "reason": "…"}: load skills, before anything else is done with them',
-    "load_resource": '"skill": {"name": "…"}, "relative_path": "…"}: read a file of a skill',
-    "run_script": '"skill": {"name": "…"}, "relative_path": "…", "args": []}: run a script of a skill',
+    "select_skills": '"skills": [Skill], "reason": "…"}: load skills, before anything else is done with them',
+    "load_resource": '"skill": Skill, "relative_path": "…", "section_hint"?: "## …"}: read a file of a skill',
+    "run_script": '"skill": Skill, "relative_path": "…", "args": []}: run a script of a skill',
     "call_tool": '"tool": "…", "args": {…}}: use one of the tools below',
     "final_answer": '"content": "…"}: answer the user; this ends the work',
 }
@@ -67,21 +67,26 @@ _SHAPES = {
 def render_protocol(tools: Sequence[ToolSpec]) -> str:
     """What the model is told about how to reply; the same for the same tools."""
     names = [tool.name for tool in tools]
+    offered = offered_actions(names)
     planning = PLANNING in names
     document = '{"plan"?: Plan, "plan_update"?: Patch, "action": Action}' if planning else '{"action": Action}'
     lines = [
         "How to reply:",
         f"Every reply is exactly one JSON object and nothing else: {document}. "
         'What comes of an action is shown to you as "Observation". Action is one of:',
-        *(f'- {{"type": "{kind}", {_SHAPES[kind]}' for kind in offered_actions(names)),
+        *(f'- {{"type": "{kind}", {_SHAPES[kind]}' for kind in offered),
     ]
+    if NEEDS.keys() & set(offered):
+        lines.append('Skill: {"name": "…"}; with "source": "…" where the list of skills says one.')
     if planning:
+        limits = ", ".join(f'"{name}"?: N' for name in constraints(names))
         lines.append(
             'Plan, in the first reply only: {"goal": "…", "steps": [{"id": "s1", "title": "…", "status": '
-            '"pending|in_progress|completed"}]}. Patch, later, when a step has changed: '
-            '{"set": {"s1": {"status": "completed"}}, "add": [steps], "remove": [ids]}.'
+            f'"pending|in_progress|completed"}}], "assumptions"?: ["…"], "constraints"?: {{{limits}}}}}. '
+            'Patch, later, when it changes: {"set": {"s1": {"status": "completed"}}, "add": [steps], '
+            '"remove": [ids], "order": [ids]}, or goal, assumptions, constraints anew.'
         )
-    listed = [tool for tool in tools if tool.name not in (PLANNING, "skill_load")]
+    listed = [tool for tool in tools if tool.name in callable_tools(names)]
     if listed:
         lines.append("Tools for call_tool, with the schemas of their args:")
         lines += [f"- {t.name}: {t.description} {json.dumps(t.parameters, ensure_ascii=False)}" for t in listed]
