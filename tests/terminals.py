@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from guard import GUARD_S
@@ -21,12 +21,14 @@ _ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>78]")
 
 
 class Terminal:
-    """`prowess WORDS` with stdin and stderr on a terminal, and stdout too unless it is to be read by itself."""
+    """`prowess WORDS` with stdin and stderr on a terminal, and stdout too unless it is to be read by itself. `program`:
+    another one for Python to run."""
 
     def __init__(
         self,
         *words: str,
         cwd: Path,
+        program: Sequence[str] = ("-m", "prowess"),
         environ: Mapping[str, str] | None = None,
         stdout: bool = True,
         columns: int = 100,
@@ -36,7 +38,7 @@ class Terminal:
         self.shown = b""
         self.modes = self.modes_left = termios.tcgetattr(theirs)  # as it was given, and as it was left
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "prowess", *words],
+            [sys.executable, *program, *words],
             cwd=cwd,
             env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(environ or {})},
             stdin=theirs,

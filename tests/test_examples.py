@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -12,18 +14,23 @@ from pathlib import Path
 
 import pytest
 
+import prowess
 from conftest import make_skill
 from guard import GUARD_S
+from loopback import Exchange, Server
+from terminals import Terminal
 
 REPOSITORY = Path(__file__).parent.parent
-EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+GAIA = REPOSITORY / "examples" / "gaia"
+EXAMPLES = sorted([*(REPOSITORY / "examples").glob("*.py"), GAIA / "run.py"])
 
 
-def run(example: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(example: Path, *arguments: str, lines: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(example), *arguments],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        input=lines,
         capture_output=True,
         encoding="utf-8",
         timeout=GUARD_S,
@@ -48,8 +55,6 @@ def test_it_prints_what_it_says(example: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_it_uses_only_what_is_public(example: Path) -> None:
-    import prowess
-
     tree = ast.parse(example.read_text(encoding="utf-8"))
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("prowess")]
     used = {
@@ -81,10 +86,164 @@ def test_the_readme_lists_every_example() -> None:
     text = (REPOSITORY / "examples" / "README.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(([^)]+)\)", text))
     assert all((REPOSITORY / "examples" / target).exists() for target in linked)
-    assert {example.name for example in EXAMPLES} <= linked
+    assert {str(example.relative_to(REPOSITORY / "examples")) for example in EXAMPLES} <= linked
     skills = {
-        str(path.relative_to(REPOSITORY / "examples")) for path in (REPOSITORY / "examples").glob("skills/*/SKILL.md")
+        str(path.relative_to(REPOSITORY / "examples")) for path in (REPOSITORY / "examples").rglob("skills/*/SKILL.md")
     }
     assert skills <= linked
     data = {str(path.relative_to(REPOSITORY / "examples")) for path in (REPOSITORY / "examples" / "data").iterdir()}
     assert data <= linked
+
+
+# --- a chat with skills -----------------------------------------------------------------------------------------------
+
+CHAT = REPOSITORY / "examples" / "skill_chat.py"
+
+
+def test_a_chat_takes_lines_keeps_its_session_and_says_what_failed() -> None:
+    asked = "the first 3 Fibonacci numbers\nfly me to the moon\nprimes up to 10\n"
+    ran = run(CHAT, "--executor", "local", lines=asked)
+    assert (ran.returncode, ran.stderr) == (1, "")  # one of them had no answer
+    assert ran.stdout.count("you> ") == 3
+    assert "0\n1\n1\n" in ran.stdout and "No installed skill fits" in ran.stdout and "2\n3\n5\n7\n" in ran.stdout
+
+
+def test_a_chat_without_a_container_engine_says_what_it_needs(tmp_path: Path) -> None:
+    ran = run(CHAT, "--executor", "container", lines="primes up to 10\n", DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "No container engine answers." in ran.stdout or "prowess[container]" in ran.stdout
+
+
+def test_a_person_in_the_chat_is_asked_before_a_script_runs() -> None:
+    terminal = Terminal("--executor", "local", cwd=REPOSITORY, program=[str(CHAT)])
+    place = terminal.wait_for("you> ")
+    terminal.type("primes up to 10\r")
+    place = terminal.wait_for("run python3 scripts/primes.py 10 > out/primes.txt? [y/N] ", after=place)
+    terminal.type("y\r")
+    place = terminal.wait_for("you> ", after=terminal.wait_for("It ran: python3 scripts/primes.py 10", after=place))
+    terminal.type("primes up to 20\r")
+    place = terminal.wait_for("[y/N] ", after=place)
+    terminal.type("\r")
+    place = terminal.wait_for("you> ", after=terminal.wait_for("did not run", after=place))
+    terminal.type("\r")
+    assert terminal.finish() == 1
+
+
+# --- the GAIA benchmark -----------------------------------------------------------------------------------------------
+
+ROWS = [
+    {
+        "task_id": f"t{number}",
+        "Question": f'How often does the word "fog" occur in the attached text {number}?',
+        "Level": 1,
+        "Final answer": "2",
+        "file_name": "log.txt" if number == 0 else "",
+        "Annotator Metadata": {"Steps": "not for us"},
+    }
+    for number in range(102)
+]
+
+
+class Hub:
+    """The dataset server and the hub; files are somewhere else, as on the real one."""
+
+    def __init__(self) -> None:
+        self.rows = ROWS
+        self.status = 200
+        self.elsewhere = Server(lambda exchange: exchange.answer(200, b"Fog, fog."))
+        self.server = Server(self.answer)
+
+    def answer(self, exchange: Exchange) -> None:
+        path = exchange.request.path
+        if self.status != 200:
+            exchange.answer(self.status)
+        elif path == "/datasets/gaia-benchmark/GAIA/resolve/main/2023/validation/log.txt":
+            exchange.answer(302, location=self.elsewhere.url("/blob", host="localhost"))
+        else:
+            assert path.startswith("/rows?dataset=gaia-benchmark%2FGAIA&config=2023_level1&split=validation&offset=")
+            at = int(path.split("offset=")[1].split("&")[0])
+            rows = [{"row_idx": at + n, "row": row} for n, row in enumerate(self.rows[at : at + 100])]
+            exchange.answer(200, json.dumps({"rows": rows, "num_rows_total": len(self.rows)}).encode())
+
+    def download(self, out: Path, *arguments: str, token: str = "hf_secret") -> subprocess.CompletedProcess[str]:
+        with self.server, self.elsewhere:
+            there = ["--server", self.server.url(""), "--hub", self.server.url("")]
+            loopback = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+            return run(GAIA / "download.py", "--out", str(out), *there, *arguments, HF_TOKEN=token, **loopback)
+
+
+def test_questions_and_files_are_downloaded_and_can_be_asked(tmp_path: Path) -> None:
+    hub, path = Hub(), tmp_path / "2023_level1_validation.json"
+    ran = hub.download(tmp_path, "--with-files")
+    assert (ran.returncode, ran.stderr) == (0, ""), ran
+    assert ran.stdout == f"{path}: 102 questions, 1 with a file\n"
+    first, second, *_ = json.loads(path.read_text(encoding="utf-8"))["questions"]
+    assert first == {
+        "task_id": "t0", "level": 1, "question": ROWS[0]["Question"], "answer": "2", "file": "files/log.txt"
+    }  # fmt: skip
+    assert second["file"] is None
+    assert (tmp_path / "files" / "log.txt").read_bytes() == b"Fog, fog."
+    tokens = [request.headers.get("authorization") for request in hub.server.requests]
+    assert tokens == ["Bearer hf_secret"] * 3  # two pages and a file
+    assert [request.headers.get("authorization") for request in hub.elsewhere.requests] == [None]
+    asked = run(GAIA / "run.py", "--data", str(path), "--limit", "1")
+    assert (asked.returncode, asked.stdout.split()) == (0, ["right", "t0", "2", "1", "of", "1", "right"]), asked
+    assert hub.download(tmp_path, "--with-files").returncode == 0
+    assert len(hub.elsewhere.requests) == 1  # it is there already
+
+
+def test_without_files_a_question_about_one_is_not_asked(tmp_path: Path) -> None:
+    hub = Hub()
+    assert hub.download(tmp_path).returncode == 0
+    assert hub.elsewhere.requests == [] and not (tmp_path / "files").exists()
+    asked = run(GAIA / "run.py", "--data", str(tmp_path / "2023_level1_validation.json"), "--limit", "1")
+    assert (asked.returncode, "0 of 1 right" in asked.stdout) == (1, True)
+    assert "log.txt is not there. Run download.py --with-files." in asked.stderr
+
+
+def test_a_download_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    ran = Hub().download(tmp_path, token="")
+    assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("HF_TOKEN is not set.")
+    refused, empty, escaping = Hub(), Hub(), Hub()
+    refused.status, empty.rows = 403, []
+    escaping.rows = [{**ROWS[0], "file_name": "../../log.txt"}]
+    for hub, why in ((refused, "403. Does HF_TOKEN"), (empty, "no rows from 0 on"), (escaping, "is no name of a file")):
+        ran = hub.download(tmp_path, "--with-files")
+        assert (ran.returncode, ran.stdout) == (1, "") and why in ran.stderr
+        assert "hf_secret" not in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ("$1,234.50", "1234.5", True),
+        ("12", "13", False),
+        ("about 12", "12", False),
+        ("The Sea-Gull.", "the seagull", True),
+        ("b, a", "a, b", False),
+        ("a; 2.0", "A, 2", True),
+        ("a", "a, b", False),
+    ],
+)
+def test_answers_are_compared_as_the_benchmark_does(given: str, expected: str, same: bool) -> None:
+    spec = importlib.util.spec_from_file_location("gaia_run", GAIA / "run.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.same(given, expected) is same
+
+
+def test_the_skills_in_its_readme_and_beside_it_are_valid(tmp_path: Path) -> None:
+    page = (GAIA / "README.md").read_text(encoding="utf-8")
+    for text in re.findall(r"```markdown\n(.*?)```", page, re.DOTALL):
+        folder = tmp_path / text.split("name: ")[1].split()[0]
+        folder.mkdir()
+        (folder / "SKILL.md").write_text(text, encoding="utf-8")
+    [script] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    ast.parse(script)
+    (tmp_path / "whisper" / "scripts").mkdir()
+    (tmp_path / "whisper" / "scripts" / "transcribe.py").write_text(script, encoding="utf-8")
+    reports = list(prowess.check([tmp_path, GAIA / "skills"]))
+    assert sorted(report.name for report in reports) == ["exact-answer", "ocr", "whisper"]
+    assert [finding for report in reports for finding in report.findings if finding.severity != "info"] == []
