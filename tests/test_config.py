@@ -621,10 +621,21 @@ def test_every_field_is_described() -> None:
         "model": ["provider", "params"],
         "execution": ["require_approval_for"],
         "security": ["max_skill_body_lines", "block_angle_brackets_in_frontmatter"],
-        "skills": ["load_mode", "placement", "max_loaded", "max_bodies_per_turn", "budget", "modes", "nested"],
+        "skills": [
+            *(
+                "load_mode",
+                "placement",
+                "max_loaded",
+                "max_bodies_per_turn",
+                "budget",
+                "modes",
+                "nested",
+                "dependencies",
+            )
+        ],
         "workspace": [
             *("executor", "host_roots", "run_as", "limits", "inline_bytes", "require_isolation", "require"),
-            *("network_allow", "commands_allow", "commands_deny", "dir", "image"),
+            *("network_allow", "commands_allow", "commands_deny", "dir", "image", "python"),
         ],
         "tools": ["profile", "enable", "code_blocks"],
         "limits": ["turns", "calls", "scripts", "tokens", "seconds", "cost"],

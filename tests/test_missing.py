@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 
 from prowess.workspace.process.command import Command, NotStarted
 from prowess.workspace.process.processes import Processes
-from prowess.workspace.script.block import parse_block
-from prowess.workspace.script.missing import DISTRIBUTIONS, explain_failure
+from prowess.workspace.script.block import parse_requirements
+from prowess.workspace.script.missing import DISTRIBUTIONS, Around, explain_failure
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/w/x.py", line 1, in <module>\n    {line}\n'
 NODE = """node:internal/modules/cjs/loader:1210
@@ -199,7 +200,7 @@ REAL = [
 def test_what_real_programs_say(exit_code, stderr, lacked):
     missing = explain_failure(exit_code, stderr)
     assert missing is not None and (missing.kind, missing.name) == lacked
-    assert "Prowess" in missing.hint or "author" in missing.hint
+    assert any(who in missing.hint for who in ("Prowess", "author", "person"))
     assert explain_failure(exit_code, stderr.replace("\n", "\r\n")) == missing, "as a terminal writes it"
     assert explain_failure(exit_code, "x" * 5000 + "\n" + stderr + "\n") == missing
     assert explain_failure(0, stderr) is None, "a run that succeeded lacked nothing"
@@ -259,15 +260,21 @@ def test_any_text_is_explained_or_not(exit_code, text):
         missing = explain_failure(exit_code, line + text)
         assert missing is None or (missing.name and missing.hint and not set("\n '") & set(missing.name))
         if missing is not None and "# /// script" in missing.hint:
-            assert parse_block(missing.hint) is not None
+            assert advised_lines(missing.hint) == {"NAME": [missing.name]}
 
 
-def test_the_advice_for_a_package_is_a_block_that_can_be_used():
+def advised_lines(hint: str) -> dict[str, list[str]]:
+    """The table that a hint tells a person to add to the configuration."""
+    _, _, line, *_ = hint.split("\n")
+    return tomllib.loads(f"[skills.dependencies]\n{line}")["skills"]["dependencies"]
+
+
+def test_the_advice_for_a_package_is_a_line_that_can_be_used():
     for name in DISTRIBUTIONS:
-        missing = explain_failure(1, f"ModuleNotFoundError: No module named '{name}'\n")
+        missing = explain_failure(1, f"ModuleNotFoundError: No module named '{name}'\n", None, Around(skill="a skill"))
         assert missing is not None and missing.name == DISTRIBUTIONS[name]
-        block = parse_block(missing.hint)
-        assert block is not None and len(block.dependencies) == 1
+        assert advised_lines(missing.hint) == {"a skill": [missing.name]}
+        assert parse_requirements([missing.name], "test")
     program = explain_failure(127, "bash: jq: command not found\n")
     assert program is not None and "requires: {bins: [jq]}" in program.hint
 

@@ -207,7 +207,7 @@ def test_what_cannot_be_read_is_said(text):
 )
 def test_a_block_names_packages_and_chooses_no_source(dependency):
     error = refusal(block("rich", dependency))
-    assert error.code == "dependency-refused" and "may not ask for that" in error.message
+    assert error.code == "dependency-refused" and "only a package can be asked for" in error.message
 
 
 @pytest.mark.parametrize(

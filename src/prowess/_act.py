@@ -186,8 +186,10 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
 
 
 def is_asked_each_time(request: Request, around: Surroundings, rules: Sequence[Rules]) -> bool:
-    """What the configuration always asks about, and what a managed policy does, whoever else asks: no earlier yes
-    counts."""
+    """What the configuration always asks about, and what a managed policy does, whoever else asks; and packages that
+    nobody but the call names: no earlier yes counts."""
+    if request.kind == "capability" and request.args.get("by") == "call":  # a yes to one package is none to another
+        return True
     if request.tool in {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}:
         return True
     managed = [each for each in rules if each.only_tightens and each.trusted]

@@ -37,6 +37,7 @@ class SkillsConfig(NamedTuple):
     budget: int | None = None
     modes: dict[str, Mode] = {}
     nested: bool = False
+    dependencies: dict[str, tuple[str, ...]] = {}
 
 
 class WorkspaceConfig(NamedTuple):
@@ -52,6 +53,7 @@ class WorkspaceConfig(NamedTuple):
     commands_deny: tuple[str, ...] = ()
     dir: str | None = None
     image: str | None = None
+    python: str | None = None
 
 
 class ToolsConfig(NamedTuple):
@@ -100,6 +102,7 @@ DOCS = {
     "skills.budget": "Tokens for the catalog; unset: 2 % of the context window.",
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
     "skills.nested": "Also load skills that lie below another skill, as skills of their own.",
+    "skills.dependencies": 'Skill name or pattern -> Python packages that its runs have, installed as wheels (`pdf = ["pypdf>=5"]`).',
     "workspace.executor": "What runs a skill's scripts; `none`: nothing does, and the model is not offered to.",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
@@ -111,6 +114,7 @@ DOCS = {
     "workspace.commands_allow": "The only programs that may run, by name; empty: no such list.",
     "workspace.commands_deny": "Programs that may never run, by name; wins over `commands_allow`.",
     "workspace.image": "The image of containers; unset: `prowess-box`, which `prowess workspaces build-image` makes.",
+    "workspace.python": "The Python for scripts: an interpreter or the folder of a venv; unset: the system's. In a container it is the image's.",
     "workspace.dir": "Where workspaces live; unset: the cache folder, as root `/var/lib/prowess`.",
     "tools.profile": "Which skill tools the model is offered.",
     "tools.enable": "Tools that are off until named here (`write_file`, `delete_file`, `network_request`).",
@@ -164,6 +168,7 @@ IN_USE = (
     "workspace.commands_deny",
     "workspace.dir",
     "workspace.image",
+    "workspace.python",
     "secrets",
     "redact",
     "store",
@@ -171,10 +176,16 @@ IN_USE = (
     "skills.budget",
     "skills.modes",
     "skills.nested",
+    "skills.dependencies",
     "security.max_skill_body_lines",
     "security.block_angle_brackets_in_frontmatter",
 )
-PATHS = ("skill_roots", "workspace.host_roots", "workspace.dir")  # their values become absolute when they are read
+PATHS = (
+    "skill_roots",
+    "workspace.host_roots",
+    "workspace.dir",
+    "workspace.python",
+)  # their values become absolute when they are read
 
 _SECTIONS: dict[str, Any] = {
     name: type(default) for name, default in Config._field_defaults.items() if hasattr(default, "_fields")

@@ -36,6 +36,7 @@ from prowess.policy.marks import Marks
 from prowess.policy.secret_sources import ConfiguredSecrets
 from prowess.ports import Approver, Asker, EventLog, Executor, Model, Toolset
 from prowess.skills.entry import Entry, Skill
+from prowess.tools.installed import configured_packages
 from prowess.tools.profiles import Profile, advertised, slim
 from prowess.tools.work import Work, WorkOptions
 from prowess.values import Lease, SessionKey, ToolSpec
@@ -52,6 +53,7 @@ from prowess.workspace.script.dependencies import Environments
 if TYPE_CHECKING:
     from prowess.runtime import Runtime
 
+IMAGE_PYTHON = "A container has the Python of its image: workspace.python has no effect."
 _POSTGRES = ("postgresql://", "postgres://")
 
 
@@ -226,6 +228,7 @@ async def _open_kit(
             require=config.workspace.require,
             inline_bytes=config.workspace.inline_bytes,
             granted=options.granted,
+            packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
             store_name=store,
             store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",
         ),
@@ -326,9 +329,11 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
             limits=limits,
             folder=workspace_dir(config, places),
             network_allow=workspace.network_allow,
+            notes=[IMAGE_PYTHON] if workspace.python else [],
         )
     open_network = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
-    local = LocalExecutor(processes, uid=uid, limits=limits, notes=[open_network] if workspace.network_allow else [])
+    notes, python = [open_network] if workspace.network_allow else [], workspace.python
+    local = LocalExecutor(processes, uid=uid, limits=limits, notes=notes, python=python)
     if workspace.executor == "local":
         return local
     sandbox = SandboxExecutor(
@@ -337,6 +342,7 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
         limits=limits,
         dir=workspace_dir(config, places),
         network_allow=workspace.network_allow,
+        python=python,
     )
     return sandbox if workspace.executor == "sandbox" else AutoExecutor(sandbox, local)
 

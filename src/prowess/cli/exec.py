@@ -62,6 +62,9 @@ _EMPTY: dict[str, Any] = {
 @click.option("--output-dir", metavar="DIR", help="Copy what it made to DIR; 125 when not all of it could be copied.")
 @click.option("--force", is_flag=True, help="Let copies replace what is in DIR.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for it. Repeatable.")
+@click.option(
+    "--install", multiple=True, metavar="PACKAGE", help="Install a Python package that a run lacked; asks. Repeatable."
+)
 @click.option("--save", is_flag=True, help="Keep what it made as artifacts.")
 @click.option("--cwd", metavar="PATH", help="Start below the skill's folder, or in $WORK_DIR, $OUTPUT_DIR, …")
 @click.option("--stdin", "with_stdin", is_flag=True, help="Give it our standard input.")
@@ -144,6 +147,7 @@ def run_arguments(
         raise ConfigError("There is no command.", code="usage", hint="prowess exec SKILL -- COMMAND…")
     args: dict[str, Any] = {"skill": skill, "inputs": list(refs), "output_files": list(given["outputs"])}
     args |= {"omit_inline_content": True} if given["bare"] else {}
+    args |= {"install": list(given["install"])} if given["install"] else {}
     args["env"] = dict(_variable(text) for text in given["variables"])
     if given["shell"]:
         if len(words) > 1:

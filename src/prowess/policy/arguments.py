@@ -29,7 +29,7 @@ _RUN = {
     **dict.fromkeys(("skill", "command", "script", "args", "cwd", "stdin", "output_files", "timeout"), _ANY),
     **dict.fromkeys(("env", "inputs", "outputs"), _TABLE),
     **dict.fromkeys(("save_as_artifacts", "omit_inline_content"), _FLAG),
-    "artifact_prefix": _ANY,
+    **dict.fromkeys(("artifact_prefix", "install"), _ANY),
 }
 _WATCH = {"session_id": _ANY, "yield_ms": Argument("400"), "poll_lines": Argument("40")}
 _DOCS = {**_OF_SKILL, "docs": _ANY, "include_all_docs": _FLAG}
@@ -67,7 +67,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "headers": _TABLE,
         "body": _ANY,
     },
-    "install_dependencies": dict.fromkeys(("skill", "script", "dependencies", "digest"), _ANY),
+    "install_dependencies": dict.fromkeys(("skill", "script", "dependencies", "digest", "by"), _ANY),
 }
 _NAME_A_SKILL = frozenset(("skill", "session_id"))  # a program that runs is of a skill as well
 _OTHER = ""  # stands for every tool that is not ours: it can have any argument

@@ -363,6 +363,9 @@ def _by_capability(request: Request, around: Surroundings) -> Decision:
         return Decision(verdict="allow", rule=f"grant:{name}", why=f"A person has granted {name} for exactly this.")
     if not request.trusted and not is_isolated(around.isolation):
         return _deny("table:local-untrusted", f"{name} without isolation, for a source that is not trusted.")
+    if request.args.get("by") == "configuration":
+        why = "The configuration names these packages for this skill."
+        return Decision(verdict="allow", rule="config:skills.dependencies", why=why)
     why = f"{name} brings code from elsewhere, so a person is asked once for exactly this."
     return Decision(verdict="ask", rule="table:capability", why=why)
 

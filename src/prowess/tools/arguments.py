@@ -125,6 +125,7 @@ class RunArguments(Arguments):
     save_as_artifacts: bool = False
     omit_inline_content: bool = False
     artifact_prefix: str = ""
+    install: Names = Field(default_factory=list, description="Python packages that a run lacked")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,6 @@
-"""The packages that a script declares, found or installed for the Python that will run it.
+"""The packages that a run needs, found or installed for the Python that will run it.
+
+A script declares them in its block; the configuration names them for a skill; a call asks for those that a run lacked.
 
 On this machine that is an environment with an interpreter of its own; for a container, which has another Python, a
 folder for PYTHONPATH. Installing is a capability that was granted before `install` is called. Whoever runs a script
@@ -8,14 +10,18 @@ holds its environment meanwhile, so that nobody cleans it away.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
-from prowess.errors import WorkspaceError
+from prowess.errors import ConfigError, WorkspaceError
 from prowess.ports import Workspace
+from prowess.skills.entry import Entry
+from prowess.skills.model import matches_pattern
 from prowess.tools.inside import Python, find_python
 from prowess.tools.work import Loaded, Work
-from prowess.workspace.script.block import ScriptBlock, python_fits
+from prowess.workspace.script.block import ScriptBlock, parse_requirements, python_fits
 from prowess.workspace.script.dependencies import Built, Environments
 from prowess.workspace.script.environments import environment_removed
 
@@ -23,10 +29,20 @@ _TRIES = 100
 _WAIT_S = 0.05
 
 
+class Packages(NamedTuple):
+    """What a run needs, and who says so: the least trusted of them."""
+
+    block: ScriptBlock
+    by: Literal["configuration", "script", "call"]
+    added: tuple[str, ...] = ()  # asked for by this call, or by one before it
+    declared: bool = False  # the script has a list of its own: it sees that, and nothing that the interpreter has
+
+
 class Wanted(NamedTuple):
     """Which packages, for which skill and which Python."""
 
     block: ScriptBlock
+    added: tuple[str, ...]
     skill: str  # its digest
     python: str  # by path, for this machine
     elsewhere: Python | None  # what is known of one that is not of this machine
@@ -36,13 +52,48 @@ class Wanted(NamedTuple):
         return self.skill, self.block.digest
 
 
-async def wanted_for(block: ScriptBlock, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:
-    if workspace.isolation.executor != "container":
-        return Wanted(block, loaded.tree.digest, workspace.python, None)
-    key = workspace.python
-    if key not in work.pythons:
-        work.pythons[key] = await find_python(loaded, workspace)
-    return Wanted(block, loaded.tree.digest, key, work.pythons[key])
+def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Callable[[Entry], Sequence[str]]:
+    """Those that [skills.dependencies] names for a skill; all patterns that fit count. `find` is asked each time, since
+    the trust in a file may be taken back. What is no package is said at once."""
+
+    def parsed() -> dict[str, tuple[str, ...]]:
+        try:
+            return {name: parse_requirements(each, f"skills.dependencies.{name}") for name, each in find().items()}
+        except WorkspaceError as error:
+            raise ConfigError(error.message, code="config-dependency", hint=error.hint) from error
+
+    def packages_of(entry: Entry) -> Sequence[str]:
+        found = (packages for pattern, packages in parsed().items() if matches_pattern(pattern, entry))
+        return sorted({package for packages in found for package in packages})
+
+    parsed()
+    return packages_of
+
+
+def find_packages(
+    environments: Environments, work: Work, loaded: Loaded, block: ScriptBlock | None, install: Sequence[str]
+) -> Packages | None:
+    """None when a run needs nothing but what is there."""
+    block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
+    asked = parse_requirements(install, "install")
+    added = tuple(sorted({*environments.find_added(loaded.tree.digest), *asked} - {*configured}))
+    every = {*block.dependencies, *configured, *added}
+    if not every:
+        return None
+    by: Literal["configuration", "script", "call"] = "configuration"
+    if not every <= {*configured}:
+        by = "script" if every <= {*configured, *block.dependencies} else "call"
+    declared = bool(block.dependencies)
+    return Packages(replace(block, dependencies=tuple(sorted(every))), by, added, declared)
+
+
+async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:
+    python, elsewhere = workspace.python, None
+    if workspace.isolation.executor == "container":
+        if python not in work.pythons:
+            work.pythons[python] = await find_python(loaded, workspace)
+        elsewhere = work.pythons[python]
+    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
 
 
 def find(environments: Environments, wanted: Wanted) -> Built | None:
@@ -68,7 +119,7 @@ async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, g
         built = built or await install(environments, wanted)
         if environments.hold(built, held):
             if granted:
-                environments.keep_grant(built, wanted.skill)
+                environments.keep_grant(built, wanted.skill, wanted.added)
             return built
         await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
     raise environment_removed()
@@ -103,9 +154,10 @@ async def refuse_other_python(block: ScriptBlock, loaded: Loaded, workspace: Wor
         )
 
 
-def environment_of(built: Built) -> dict[str, str]:
-    """What a script has to be told to find the packages."""
-    return {} if built.python else {"PYTHONPATH": built.path}
+def environment_of(built: Built, *, declared: bool) -> dict[str, str]:
+    """What a run has to be told to find the packages. Without a list of its own it keeps its interpreter, and what that
+    has: the packages come first."""
+    return {} if built.python and declared else {"PYTHONPATH": built.site}
 
 
 def _version(python: Python) -> str:

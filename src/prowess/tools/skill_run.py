@@ -56,23 +56,24 @@ def with_skill(args: Mapping[str, Any], work: Work) -> Mapping[str, Any]:
 
 
 async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
-    """A script that declares dependencies which were not installed for this skill before needs that to be granted."""
+    """Packages that were not installed for this skill before need that to be granted."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
-    if args.script is None or work.environments is None:
+    if work.environments is None:
         return ()
-    workspace, _ = await work.workspace()
-    launch = _plan(loaded, args, workspace)
-    block = launch.block
-    if block is None or not block.dependencies:
+    launch = None if args.script is None else _plan(loaded, args, (await work.workspace())[0])
+    block = launch.block if launch else None
+    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    if packages is None:
         return ()
-    wanted = await installed.wanted_for(block, work, loaded, workspace)
+    wanted = await installed.wanted_for(packages, work, loaded, (await work.workspace())[0])
     if installed.find(work.environments, wanted) is not None:
         work.to_install.discard(wanted.what)
         return ()
     work.to_install.add(wanted.what)
-    given = {"skill": args.skill, "script": launch.script, "dependencies": list(block.dependencies)}
-    return [Need(capability="install_dependencies", args={**given, "digest": block.digest})]
+    given: dict[str, Any] = {"skill": args.skill, **({"script": launch.script} if launch else {})}
+    given |= {"dependencies": list(wanted.block.dependencies), "digest": wanted.block.digest, "by": packages.by}
+    return [Need(capability="install_dependencies", args=given)]
 
 
 async def plan_job(
@@ -90,14 +91,16 @@ async def plan_job(
     args = as_script(args, loaded)
     await refuse_missing(work, loaded, workspace, within.env)
     judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
-    started = Started(argv=("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged)))
-    if args.script is not None:
-        started = await _start_script(work, loaded, args, workspace, judged, held)
+    launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
+    started = await _equip(work, loaded, args, launch, workspace, held)
+    argv = ("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged))
+    if launch is not None:
+        argv = launch.seen_from(workspace.layout.seen(f"skills/{loaded.folder}"), python=started.python)
     return Job(
         skill=loaded.skill.name,
         folder=loaded.folder,
         tree=loaded.tree,
-        argv=started.argv,
+        argv=argv,
         cwd=args.cwd,
         env={**started.env, **within.env},
         system_path_only=judged is not None,
@@ -106,7 +109,8 @@ async def plan_job(
         inputs=[each.value for each in args.inputs],
         granted=tuple(work.granted),
         wanted=_wanted(args),
-        readable=started.readable,
+        packages=started.packages,
+        configured=tuple(work.options.packages(loaded.skill.entry)),
         dependencies=started.dependencies,
         notes=started.notes,
     )
@@ -132,37 +136,41 @@ def as_script(args: RunArguments, loaded: Loaded) -> RunArguments:
 _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 
-class Started(NamedTuple):
-    argv: tuple[str, ...]
+class Equipment(NamedTuple):
+    """What a run has beyond the interpreter, and how it gets at it."""
+
     env: Mapping[str, str] = {}
-    readable: tuple[str, ...] = ()
+    python: str = ""  # in the place of the interpreter
+    packages: str = ""  # the folder of the environment
     dependencies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-async def _start_script(
-    work: Work,
-    loaded: Loaded,
-    args: RunArguments,
-    workspace: Workspace,
-    judged: Sequence[str] | None,
-    held: ExitStack,
-) -> Started:
-    """Found from the skill's root whatever the folder it starts in, with its own environment where it declares one."""
-    launch = _plan(loaded, args, workspace)
-    place = workspace.layout.seen(f"skills/{loaded.folder}")
-    if judged is not None and len(judged) > len(args.args) + 1:  # policy said what may run it; else: this script
-        launch = replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
-    if launch.block is None or work.environments is None:
-        return Started(launch.seen_from(place), launch.env, notes=launch.notes)
-    if not launch.block.dependencies:
-        await installed.refuse_other_python(launch.block, loaded, workspace)
-        return Started(launch.seen_from(place), launch.env, notes=launch.notes)
-    wanted = await installed.wanted_for(launch.block, work, loaded, workspace)
+async def _equip(
+    work: Work, loaded: Loaded, args: RunArguments, launch: Launch | None, workspace: Workspace, held: ExitStack
+) -> Equipment:
+    """A script that declares packages has an environment of its own; any other run sees those that are named for its
+    skill before what its interpreter has."""
+    block, env, notes = (launch.block, launch.env, launch.notes) if launch else (None, {}, ())
+    if work.environments is None:
+        return Equipment(env, notes=notes)
+    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    if block is not None and not block.dependencies:
+        await installed.refuse_other_python(block, loaded, workspace)
+    if packages is None:
+        return Equipment(env, notes=notes)
+    wanted = await installed.wanted_for(packages, work, loaded, workspace)
     built = await installed.hold(work.environments, wanted, held, granted=wanted.what in work.to_install)
-    notes = (*launch.notes, *([built.note] if built.note else []))
-    env = {**launch.env, **installed.environment_of(built)}
-    return Started(launch.seen_from(place, python=built.python), env, (built.path,), built.resolved, notes)
+    env = {**env, **installed.environment_of(built, declared=packages.declared)}
+    python = built.python if packages.declared else ""
+    return Equipment(env, python, built.path, built.resolved, (*notes, *([built.note] if built.note else [])))
+
+
+def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:
+    """Started by what policy said may run it, if it said so; else by itself."""
+    if judged is None or len(judged) <= len(args.args) + 1:
+        return launch
+    return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
 
 
 def _plan(loaded: Loaded, args: RunArguments, workspace: Workspace) -> Launch:

@@ -17,7 +17,7 @@ from prowess._load import read_resource
 from prowess._tracing import span
 from prowess.errors import SkillError, SkillNotFound, WorkspaceError
 from prowess.ports import ArtifactStore, Executor, Within, Workspace
-from prowess.skills.entry import Skill
+from prowess.skills.entry import Entry, Skill
 from prowess.skills.validate import WORKSPACE_NAMES
 from prowess.values import Located, SessionKey
 from prowess.workspace.job import Desk, Result
@@ -61,6 +61,7 @@ class WorkOptions:
     require: Sequence[str] = ()
     inline_bytes: int = DEFAULT_INLINE_BYTES
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
+    packages: Callable[[Entry], Sequence[str]] = lambda entry: ()  # what the configuration names for a skill
     store: str | None = None  # where the session is recorded; None: nobody can go on from what it has published
     store_name: str = ""  # the same, always: the session's folder is named by it
 

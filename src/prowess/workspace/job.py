@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from prowess.workspace.place import Place
 from prowess.workspace.printed import Printed
 from prowess.workspace.process.command import Ended, NotStarted
 from prowess.workspace.quota import watch_disk
-from prowess.workspace.script.missing import explain_failure
+from prowess.workspace.script.missing import Around, explain_failure
 from prowess.workspace.staging import Tree
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -75,7 +76,8 @@ class Job:
     inputs: Sequence[Input] = ()
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person named, and where they go
     wanted: Wanted = Wanted()
-    readable: Sequence[str] = ()
+    packages: str = ""  # the folder of the environment that was made for it
+    configured: Sequence[str] = ()  # packages that the configuration names for the skill
     dependencies: Sequence[str] = ()  # what was installed for it, for people to see
     tty: bool = False
     notes: Sequence[str] = ()  # what was not taken as it was given
@@ -208,7 +210,7 @@ async def prepare(job: Job, desk: Desk) -> Prepared:
         env=_environment(job, workspace, run),
         stdin=job.stdin,
         timeout_s=job.timeout_s,
-        readable=job.readable,
+        readable=(job.packages,) if job.packages else (),
         tty=job.tty,
     )
     return Prepared(job=job, program=program, staged=tuple(staged), before=before, warnings=warnings)
@@ -230,7 +232,11 @@ async def finish(
     warnings += printed.warnings
     warnings += _about_the_end(ended, prepared, counts_survivors="bwrap" not in desk.workspace.isolation.mechanism)
     code = ended.exit_code if ended.exit_code is not None else 128 + ended.signal if ended.signal else None
-    missing = explain_failure(code, printed.stderr.text, not_started) if code and not ended.timed_out else None
+    missing = None
+    if code and not ended.timed_out:
+        python = job.argv[0] if posixpath.basename(job.argv[0]).startswith("python") else desk.workspace.python
+        around = Around(job.skill, python, tuple(job.configured), tuple(job.dependencies))
+        missing = explain_failure(code, printed.stderr.text, not_started, around)
     return Result(
         run=prepared.program.run,
         stdout=printed.stdout.text,
@@ -347,6 +353,7 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
         # As in the source: what was installed for the skill first, what it brings along last.
         skill = told["SKILL_DIR"]
         base["PATH"] = f"{skill}/.venv/bin:{base.get('PATH', '')}:{skill}/bin"
+        base["PATH"] += f":{job.packages}/bin" if job.packages else ""
     return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env, **settled}
 
 

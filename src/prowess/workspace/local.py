@@ -16,6 +16,7 @@ from prowess.ports import Program
 from prowess.values import Isolation, Located
 from prowess.workspace.box.selftest import find_interpreter
 from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
+from prowess.workspace.interpreter import try_python
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
@@ -36,12 +37,20 @@ from prowess.workspace.unbound import Here, Unbound
 
 
 class LocalExecutor:
-    """See ports.Executor. `uid` is whom scripts run as when we are root, and None otherwise."""
+    """See ports.Executor. `uid` is whom scripts run as when we are root, and None otherwise; `python` is the
+    interpreter or venv to use, None for the system's."""
 
     def __init__(
-        self, processes: Processes, *, uid: int | None = None, limits: RunLimits, notes: Sequence[str] = ()
+        self,
+        processes: Processes,
+        *,
+        uid: int | None = None,
+        limits: RunLimits,
+        notes: Sequence[str] = (),
+        python: str | None = None,
     ) -> None:
         self.uid = uid
+        self._python = python
         self._processes, self._limits, self._notes = processes, limits, tuple(notes)
         self._found = Once(self._find)
         self._open = OpenWorkspaces(processes)
@@ -70,7 +79,10 @@ class LocalExecutor:
 
     async def _find(self) -> Found:
         refuse_root(self.uid)
-        python = await find_interpreter(self._processes, self.uid)
+        if self._python is not None:
+            python, _ = await try_python(self._python, self._processes, self.uid)
+        else:
+            python = await find_interpreter(self._processes, self.uid)
         if python is None:
             await self._try_to_start()
         groups, notes = await groups_for(self._limits, self._processes, self.uid)

@@ -17,8 +17,9 @@ from prowess.errors import WorkspaceUnavailable
 from prowess.values import Isolation, Located
 from prowess.workspace.box.boxes import WALLED_ENVIRONMENT, Boxed, walled_in
 from prowess.workspace.box.bwrap import find_trusted
-from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, probe
+from prowess.workspace.box.selftest import DEFAULT_UID, Mechanism, Proof, folders_of_interpreter, probe
 from prowess.workspace.guards import refuse_other_owner, refuse_unreachable
+from prowess.workspace.interpreter import folders_of_python, try_python
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.network.exchange import OnEvent
 from prowess.workspace.network.proxy import Proxy
@@ -49,11 +50,13 @@ class _Refused:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proven(Found):
     proof: Proof
+    folders: tuple[str, ...]  # of the interpreter
     prlimit: str | None
 
 
 class SandboxExecutor:
-    """See ports.Executor. `dir` is where good proofs are kept; `on_network` hears of each host that a run asked for."""
+    """See ports.Executor. `dir` is where good proofs are kept; `on_network` hears of each host that a run asked for;
+    `python` is the interpreter or venv to use, None for the system's."""
 
     def __init__(
         self,
@@ -65,7 +68,9 @@ class SandboxExecutor:
         dir: str,
         network_allow: Sequence[str] = (),
         on_network: OnEvent | None = None,
+        python: str | None = None,
     ) -> None:
+        self._python = python
         self.uid = run_as if os.geteuid() == 0 else None
         self._processes, self._limits, self._dir, self._run_as = processes, limits, os.path.abspath(dir), run_as
         self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
@@ -87,6 +92,8 @@ class SandboxExecutor:
             enclosure = Boxed(
                 place,
                 proof=found.proof,
+                python=found.python,
+                folders=found.folders,
                 limits=self._limits,
                 rlimits=found.limits,
                 prlimit=found.prlimit,
@@ -94,7 +101,7 @@ class SandboxExecutor:
                 proxy=self._proxy,
             )
         else:
-            enclose = partial(walled_in, python=found.python, uid=self.uid, limits=found.limits)
+            enclose = partial(walled_in, folders=found.folders, uid=self.uid, limits=found.limits)
             enclosure = Unbound(place, python=found.python, enclose=enclose, environment=WALLED_ENVIRONMENT)
         return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)
 
@@ -132,6 +139,11 @@ class SandboxExecutor:
         else:
             limits = held(self._limits, groups, disk="best-effort", processes="best-effort")
             room = await asyncio.to_thread(room_for, self._limits, self.uid, groups)
+        python = proof.interpreter or ""
+        folders = tuple(folders_of_interpreter(python))
+        if self._python is not None:
+            python, base = await try_python(self._python, self._processes, self.uid)
+            folders = folders_of_python(python, base)
         instead = [f"{NAMES[name]} does not work here, so Landlock is used: {why}" for name, why in reasons.items()]
         isolation = Isolation(
             executor="sandbox",
@@ -143,7 +155,8 @@ class SandboxExecutor:
         )
         return _Proven(
             isolation=isolation,
-            python=proof.interpreter or "",
+            python=python,
+            folders=folders,
             groups=groups,
             limits=rlimits(self._limits, room),
             proof=proof,

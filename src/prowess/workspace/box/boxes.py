@@ -23,7 +23,7 @@ from prowess.ports import Program
 from prowess.workspace.beneath import open_folder
 from prowess.workspace.box.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has_run, system_of_host
 from prowess.workspace.box.landlock import walled
-from prowess.workspace.box.selftest import Proof, folders_of_interpreter
+from prowess.workspace.box.selftest import Proof
 from prowess.workspace.box.view import NotSeen, View
 from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_unreachable
 from prowess.workspace.layout import LEADS, Layout
@@ -54,6 +54,8 @@ class Boxed:
         place: Place,
         *,
         proof: Proof,
+        python: str,
+        folders: Sequence[str],
         limits: RunLimits,
         rlimits: Limits,
         prlimit: str | None,
@@ -61,7 +63,7 @@ class Boxed:
         proxy: Proxy | None = None,
     ) -> None:
         self.layout = Layout(place.root, INSIDE)
-        self.python = proof.interpreter or ""
+        self.python = python
         self.environment: Mapping[str, str] = system_environment(self.python, TMP)
         self._place, self._proof, self._uid, self._proxy, self._rlimits = place, proof, uid, proxy, rlimits
         system, links = system_of_host()
@@ -72,7 +74,6 @@ class Boxed:
             processes=limits.processes,
             prlimit=prlimit,
         )
-        folders = folders_of_interpreter(self.python)
         self._system = (*system, *(_same(path) for path in (*SYSTEM_FILES, *folders) if os.path.exists(path)))
         self._interpreter = tuple(_same(path) for path in folders)
         self._skills: dict[str, tuple[str, str]] = {}  # name -> (its tree, its .venv)
@@ -151,10 +152,10 @@ class Boxed:
         return [name if plain else path, *arguments]
 
 
-def walled_in(program: Program, here: Here, *, python: str, uid: int | None, limits: Limits) -> Command:
+def walled_in(program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: Limits) -> Command:
     """By Landlock; see unbound.Unbound."""
     host = here.layout.host
-    read = [here.skill, host("runs"), *folders_of_interpreter(python)]
+    read = [here.skill, host("runs"), *folders]
     return walled(
         program.argv,
         cwd=here.cwd,

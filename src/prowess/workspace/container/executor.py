@@ -58,6 +58,7 @@ class ContainerExecutor:
         folder: str | None = None,
         patience_s: int = PATIENCE_S,
         network_allow: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         if files not in ("auto", "mount", "tar"):
             raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
@@ -65,6 +66,7 @@ class ContainerExecutor:
         self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
         self._patience_s, self._network_allow = patience_s, network_allow
         self._engine: Engine | None = None
+        self._notes = notes
         self._found = Once(self._find)
         self._open: set[ContainerWorkspace] = set()
 
@@ -128,7 +130,7 @@ class ContainerExecutor:
             uid=setup.uid,
             network="none",
             limits=trial.limits,
-            notes=(*notes, *_about_limits(self._limits, trial)),
+            notes=(*self._notes, *notes, *_about_limits(self._limits, trial)),
         )
         return _Proven(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
 

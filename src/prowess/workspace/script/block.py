@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -65,10 +65,12 @@ def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
     line, content = found[0]
     if len(found) > 1:
         _invalid(
-            name, found[1][0], "begins a second block of type script, and there may be one", "Merge them into one."
+            name, found[1][0], "this begins a second block of type script, and there may be one", "Merge them into one."
         )
     if len(content) > MOST_BYTES:
-        _invalid(name, line, f"begins a block of more than {MOST_BYTES} characters", "Name only what the script needs.")
+        _invalid(
+            name, line, f"this begins a block of more than {MOST_BYTES} characters", "Name only what the script needs."
+        )
     document = _parse_toml(content, name, line)
     ignored = [key for key in document if key not in ("dependencies", "requires-python", "tool")]
     dependencies = _read_dependencies(document.get("dependencies", []), name, line)
@@ -78,6 +80,13 @@ def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
         ignored=(*ignored, *_read_tools(document.get("tool", {}), name, line)),
         line=line,
     )
+
+
+def parse_requirements(texts: Sequence[str], where: str) -> tuple[str, ...]:
+    """Packages that are named elsewhere than in a block, each in its shortest form, sorted. The same is refused."""
+    if len(texts) > MOST_DEPENDENCIES:
+        _invalid(where, 0, f"more than {MOST_DEPENDENCIES} packages are named", "Name fewer.")
+    return tuple(sorted({_read_requirement(text.strip(), where, 0) for text in texts}))
 
 
 def find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
@@ -157,14 +166,16 @@ def _parse_toml(content: str, name: str, line: int) -> dict[str, Any]:
         found = re.search(r"at line (\d+)", str(error))
         at = line + (int(found[1]) if found else 0)
         why = (str(error).rpartition(" (at ")[0] or str(error))[:200]
-        _invalid(name, at, f"is not valid TOML: {why}", "Between '# /// script' and '# ///' there is TOML, after '# '.")
+        _invalid(
+            name, at, f"this is not valid TOML: {why}", "Between '# /// script' and '# ///' there is TOML, after '# '."
+        )
 
 
 def _read_dependencies(value: object, name: str, line: int) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        _invalid(name, line, "begins a block whose dependencies are no list of texts", _as_example("requests>=2"))
+        _invalid(name, line, "this begins a block whose dependencies are no list of texts", _as_example("requests>=2"))
     if len(value) > MOST_DEPENDENCIES:
-        _invalid(name, line, f"begins a block with more than {MOST_DEPENDENCIES} dependencies", "Name fewer.")
+        _invalid(name, line, f"this begins a block with more than {MOST_DEPENDENCIES} dependencies", "Name fewer.")
     return [_read_requirement(item.strip(), name, line) for item in value]
 
 
@@ -184,7 +195,7 @@ def _read_requirement(text: str, name: str, line: int) -> str:
     found = _REQUIREMENT.fullmatch(text) if len(text) <= 500 else None
     extras = [extra.strip() for extra in (found["extras"] or "").split(",")] if found else []
     if found is None or not all(re.fullmatch(_NAME, extra) for extra in extras if extra or len(extras) > 1):
-        _invalid(name, line, f"begins a block whose dependency {shown} is none", _as_example("requests>=2,<3"))
+        _invalid(name, line, f"the dependency {shown} is none", "Write it as in: requests>=2,<3")
     clauses = re.findall(_CLAUSE, found["inner"] or found["outer"] or "")
     short = canonical_name(found["name"])
     if any(extras):
@@ -200,11 +211,11 @@ def canonical_name(name: str) -> str:
 def _read_requires(value: object, name: str, line: int) -> str:
     wanted = "Write it as in: # requires-python = '>=3.11'"
     if not isinstance(value, str):
-        _invalid(name, line, "begins a block whose requires-python is no text", wanted)
+        _invalid(name, line, "this begins a block whose requires-python is no text", wanted)
     try:
         _version_clauses(value)
     except ValueError as error:
-        _invalid(name, line, f"begins a block whose requires-python has {str(error)[:40]!r}", wanted)
+        _invalid(name, line, f"this begins a block whose requires-python has {str(error)[:40]!r}", wanted)
     return ",".join(sorted(re.sub(r"\s", "", part) for part in value.split(",") if part.strip()))
 
 
@@ -227,12 +238,16 @@ def _as_example(name: str) -> str:
 
 
 def _invalid(name: str, line: int, what: str, hint: str) -> NoReturn:
-    raise WorkspaceError(f"{name}, line {line}: this {what}.", op="plan", code="block-invalid", hint=hint)
+    raise WorkspaceError(f"{_where(name, line)}: {what}.", op="plan", code="block-invalid", hint=hint)
+
+
+def _where(name: str, line: int) -> str:
+    return f"{name}, line {line}" if line else name
 
 
 def _refuse(name: str, line: int, what: str) -> NoReturn:
     raise WorkspaceError(
-        f"{name}, line {line}: {what}, and a script may not ask for that.",
+        f"{_where(name, line)}: {what}, and only a package can be asked for.",
         op="plan",
         code="dependency-refused",
         hint="Name the package; it is installed as a wheel from the index that whoever runs Prowess has configured.",

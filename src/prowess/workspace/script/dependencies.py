@@ -1,4 +1,4 @@
-"""The packages of a PEP 723 block are in an environment of their own: one per block and interpreter, made once.
+"""The packages of a script or skill are in an environment of their own: one per set and interpreter, made once.
 
 It is used by every run and changed by none, can be read by whoever a run is started as, and is found without a network.
 What a package brings is never executed here, neither while it is installed nor later: that is what runs are for.
@@ -26,7 +26,9 @@ from prowess.workspace.script import installers
 from prowess.workspace.script.block import ScriptBlock, canonical_name, parse_version, python_fits
 from prowess.workspace.script.environments import (
     Attempt,
+    find_added,
     is_granted,
+    keep_added,
     keep_grant,
     mark_used,
     only_attempt,
@@ -50,6 +52,11 @@ class Built:
     python: str
     resolved: tuple[str, ...]
     note: str = ""
+
+    @property
+    def site(self) -> str:
+        """The folder that holds the packages."""
+        return _site_packages(self.path) if self.python else self.path
 
 
 class Environments:
@@ -103,8 +110,14 @@ class Environments:
         """Tells whether a person let a skill with that digest use it: a yes to one skill is none to another."""
         return is_granted(self._dir, built.key, skill)
 
-    def keep_grant(self, built: Built, skill: str) -> None:
+    def keep_grant(self, built: Built, skill: str, added: Sequence[str] = ()) -> None:
+        """`added` are those of its packages that nobody declares: they belong to the skill's runs from now on."""
         keep_grant(self._dir, built.key, skill)
+        if added:
+            keep_added(self._dir, built.key, skill, added)
+
+    def find_added(self, skill: str) -> tuple[str, ...]:
+        return find_added(self._dir, skill)
 
     async def build(self, block: ScriptBlock, python: str, *, on_line: OnLine | None = None) -> Built:
         """The environment for that block, from that interpreter, made now unless it is there. `python-too-old` when

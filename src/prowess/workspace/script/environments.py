@@ -3,6 +3,7 @@
 <dir>/<key>/                held by whoever makes it, and by everybody who uses it
 <dir>/<key>/record.json     what is in it; written last: without it there is no environment
 <dir>/<key>/for-<digest>    a person let skills of that content use it
+<dir>/<key>/added-<digest>  which of its packages were added to skills of that content, that do not declare them
 <dir>/<key>/env-<random>/   made where it stays, because an environment knows its own path and cannot be moved
 
 A new attempt has a folder of its own, so that what a killed one left, or still writes, is in nobody's way.
@@ -19,7 +20,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,16 +133,37 @@ def read_record(dir: str, key: str) -> dict[str, Any]:
 
 def is_granted(dir: str, key: str, skill: str) -> bool:
     """Tells whether a person let a skill of that content, by its digest, use the environment."""
-    return os.path.lexists(_grant(dir, key, skill))
+    return os.path.lexists(_mark(dir, key, "for", skill))
 
 
 def keep_grant(dir: str, key: str, skill: str) -> None:
     with contextlib.suppress(PermissionError):  # it is somebody else's: then it is asked again
-        os.close(os.open(_grant(dir, key, skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(os.open(_mark(dir, key, "for", skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
-def _grant(dir: str, key: str, skill: str) -> str:
-    return os.path.join(dir, key, f"for-{hashlib.sha256(skill.encode()).hexdigest()[:32]}")
+def keep_added(dir: str, key: str, skill: str, packages: Sequence[str]) -> None:
+    """A person let these be added to a skill of that content: its runs have them from now on."""
+    with contextlib.suppress(PermissionError):
+        write_whole(_mark(dir, key, "added", skill), json.dumps(list(packages)).encode(), mode=0o600)
+
+
+def find_added(dir: str, skill: str) -> tuple[str, ...]:
+    """What was added last to a skill of that content; it is forgotten when the environment is removed."""
+    found: list[tuple[int, str, str]] = []
+    for key in list_folder(dir):
+        with contextlib.suppress(OSError):
+            path = _mark(dir, key, "added", skill)
+            found.append((os.stat(path, follow_symlinks=False).st_mtime_ns, key, path))
+    for _, key, path in sorted(found, reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            packages = json.loads(read_regular(path, 1 << 16))
+            if read_record(dir, key) and isinstance(packages, list):
+                return tuple(map(str, packages))
+    return ()
+
+
+def _mark(dir: str, key: str, kind: str, skill: str) -> str:
+    return os.path.join(dir, key, f"{kind}-{hashlib.sha256(skill.encode()).hexdigest()[:32]}")
 
 
 def mark_used(dir: str, key: str) -> None:

@@ -6,6 +6,7 @@ launchers use. A run that succeeded lacked nothing, and neither did one that can
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from prowess.workspace.process.command import NotStarted
-from prowess.workspace.script.block import EXAMPLE
+from prowess.workspace.script.block import canonical_name
 
 Kind = Literal["python", "node", "ruby", "perl", "r", "lua", "program", "library"]
 _LAST_LINES = 40
@@ -87,6 +88,15 @@ class Missing(NamedTuple):
     hint: str
 
 
+class Around(NamedTuple):
+    """Of the run that failed: what its advice depends on."""
+
+    skill: str = "NAME"
+    python: str = ""  # the interpreter
+    configured: tuple[str, ...] = ()  # packages that the configuration names for the skill
+    installed: tuple[str, ...] = ()  # what was installed for the run, as `name==version`
+
+
 class _Seen(NamedTuple):
     """A line that a rule fits, among the lines around it."""
 
@@ -96,7 +106,9 @@ class _Seen(NamedTuple):
     exit_code: int
 
 
-def explain_failure(exit_code: int | None, stderr_tail: str, not_started: NotStarted | None = None) -> Missing | None:
+def explain_failure(
+    exit_code: int | None, stderr_tail: str, not_started: NotStarted | None = None, around: Around | None = None
+) -> Missing | None:
     """What was not there; None when nothing says so. Being killed, or out of time, says nothing."""
     if not_started is not None:
         return _of_start(not_started)
@@ -108,7 +120,11 @@ def explain_failure(exit_code: int | None, stderr_tail: str, not_started: NotSta
             found = pattern.search(lines[at][:2000])
             missing = explain(_Seen(found, lines, at, exit_code)) if found else None
             if missing is not None:
-                return missing
+                return (
+                    missing
+                    if missing.hint
+                    else missing._replace(hint=_how_to_install(missing.name, around or Around()))
+                )
     return None
 
 
@@ -136,19 +152,26 @@ def _python(seen: _Seen) -> Missing | None:
             f"'{module}' is part of Python, and this interpreter comes without it: whoever runs Prowess installs it "
             "with the system's packages, or uses another interpreter.",
         )
-    return _package(known or parts[0], module)
+    return _package(known or parts[0])
 
 
-def _package(name: str, module: str = "") -> Missing | None:
+def _package(name: str) -> Missing | None:
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         return None  # nothing is installed under such a name; `_x` is a part of some package, and not what it is called
-    unsure = f" ('{module}' may also be a file of the skill that is not where Python looks.)" if module == name else ""
-    return Missing(
-        "python",
-        name,
-        f"It cannot be installed from within a run. The skill's author declares it at the top of the script, and it is "
-        f"installed for that script alone:\n{EXAMPLE.format(name=name)}\n"
-        f"Or whoever runs Prowess installs '{name}' for the interpreter that runs scripts.{unsure}",
+    return Missing("python", name, "")  # what to do depends on the run
+
+
+def _how_to_install(name: str, around: Around) -> str:
+    """For a model, and for a person."""
+    skill, python, configured, installed = around
+    used = f"Interpreter: {python or 'unknown'}"
+    if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in installed):
+        return f"'{name}' is installed for this skill and on PYTHONPATH: leave that variable as it is. {used}"
+    listed = json.dumps(sorted({*configured, name}), ensure_ascii=False)
+    key = skill if re.fullmatch(r"[A-Za-z0-9_-]+", skill) else json.dumps(skill, ensure_ascii=False)
+    return (
+        f'Call it again with install: ["{name}"] (prowess exec: --install {name}); a person is asked. Or a person adds '
+        f"to config.toml:\n[skills.dependencies]\n{key} = {listed}\n{used}"
     )
 
 
