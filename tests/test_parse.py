@@ -400,6 +400,42 @@ def test_what_people_write_is_read_as_they_meant_it(value: str, read: str) -> No
     assert _codes(head) == {"yaml-repaired"}
 
 
+WORDS = st.lists(st.from_regex(r"[A-Za-z]{1,8}(?:, |: |-)?[a-z]{1,8}", fullmatch=True), min_size=1, max_size=6).map(
+    " ".join
+)
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+@given(WORDS, WORDS, WORDS)
+def test_a_broken_quoted_value_loses_its_opening_quote_and_no_word(quote: str, a: str, b: str, c: str) -> None:
+    written = {
+        f"{quote}{a}": a,
+        f"{quote}{a} {quote}{b}{quote} {c}.{quote}": f"{a} {quote}{b}{quote} {c}.",
+        f"{quote}{a} {quote}{b}{quote} {c}": f"{a} {quote}{b}{quote} {c}",
+        f"{quote}{a}.{quote} {b}": f"{a}. {b}",
+        f"{quote}{a}\n  {b}": f"{a} {b}",
+        f"{quote}{a}.{quote}\n  {b}": f"{a}. {b}",
+    }
+    for value, meant in written.items():
+        for field in ("license: MIT", "license: a: b", "x: &y z"):  # fine; repaired as well; beyond repair
+            head = _head(f"name: pdf\ndescription: {value}\n{field}")
+            assert head.description == meant
+
+
+@given(st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" \"':#\\\\-"), max_size=40))
+def test_whatever_follows_an_opening_quote_is_read_without_it(text: str) -> None:
+    head = _head(f'name: pdf\ndescription: "x{text}\nlicense: MIT')
+    assert head.description is None or head.description.startswith("x") or head.description.startswith('"x')
+    if '"' not in text:
+        assert head.description is not None and head.description.startswith("x")
+
+
+@pytest.mark.parametrize("value", ['"Read Bash(git:*)', '"Read" Bash', '"Read "Grep""'])
+def test_a_broken_quoted_restriction_stays_closed(value: str) -> None:
+    assert _head(f"name: pdf\ndescription: d\nallowed-tools: {value}").controls.allowed_tools == ()
+    assert _head(f"name: pdf\ndescription: d\ndisable-model-invocation: {value}").controls.mode == "manual"
+
+
 def test_a_repair_names_the_first_lines_only() -> None:
     head = _head("description: d\n" + "\n".join(f"k{number}: a: b" for number in range(100)))
     assert len(make_finding(head.notes[0], "p").message) < 300

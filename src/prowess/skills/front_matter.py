@@ -186,6 +186,9 @@ _BLOCK = re.compile(r"^[|>][+-]?[1-9]?[+-]?(?:[ \t]+#.*)?$")
 _WHOLE_QUOTED = re.compile(r"""^(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?$""")
 _WHOLE_FLOW = re.compile(r"^(?:\[[^\[\]]*\]|\{[^{}]*\})(?:[ \t]+#.*)?$")
 _COMMENT = re.compile(r"[ \t]#")
+_QUOTES = {'"': re.compile(r'(?<!\\)"'), "'": re.compile(r"(?<!\w)'|'(?!\w)")}  # an apostrophe within a word is none
+_SENTENCE = re.compile(r"[.!?:]\Z|: ")
+_ESCAPED = re.compile(r'\\(["\\])')
 
 
 # A key that narrows what a skill may do, at the start of a line, however it is indented or quoted.
@@ -196,7 +199,8 @@ _RESTRICTION = re.compile(
 
 
 def _repair(text: str) -> tuple[str, list[int], list[Note]]:
-    """Quote plain values that YAML cannot read as plain: those with a ': ' inside or a reserved first character.
+    """Quote plain values that YAML cannot read as plain: those with a ': ' inside or a reserved first character; and
+    those whose own quotes are broken.
 
     Block scalars, whole quoted values and whole flow values are left alone; so are comments, with a note. A repair that
     would make a restriction part of some other value is none: nothing is changed.
@@ -227,7 +231,10 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
         elif any(map(_RESTRICTION.match, more)):
             return text, [], []
         else:
-            whole = " ".join([value, *more]).replace("\\", "\\\\").replace('"', '\\"')
+            whole = " ".join([value, *more])
+            if value[0] in "\"'" and not _RESTRICTION.match(line):  # of a restriction nothing is guessed
+                whole = _mend_quotes(whole)
+            whole = whole.replace("\\", "\\\\").replace('"', '\\"')
             out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
             out += [""] * (deeper - at)  # keep the line numbers of what follows
             changed.append(at - 1 + FIRST_LINE)
@@ -239,12 +246,30 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
 
 def _needs_quotes(value: str, more: list[str]) -> bool:
     if value[0] in "\"'":
-        return bool(_WHOLE_QUOTED.match(value) is None and value.count(value[0]) > 1)
+        return _WHOLE_QUOTED.match(" ".join([value, *more])) is None
     if value[0] in "[{":
         return _WHOLE_FLOW.match(value) is None and not (more and value[-1] in "[{,")
     if value[0] in "@`%&*!|>]},?" or value.startswith("- "):
         return True
     return any(": " in part or part.endswith(":") for part in [value, *more])
+
+
+def _mend_quotes(value: str) -> str:
+    """The text of a value that begins with a quote and is not one quoted text: without that quote, and without the one
+    that belongs to it. A quoted word before others (`"Foo" and bar`) is text as it stands, with its quotes."""
+    quote, text = value[0], value[1:]
+    marks = [found.start() for found in _QUOTES[quote].finditer(text)]
+    if marks:
+        first, at_end = marks[0], marks[-1] == len(text) - 1
+        closes = first > 0 and not text[first - 1].isspace() and not text[first + 1 : first + 2].isalnum()
+        if closes and len(marks) % 2:
+            if first != len(text) - 1 and not _SENTENCE.search(text, 0, first):
+                return value
+            text = text[:first] + text[first + 1 :]  # "Does x." Use when asked.
+        elif at_end:  # "Does "x" and y."
+            text = text[:-1]
+    text = text.replace("''", "'") if quote == "'" else _ESCAPED.sub(r"\1", text)
+    return text.strip()
 
 
 def _split_comment(value: str) -> tuple[str, str]:
@@ -299,7 +324,7 @@ def _deeper_lines(source: list[str], start: int) -> list[str]:
 
 
 def _unquote(value: str) -> str:
-    return value[1:-1].strip() if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+    return _mend_quotes(value) if value[:1] in ("'", '"') else value
 
 
 def _printable(value: str) -> str:
