@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -74,6 +76,45 @@ def test_any_bytes_give_a_description_or_say_why_not(data: bytes) -> None:
         assert note.line is None or note.line >= 1
     body, line, _ = parse_body(data)
     assert "\r" not in body and line >= 1
+
+
+_PIECES = st.sampled_from(
+    [*_TOKENS, *"aZ09 -:.,/(", "name", "tags", "\nname: ", "\nb: ", "\n  c: d", "\nmetadata:\n  a: b", " [a, b]", "é", "e: f"]
+)
+
+
+@given(st.lists(_PIECES, max_size=14).map("".join))
+@example("metadata:\n  a: b\n  c: 'd'\ntags: [x, y-z]")
+@example("metadata:\n  a: b\n   c: d")
+@example("metadata:\nname: x")
+@example("a: b\n  c: d")
+@example("a: b \nc: d:")
+def test_what_is_read_strictly_is_what_yaml_says(front: str) -> None:
+    """Most front matter never meets the YAML parser, and nobody can tell."""
+    text = f"name: pdf\n{front}"
+    found = parse_front(_file(text))
+    assume(isinstance(found, FrontMatter) and found.how == "strict" and isinstance(find_fence(_file(text)), Fence))
+    assert isinstance(found, FrontMatter)
+    fence = find_fence(_file(text))
+    assert isinstance(fence, Fence)
+    inside = _file(text)[fence.start : fence.end].decode().replace("\r\n", "\n").replace("\r", "\n")
+    assert found.fields == yaml.load(inside, Loader=yaml.CBaseLoader)
+    nodes = yaml.compose(inside, Loader=yaml.CBaseLoader).value
+    assert found.lines == {key.value: key.start_mark.line + 2 for key, _ in nodes}
+
+
+def test_plain_front_matter_needs_no_yaml_parser(tmp_path: Path) -> None:
+    fronts = [
+        "name: a\ndescription: Fills forms (PDF). Use when asked — or told.",
+        "name: b\ndescription: \"Quoted: it's so.\"\nmetadata:\n  author: ann\n  version: '2'\ntags: [x, y-z]",
+        "name: c\ndescription: 从 CSV 文件生成报告。",
+    ]
+    for name, front in zip("abc", fronts, strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SKILL.md").write_bytes(_file(front))
+    code = "import sys, prowess; c = prowess.discover(sys.argv[1]); print(len(c), len(c.findings), 'yaml' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3", "0", "False"]
 
 
 _SEEDS = [

@@ -36,6 +36,9 @@ class Unreadable(Exception):
 
 def parse_front_matter(text: str) -> FrontMatter:
     """Raises Unreadable only when not even a description can be salvaged."""
+    plain = _read_plain(text)
+    if plain is not None:
+        return plain
     try:
         fields, lines, notes = read_mapping(text)
         return FrontMatter(fields, lines, "strict", tuple(notes))
@@ -51,6 +54,53 @@ def parse_front_matter(text: str) -> FrontMatter:
         why = Note("yaml-repaired", changed[0], {"lines": named, "reason": first.reason})
         return FrontMatter(fields, lines, "repaired", (why, *notes, *cut))
     return _salvage(text, first)
+
+
+# --- plain ----------------------------------------------------------------------------------------------------------
+
+# A line with a key, and a text that means the same to every YAML parser: it begins with a letter or a digit, or stands
+# in quotes and has neither these quotes nor a backslash. Or a list of words; or nothing, where a map begins.
+_BEYOND = r"\xa1-\u2027\u2030-\ud7ff\U00010000-\U0010ffff"  # printable, no line end, no byte order mark
+_WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_PLAIN_LINE = re.compile(
+    r"(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9_-]{0,63}):(?: +(?:"
+    rf"(?P<text>[A-Za-z0-9\u4e00-\u9fff][ -~{_BEYOND}]*)"
+    rf"|\"(?P<double>[ !#-\[\]-~{_BEYOND}]+)\" *|'(?P<single>[ -&(-~{_BEYOND}]+)' *"
+    rf"|\[(?P<words>{_WORD}(?:, *{_WORD})*)\] *))?"
+)
+
+
+def _read_plain(text: str) -> FrontMatter | None:
+    """The plainest texts, which most are, read at a fraction of the cost of YAML and with the same result. None for all
+    others."""
+    fields: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    inner: dict[str, Any] | None = None  # the map that the last key without a text began
+    depth = ""  # its indentation
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), FIRST_LINE):
+        found = _PLAIN_LINE.fullmatch(line)
+        if found is None:
+            return None
+        indent, key, plain, double, single, words = found.groups()
+        value: Any = double or single
+        if plain:
+            value = plain.rstrip(" ")
+            if ": " in value or " #" in value or value[-1] == ":":
+                return None
+        elif words:
+            value = [word.strip(" ") for word in words.split(",")]
+        if indent:
+            if not inner:
+                depth = indent
+            if inner is None or indent != depth or key in inner or value is None:
+                return None
+            inner[key] = value
+            continue
+        if key in fields or inner == {}:
+            return None
+        inner = {} if value is None else None
+        fields[key], lines[key] = inner if value is None else value, number
+    return None if inner == {} else FrontMatter(fields, lines, "strict")
 
 
 # --- strict ---------------------------------------------------------------------------------------------------------
