@@ -136,10 +136,15 @@ def test_look_ups_forgive(asked):
         ("zzzzzz", ()),
         ("", ()),
         ("../etc", ()),
+        ("production-down", ()),  # a shared word is no reason
+        ("production-upp", ("production-up",)),
+        ("up-production", ("production-up",)),
+        ("prodction-up", ("production-up",)),
+        ("csv-production-up", ()),
     ],
 )
 def test_a_miss_says_what_comes_close(asked, near):
-    catalog = Catalog([entry("pdf-forms"), entry("csv")])
+    catalog = Catalog([entry("pdf-forms"), entry("csv"), entry("production-up")])
     with pytest.raises(prowess.SkillNotFound) as missing:
         catalog.get(asked)
     assert missing.value.near == near and missing.value.hint and missing.value.code == "skill-not-found"

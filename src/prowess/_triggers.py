@@ -6,7 +6,6 @@ A skill with `paths` is activated when a file that fits is given, read, written 
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from prowess.policy.globs import match_path
 from prowess.skills.entry import Entry
 from prowess.skills.model import Catalog
+from prowess.skills.spelling import near_names
 from prowess.values import Outcome, ToolCall, Trigger
 
 _SLASH = re.compile(r"/(?P<name>[\w:-]+(?:/[\w:-]+)?)(?:\s+(?P<rest>.*))?", re.DOTALL)
@@ -58,7 +58,7 @@ def _find(name: str, catalog: Catalog) -> Entry | None:
 
 
 def _near(name: str, catalog: Catalog) -> str | None:
-    near = difflib.get_close_matches(name, [entry.name for entry in catalog], n=1)
+    near = near_names(name, [entry.name for entry in catalog])
     return f"Did you mean /{near[0]}?" if near else "See: prowess list"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from prowess.cli.render import Screen, count, printable
 from prowess.errors import ConfigError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry
+from prowess.skills.spelling import near_names
 from prowess.values import Plan, Usage
 
 HELP = {
@@ -97,7 +97,7 @@ class Commands:
         names = self.names()
         if name in names or self._runtime.catalog.find(name) is not None:
             return
-        near = difflib.get_close_matches(name, [*HELP, *names], n=1)
+        near = near_names(name, [*HELP, *names])
         if near:
             raise ConfigError(
                 f"There is no command and no skill '/{name[:80]}'.", code="usage", hint=f"Did you mean /{near[0]}?"

@@ -3,7 +3,7 @@
 - head, fields, front_matter, parse    bytes to what an author said, and what was wrong with it
 - findings, validate, scan, reference  what a person should know; one registry of codes
 - roots, index, nested, read, url_root folders and addresses to entries
-- entry, model                         Entry and Skill; Catalog: which one is meant, and who may have it
+- entry, model, spelling               Entry and Skill; Catalog: which one is meant, and who may have it
 - catalog_plan, prompt, search, text   what a model is shown
 - memory, watch, requirements          skills in code, reloading, what a machine lacks
 """

@@ -18,6 +18,7 @@ from prowess._nouns import Finding, Mode, Trigger
 from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
 from prowess.skills.entry import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
 from prowess.skills.findings import Note
+from prowess.skills.spelling import near_names
 
 TRIGGERS = get_args(Trigger)
 _RANK = {source: rank for rank, source in enumerate(PRIORITY)}
@@ -180,12 +181,10 @@ class Catalog:
         return SkillNotFound(f"No skill '{shown}'{where}.", near=near, hint=hint)
 
     def _near(self, ref: str) -> list[str]:
-        import difflib
-
         wanted = _loose_key(ref[:100].rpartition(":")[2])
         names = sorted({entry.name for entry in self._entries if self.visibility(entry).user_visible})
         starts = [name for name in names if wanted and _loose_key(name).startswith(wanted)]
-        close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+        close = near_names(wanted, names, 3)
         return list(dict.fromkeys([*close, *starts]))[:3]
 
     # --- who may have it ---------------------------------------------------------------------------------------

@@ -150,15 +150,13 @@ class SkillLoad(ShelfTool):
         )
 
     def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
-        """With the nearest names first, then what is for such a purpose: only names that the model may load."""
+        """With names that are spelled nearly like it, else all: only names that the model may load."""
         shelf = self._shelf
         names = list(shelf.names())
         message = f"No skill '{shown_name(ref[:100])}'."
         if not names:
             return Outcome(status="failed", code="skill-not-found", content=f"{message} No skills are installed.")
         near = [name for name in error.near if name in names]
-        found = [entry.name for entry, _ in shelf.search(ref[:200], 3) if entry.name in names]
-        near = list(dict.fromkeys([*near, *found]))[:5]
         meant = f"Did you mean: {shown_names(near)}?" if near else f"There are: {shown_names(names)}."
         hint = "Load one of these by its name, or go on without a skill."
         return Outcome(
