@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import prowess
 from agents import call, play
+from kits import with_kit
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError, ToolRetry, WorkspaceUnavailable
 from prowess.policy.secrets import Redactor
 from prowess.ports import Within
@@ -291,30 +292,37 @@ def test_a_doc_can_be_had_by_its_name_whatever_that_is(root: Path, workspace_dir
     assert "</skill_doc>" not in desk.run("skill_list_docs", skill="odd").content
 
 
-def test_an_unknown_doc_lists_the_real_ones_and_nothing_is_loaded(desk: Desk) -> None:
+def test_an_unknown_doc_costs_a_line_and_not_the_skill(desk: Desk) -> None:
+    outcome = desk.run("skill_load", skill="pdf", docs=["references/c.md", "notes.txt", "d\n.md"])
+    first, second = outcome.content.split("\n")
+    assert outcome.status == "ok" and first == "loaded: pdf; docs: notes.txt"
+    assert second == f"pdf has no doc references/c.md, d\\u{{a}}.md. Its docs: {', '.join(DOCS)}."
+    assert outcome.data["show"] == ["", "notes.txt"] and outcome.data["missing_docs"] == ["references/c.md", "d\n.md"]
+    assert list(desk.work.loaded) == ["explicit:pdf"] and [event[0] for event in desk.events] == ["loaded"]
+    assert desk.state["temp:skill:docs:pdf"] == '["notes.txt"]'
+    assert desk.run("skill_load", skill="csv", docs="x.md").content.endswith("\ncsv has no doc x.md. It has no docs.")
+
+
+def test_an_unknown_doc_in_a_session(root: Path) -> None:
+    played = play(root, [call("skill_load", skill="pdf", docs=["c.md"]), {"text": "done"}])
+    assert played.outcomes[0]["status"] == "ok" and BODY.strip() in played.text()
+    assert "pdf has no doc c.md. Its docs: notes.txt" in played.text()
+    assert [event["id"] for event in played.of("skill_loaded")] == ["explicit:pdf"]
+    assert "skill_unloaded" not in played.kinds
     with pytest.raises(ResourceNotFound) as refused:
-        desk.run("skill_load", skill="pdf", docs=["references/c.md"])
-    assert refused.value.code == "doc-not-found" and all(doc in (refused.value.hint or "") for doc in DOCS)
-    assert not desk.work.loaded and not desk.work.known and not desk.state and not desk.shelf.bodies
-    assert [event[0] for event in desk.events] == ["loaded", "unloaded"], "and the record says so"
-    desk.run("skill_load", skill="pdf")
-    with pytest.raises(ResourceNotFound):
-        desk.run("skill_load", skill="pdf", docs=["c.md"])
-    assert list(desk.work.loaded) == ["explicit:pdf"], "what was loaded before stays loaded"
-    desk.run("skill_unload", skill="pdf")
-    with pytest.raises(ResourceNotFound):
-        desk.run("skill_load", skill="pdf", docs=["c.md"])
-    assert not desk.work.loaded and list(desk.work.known) == ["explicit:pdf"], "what it forbids is not lifted"
+        with_kit(root, lambda kit: kit.activate("pdf", docs=["c.md"]), load=None)
+    assert refused.value.code == "doc-not-found" and "pdf has no doc c.md" in str(refused.value)
 
 
 def test_an_error_about_thousands_of_docs_stays_short(root: Path, workspace_dir: str, make_skill: Any) -> None:
     make_skill(root / "many", files={f"d/{n:04}.md": "x" for n in range(900)})
     desk = Desk(root, workspace_dir)
+    assert len(desk.run("skill_load", skill="many", docs=["none.md"]).content) < 1000
     with pytest.raises(ResourceNotFound) as refused:
-        desk.run("skill_load", skill="many", docs=["none.md"])
+        desk.run("skill_select_docs", skill="many", docs=["none.md"])
     assert len(str(refused.value)) < 3000
     outcome = desk.run("skill_load", skill="many", include_all_docs=True)
-    assert len(outcome.content) < 1000 and "and 880 more" in outcome.content and len(outcome.data["show"]) == 901
+    assert len(outcome.content) < 1000 and "and 880 more" in outcome.content and len(outcome.data["show"]) == 900
     listed = desk.run("skill_list_docs", skill="many")
     assert "and 400 more" in listed.content and len(listed.data["docs"]) == 900
 
@@ -330,9 +338,8 @@ def test_content_that_changed_on_disk_is_loaded_anew(desk: Desk, root: Path, mak
     assert back.data["digest"] == first.data["digest"] and back.data["show"] == []
     assert "the older instructions above" in back.content
     make_skill(root / "pdf", body="# Third\n", files=FILES)
-    with pytest.raises(ResourceNotFound) as refused:
-        desk.run("skill_load", skill="pdf", docs=["none.md"])
-    assert "changed" in (refused.value.hint or ""), "that what runs is not what was read is never silent"
+    third = desk.run("skill_load", skill="pdf", docs=["none.md"])
+    assert "changed" in third.content and third.data["show"][0] == "", "what runs is what can be read"
 
 
 def test_a_doc_that_is_gone_is_not_selected_any_more(desk: Desk, root: Path) -> None:
@@ -483,15 +490,14 @@ def test_a_child_is_no_way_around_what_is_kept_from_the_model(root: Path, worksp
     assert isinstance(asyncio.run(desk.do("skill_load", trigger="user", can_spawn=True, skill="sub")), Spawn)
 
 
-def test_calls_at_once_do_not_take_back_each_other(desk: Desk) -> None:
-    async def story() -> list[Any]:
-        wanted = ({"docs": "c.md"}, {}, {"docs": "d.md"})
-        calls = [desk.do("skill_load", skill="pdf", **args) for args in wanted]
-        return await asyncio.gather(*calls, return_exceptions=True)
+def test_calls_at_once_keep_to_the_most_that_may_be_loaded(root: Path, workspace_dir: str) -> None:
+    desk = Desk(root, workspace_dir, max_loaded=1, max_bodies_per_turn=3)
 
-    bad, good, worse = asyncio.run(story())
-    assert isinstance(bad, ResourceNotFound) and isinstance(worse, ResourceNotFound) and good.content == "loaded: pdf"
-    assert list(desk.work.loaded) == ["explicit:pdf"]
+    async def story() -> list[Any]:
+        return await asyncio.gather(*(desk.do("skill_load", skill=name) for name in ("pdf", "csv", "web")))
+
+    assert [outcome.status for outcome in asyncio.run(story())] == ["ok"] * 3
+    assert list(desk.work.loaded) == ["explicit:web"]
 
 
 # --- work -------------------------------------------------------------------------------------------------------------

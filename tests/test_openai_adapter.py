@@ -104,6 +104,22 @@ def test_arguments_of_every_kind(stub: Stub) -> None:
         assert [call.args for call in reply.calls] == [read]
 
 
+def test_a_call_that_the_length_limit_cut_keeps_what_came(stub: Stub) -> None:
+    half = '{"city": "Par'
+    sent = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": half}}
+    by_chat, _ = ask(stub, chat({"tool_calls": [sent]}, finish="length"))
+    item = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "get_weather", "arguments": ""}
+    end = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "item_id": "fc_1", "delta": half},
+        {"type": "response.incomplete", "response": end},
+    ]
+    by_responses, _ = ask(stub, sse(events), api="responses")
+    for reply in (by_chat, by_responses):
+        assert (reply.finish, [call.args for call in reply.calls]) == ("length", [{"arguments": half}])
+
+
 def test_a_refusal_and_a_filter_are_said(stub: Stub) -> None:
     reply, _ = ask(stub, chat({"refusal": "I will "}, {"refusal": "not."}))
     assert (reply.text, reply.finish) == ("I will not.", "filter")

@@ -237,6 +237,36 @@ def test_the_fourth_failure_alike_is_refused_with_the_real_names(root: Path) -> 
     assert "repeat-failure" in played.text(4)
 
 
+def test_what_failed_three_times_stays_refused_until_something_else_was_done(root: Path) -> None:
+    wrong, other = call("skill_load", skill_name="nope"), call("skill_load", skill="no")
+    plan = call("update_plan", plan={"goal": "g", "steps": []})
+    played = play(root, [*[wrong] * 7, other, wrong, plan, wrong, {"text": "done"}])
+    codes = [outcome["code"] for outcome in played.outcomes]
+    failed, refused = "skill-not-found", "repeat-failure"
+    assert codes == [failed] * 3 + [refused] * 4 + [failed, refused, None, failed]
+    assert "Skills: " in played.outcomes[3]["hint"]
+    assert played.outcomes[4]["hint"] == "Do something else, or say what is in the way.", "the names were told once"
+    alias = play(root, [call("skill_load", skill="demo"), *[call("Read", file_name="none")] * 6, {"text": "done"}])
+    assert [outcome["code"] for outcome in alias.outcomes[4:]] == [refused] * 3
+
+
+def test_a_call_that_the_length_limit_cut_is_told_so(root: Path) -> None:
+    def cut(*calls: ToolCall, finish: Any = "length") -> ModelReplied:
+        return ModelReplied(calls=calls, finish=finish)
+
+    half = ToolCall(id="a2", tool="skill_run", args={"arguments": '{"skill": "demo", "command": "echo '})
+    whole = ToolCall(id="a1", tool="skill_load", args={"skill": "demo"})
+    nothing = ToolCall(id="a3", tool="skill_load", args={})
+    other = ToolCall(id="a4", tool="skill_load", args={"skill": "other"})
+    garbage = ToolCall(id="a5", tool="skill_run", args={"arguments": "]["})
+    replies = [cut(whole, half), cut(nothing), cut(other), cut(garbage, finish="calls"), {"text": "done"}]
+    played = play(root, replies)
+    by_call = {event["call_id"]: event["outcome"] for event in played.of("call_acted")}
+    assert [by_call[f"a{n}"]["code"] for n in range(1, 6)] == [None, "cut-off", "cut-off", None, "invalid-call"]
+    assert "skill_run was cut off by the length limit" in played.text() and by_call["a2"]["hint"]
+    assert played.text().count("there is no 'arguments'") == 1
+
+
 def test_unknown_skills_are_answered_with_what_comes_near(root: Path, tmp_path: Path) -> None:
     played = play(root, [call("skill_load", skill="demos"), {"text": "done"}])
     assert "Did you mean: demo" in played.outcomes[0]["content"]

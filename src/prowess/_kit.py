@@ -26,11 +26,11 @@ from prowess._compose.rendered import make_safe
 from prowess._compose.shown import Shown
 from prowess._facts import Facts, declared_env
 from prowess._given import KitPolicy, KitStyle, People, SkillAccess
-from prowess._meant import RepeatedFailures, route_to_skill
+from prowess._meant import RepeatedFailures, refuse_cut_off, route_to_skill
 from prowess._offer import offered_tools, plan_offer, render_offer
 from prowess._record import Recorder, RecorderPart
 from prowess._redact import redact_event
-from prowess.errors import ProwessError, SkillDenied, SkillError
+from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
 from prowess.events import (
     Event,
     PlanChanged,
@@ -136,7 +136,7 @@ class Kit:
             on_ask=policy.on_ask,
             ask_unisolated=policy.ask_unisolated,
             route=self._route,
-            refuse=self._repeated.refuse,
+            refuse=lambda call: self._repeated.refuse(call) or refuse_cut_off(call, self.conversation.replied),
             keep=self.keep,
             given=self.facts.given,
             standing=self.facts.standing,
@@ -223,10 +223,14 @@ class Kit:
         arguments: str = "",
         docs: Sequence[str] = (),
     ) -> Loaded:
-        """Load a skill from now on. SkillNotFound, SkillDenied or SkillInvalid says why not."""
+        """Load a skill from now on. SkillNotFound, SkillDenied or SkillInvalid says why not; ResourceNotFound that a
+        doc is not there."""
         outcome = await self.wish(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
         if outcome.status != "ok":
             raise self._error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
+        if outcome.data.get("missing_docs"):  # a model is told, and goes on; a caller has made a mistake
+            about = outcome.content.rpartition("\n")[2]
+            raise ResourceNotFound(about, code="doc-not-found", hint="The skill itself is loaded.")
         return self.work.get(outcome.data["skill"])
 
     async def wish(

@@ -8,10 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from prowess.events import ModelReplied
 from prowess.values import Outcome, ToolCall
 
 _AS_CALL = re.compile(r"[Ss]kill\(\s*+['\"]?+(?P<skill>[^'\"()]++)['\"]?+\s*+\)")
 _AS_TOOL = frozenset(("Skill", "skill", "select_skills"))
+_REPEATED = "repeat-failure"
 MOST_ALIKE = 3
 
 
@@ -44,31 +46,58 @@ def _arguments(args: dict[str, Any]) -> str:
 
 
 class RepeatedFailures:
-    """The same tool with the same error three times running: the fourth call of it is not tried."""
+    """The same tool with the same error three times running: the fourth call of it is not tried, and none of those that
+    failed is tried again before something else was done. Another call of that tool is."""
 
     def __init__(self, names: Callable[[], Sequence[str]], tools: Callable[[], Sequence[str]]) -> None:
         self._names = names
         self._tools = tools
         self._last: tuple[str, str] | None = None
         self._count = 0
+        self._failed: list[dict[str, Any]] = []  # arguments of the calls that failed so
+        self._refused = False
+        self._forms: dict[str, ToolCall] = {}  # by id: calls that are being made, by our names
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
-        failed = outcome.status in ("failed", "denied") and outcome.code
-        key = (call.tool, str(outcome.code)) if failed else None
-        self._count = 0 if key is None else self._count + 1 if key == self._last else 1
-        self._last = key
+        self._forms.pop(f"{call.id}-load", None)
+        call = self._forms.pop(call.id, call)
+        if outcome.code != _REPEATED:
+            failed = outcome.status in ("failed", "denied") and outcome.code
+            key = (call.tool, str(outcome.code)) if failed else None
+            if key is None or key != self._last:
+                self._last, self._count, self._failed, self._refused = key, 0, [], False
+            self._count += 1
+        if call.args not in self._failed:
+            self._failed.append(call.args)
 
     def refuse(self, call: ToolCall) -> Outcome | None:
-        if self._last is None or self._count < MOST_ALIKE or call.tool != self._last[0]:
+        """Asked about every call, once it has its own form."""
+        self._forms[call.id] = call
+        if self._last is None or call.tool != self._last[0]:
             return None
-        code, self._last, self._count = self._last[1], None, 0
+        if self._count < MOST_ALIKE and not (self._refused and call.args in self._failed):
+            return None
+        there_are = "" if self._refused else f"Skills: {_some(self._names())}. Tools: {_some(self._tools())}. "
+        self._count, self._refused = 0, True
         return Outcome(
             status="failed",
-            code="repeat-failure",
-            content=f"{call.tool} failed {MOST_ALIKE} times running with '{code}', and was not tried again.",
-            hint=f"Skills: {_some(self._names())}. Tools: {_some(self._tools())}. "
-            "Do something else, or say what is in the way.",
+            code=_REPEATED,
+            content=f"{call.tool} failed {MOST_ALIKE} times running with '{self._last[1]}', and was not tried again.",
+            hint=f"{there_are}Do something else, or say what is in the way.",
         )
+
+
+def refuse_cut_off(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:
+    """For the call at which the reply reached its length limit: what came of its arguments is no object, or nothing."""
+    last = reply.calls[-1] if reply is not None and reply.calls and reply.finish == "length" else None
+    if last is None or last.id != call.id or not last.args.keys() <= {"arguments"}:
+        return None
+    return Outcome(
+        status="failed",
+        code="cut-off",
+        content=f"{call.tool} was cut off by the length limit of a reply, and was not made.",
+        hint="Make it shorter: a long text in several calls.",
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -71,6 +71,7 @@ class Conversation:
         self.spent = Spent()
         self.stale: str | None = "run started"  # why the next request begins an epoch
         self.finished: RunFinished | None = None  # of the last run
+        self.replied: ModelReplied | None = None  # the last one
         self.run: str | None = None  # the last one
         self.call_ids: set[str] = set()  # of the whole session, child runs included: an id is used once
         self.children: dict[str, str] = {}  # call that has no result yet -> the last child run that worked on it
@@ -256,7 +257,7 @@ class Conversation:
     def _model_replied(self, event: ModelReplied) -> None:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
-        self._reply, self._begun, self._over = event.calls, set(), {}
+        self.replied, self._reply, self._begun, self._over = event, event.calls, set(), {}
         self.call_ids.update(call.id for call in event.calls)
         final = bool(event.text) and not event.calls and event.finish == "stop" and event.code is None
         self._add(Replied(self._request, event.text, event.calls, final))

@@ -133,12 +133,6 @@ class Shelf:
         await self._unloaded(loaded, reason)
         return {LOADED_KEY + self.key(loaded): None, **self.delta_docs(loaded, ())}
 
-    async def take_back(self, loaded: Loaded, *, known_before: bool) -> None:
-        """It was loaded for a call that then failed."""
-        await self.drop(loaded, "the call that loaded it failed")
-        if not known_before:
-            self.work.forget(loaded.skill.entry.id)
-
 
 class ShelfTool(PlainTool):
     """A tool of knowledge."""

@@ -1,8 +1,8 @@
 """skill_load: a skill comes into use, and its instructions into view, unless they are there already.
 
 What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
-else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A call that fails leaves
-nothing loaded.
+else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A doc that is not there
+costs a line, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SkillLoad(ShelfTool):
 
     def __init__(self, shelf: Shelf) -> None:
         super().__init__(shelf)
-        self._turn = asyncio.Lock()  # one that takes itself back must not take another one's along
+        self._turn = asyncio.Lock()  # one at a time: each counts what the others have loaded
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
         wanted = parse_arguments(LoadArguments, args, self.spec.name)
@@ -64,17 +64,8 @@ class SkillLoad(ShelfTool):
             return self._not_found(wanted.skill, error)
         before = known.get(loaded.skill.entry.id)
         changed = before is not None and before.skill.digest != loaded.skill.digest
-        try:
-            added = shelf.choose(loaded, (doc for doc in wanted.docs if doc not in _itself(loaded)))
-        except ResourceNotFound as error:
-            if loaded.skill.entry.id not in used:
-                await shelf.take_back(loaded, known_before=before is not None)
-            elif changed:
-                again = "The skill's content changed since it was loaded: load it again to read it"
-                raise ResourceNotFound(error.message, code=str(error.code), hint=f"{error.hint}. {again}.") from None
-            raise
         in_use = loaded.skill.entry.id in used and shelf.is_loaded(loaded)
-        return await self._outcome(loaded, wanted, within, added=added, changed=changed, in_use=in_use)
+        return await self._outcome(loaded, wanted, within, changed=changed, in_use=in_use)
 
     def _may_have(self, entry: Entry, within: Within) -> bool:
         """A child is not a way around what is kept from the model: then activating it here says why not."""
@@ -86,11 +77,11 @@ class SkillLoad(ShelfTool):
         wanted: LoadArguments,
         within: Within,
         *,
-        added: Sequence[str],
         changed: bool,
         in_use: bool,
     ) -> Outcome:
         shelf, name = self._shelf, shown_name(loaded.skill.name)
+        added, missing = self._choose(loaded, wanted.docs)
         all_docs = wanted.include_all_docs or ALL in wanted.docs or shelf.is_all(loaded)
         docs = list(loaded.skill.docs) if all_docs else list(dict.fromkeys([*shelf.selected(loaded), *added]))
         seen = shelf.in_view(body_ref(loaded))
@@ -122,7 +113,22 @@ class SkillLoad(ShelfTool):
         if loaded.skill.entry.controls.run_mode == "subagent" and within.trigger != "nested":
             content += f"\n{INLINE}"
             data["warnings"] = [INLINE]
+        if missing:
+            real = f"Its docs: {shown_names(loaded.skill.docs)}." if loaded.skill.docs else "It has no docs."
+            content += f"\n{name} has no doc {shown_names(missing)}. {real}"
+            data["missing_docs"] = missing
         return Outcome(status="ok", content=content, data=data, state_delta=delta)
+
+    def _choose(self, loaded: Loaded, docs: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The docs that are meant, and the names that mean none."""
+        chosen: list[str] = []
+        missing: list[str] = []
+        for doc in docs:
+            try:
+                chosen += self._shelf.choose(loaded, () if doc in _itself(loaded) else (doc,))
+            except ResourceNotFound:
+                missing.append(doc)
+        return chosen, missing
 
     async def _evict(self, loaded: Loaded, delta: dict[str, Any]) -> list[Loaded]:
         """Those that were not touched for the longest time, until there are no more in use than may be."""

@@ -125,11 +125,6 @@ class Work:
         """It is no longer in use."""
         self._loaded.pop(id, None)
 
-    def forget(self, id: str) -> None:
-        """Take a load back that came to nothing, as if it had never been."""
-        self.unload(id)
-        self._known.pop(id, None)
-
     def restore(self, skill: Skill) -> Loaded:
         """A skill as it was published before: nothing is copied."""
         path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
