@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import prowess
+from agents import play
+from command_lines import run_here
 from prowess._tokens import estimate
+from prowess.models.scripted import ScriptedModel
 from prowess.skills.entry import Root
+from stub_provider import Answer, chat, open_stub
 
 
 def test_nothing_when_there_are_no_skills():
@@ -81,6 +86,76 @@ def test_over_budget_the_rest_is_searchable_and_one_line_says_so(tmp_path, make_
     whole = prowess.plan_catalog(catalog)
     assert not whole.searchable and whole.name_only == ("explicit:s28",)
     assert "<name>\ns28\n</name>\n</skill>" in prowess.render_catalog(catalog, whole)
+
+
+@pytest.fixture
+def library(tmp_path, make_skill):
+    for number in range(30):
+        make_skill(tmp_path / "skills" / f"s{number:02}", description=f"Number {number}. Use when asked for {number}.")
+    return tmp_path / "skills"
+
+
+MORE = "more skills are installed and not listed here"
+
+
+def test_the_budget_is_a_share_of_the_window_of_the_model_that_is_asked(library):
+    def planned(window, **settings):
+        model = ScriptedModel([{"text": "done"}], name="m", context_tokens=window)
+        played = play(library, [], model=model, settings={f"skills.{name}": value for name, value in settings.items()})
+        [event] = played.of("catalog_planned")
+        assert (MORE in played.text(0)) is bool(event["plan"]["searchable"]), "what was left out is said"
+        return event["plan"]["tokens"]["budget"]
+
+    assert planned(10_000) == 200
+    assert planned(1_000_000) == 20_000
+    assert planned(None) == 4_000
+    assert planned(10_000, budget=500) == 500, "a budget that is configured wins"
+
+
+@pytest.mark.parametrize("verb", ["run", "chat"])
+def test_the_command_line_takes_the_window_of_the_named_model(library, tmp_path, verb):
+    (tmp_path / "small.toml").write_text("[model.params]\ncontext_tokens = 9000\n", encoding="utf-8")
+    words = ["--config", "small.toml", verb, "--root", str(library), "--model", "openai:some"]
+    with open_stub() as stub:
+        stub.say(Answer(body=chat({"content": "Good day."})))
+        environ = {"OPENAI_BASE_URL": f"{stub.url}/v1", "OPENAI_API_KEY": "sk-none"}
+        given = ["hi"] if verb == "run" else []
+        answer = run_here([*words, *given], cwd=tmp_path, input=b"hi\n", environ=environ)
+        assert answer.code == 0, answer.err
+        assert MORE in json.dumps(stub.body)
+
+
+def test_prompt_and_doctor_say_which_budget_holds_and_why(library, tmp_path):
+    def ask(*words):
+        answer = run_here([*words, "--root", str(library), "--json"], cwd=tmp_path)
+        assert answer.code == 0, answer.err
+        return json.loads(answer.out)
+
+    def budget(*words):
+        plan = ask("prompt", "--plan", *words)
+        return plan["tokens"]["budget"], plan["budget_why"]
+
+    assert budget() == (4_000, "2 % of 200000: the window of offline is not known")
+    assert budget("--model", "openai:gpt-4o") == (2_560, "2 % of 128000, the window of openai:gpt-4o")
+    assert budget("--model", "openai:gpt-4o", "--budget", "300") == (300, "--budget")
+    assert budget("--model", "scripted:x.yaml")[0] == 4_000
+    config = tmp_path / "own.toml"
+    config.write_text('[model]\nprovider = "openai:mine"\nparams = { context_tokens = 10000 }\n', encoding="utf-8")
+    own = ["--config", str(config)]
+    assert budget(*own) == (200, "2 % of 10000, the window of openai:mine")
+    catalog = ask("doctor", *own)["catalog"]
+    assert (catalog["tokens"]["budget"], catalog["budget_why"]) == (200, "2 % of 10000, the window of openai:mine")
+    shown = run_here(["prompt", "--root", str(library), *own], cwd=tmp_path)
+    assert "over the budget of 200 tokens (2 % of 10000, the window of openai:mine)" in shown.err and MORE in shown.out
+    config.write_text("[skills]\nbudget = 700\n", encoding="utf-8")
+    assert budget(*own, "--model", "openai:gpt-4o") == (700, f"skills.budget, {config}")
+
+
+def test_a_kit_takes_the_window_of_the_model_that_it_is_for(library):
+    small = {"model_provider": "openai:mine", "model_params": {"context_tokens": 10_000}}
+    assert MORE in prowess.SkillKit(library, **small).instructions
+    assert MORE not in prowess.SkillKit(library, **small, skills_budget=9_000).instructions
+    assert MORE not in prowess.SkillKit(library).instructions
 
 
 def test_source_priority_comes_before_names(tmp_path, make_skill):

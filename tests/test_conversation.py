@@ -24,7 +24,7 @@ from prowess.events import Envelope, EpochStarted, ModelRequested, parse_event, 
 from prowess.models.scripted import ScriptedModel
 from prowess.values import Message, ToolSpec
 
-NAMES = ("alpha", "beta", "gamma")
+NAMES: tuple[str, ...] = ("alpha", "beta", "gamma")
 
 
 def write_library(root: Path, make_skill: Any) -> None:
@@ -90,7 +90,7 @@ class View:
         self.bodies: dict[str, str] = {}  # name -> marker
         self.docs: dict[str, list[str]] = {}  # name -> markers
         self.asked: set[str] = set()
-        self.version: dict[str, int] = {name: 0 for name in NAMES}
+        self.version = dict.fromkeys(NAMES, 0)
 
     @property
     def wanted(self) -> set[str]:
@@ -238,7 +238,7 @@ def test_within_an_epoch_the_request_only_grows_and_what_is_asked_for_reaches_it
     root = tmp_path_factory.mktemp("library")
     write_library(root, make_skill)
     requests, replies = ["go"], list[Any]()
-    edits: dict[str, int] = {name: 0 for name in NAMES}
+    edits = dict.fromkeys(NAMES, 0)
 
     def edit(name: str) -> Any:
         def reply(messages: Any, tools: Any) -> Any:

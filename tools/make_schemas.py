@@ -126,8 +126,8 @@ def all_schemas() -> dict[str, dict[str, Any]]:
             profile={"enum": ["default", "spec", "portable", "security"]},
             skills=many(shape(path=TEXT, name=TEXT, valid=YES_NO, findings=findings)),
         ),
-        "plan": shape(**plan["properties"]),
-        "prompt": shape(format={"enum": ["xml", "markdown", "json"]}, text=TEXT, plan=plan),
+        "plan": shape(**plan["properties"], budget_why=TEXT),
+        "prompt": shape(format={"enum": ["xml", "markdown", "json"]}, text=TEXT, plan=plan, budget_why=TEXT),
         "load": shape(skill=of_type(SkillRef), directory=TEXT_OR_NULL, docs=TEXTS, text=TEXT, findings=findings),
         "search": shape(
             query=TEXT,
@@ -149,7 +149,9 @@ def all_schemas() -> dict[str, dict[str, Any]]:
                     skipped=TEXTS,
                 )
             ),
-            catalog=shape(shown=WHOLE, name_only=WHOLE, over_budget=TEXTS, hidden=TEXTS, tokens=budget),
+            catalog=shape(
+                shown=WHOLE, name_only=WHOLE, over_budget=TEXTS, hidden=TEXTS, tokens=budget, budget_why=TEXT
+            ),
             findings=findings,
             installation=OPEN,
             isolation=shape(

@@ -81,7 +81,7 @@ class _Loop:
         self._talk = kit.conversation
         self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
         self._plan_shown: Plan | None = None
-        self._overflowed = False
+        self._planned = self._overflowed = False
         self._empty = 0
         self._pieces: list[str] = []
         self._notes: list[NoteAppended] = []
@@ -163,7 +163,10 @@ class _Loop:
             system=None if system == talk.system else system,
             tools=None if tools == talk.tools else tools,
         )
-        return [started, CatalogPlanned(plan=kit.plan)] if "run" in talk.stale else [started]
+        if self._planned:
+            return [started]
+        self._planned = True
+        return [started, CatalogPlanned(plan=kit.plan)]
 
     def _over(self) -> list[NoteAppended]:
         texts = [

@@ -238,7 +238,7 @@ async def _open_kit(
     rules = RuleFiles(runtime)
     rules.current()  # one that cannot be read is said before anything begins
     kit = Kit(
-        skills=skill_access(runtime, f"{dir}/trees"),
+        skills=skill_access(runtime, f"{dir}/trees", model),
         work=work,
         recorder=recorder,
         policy=KitPolicy(
@@ -296,7 +296,9 @@ def find_style(config: Config, instructions: str) -> KitStyle:
     )
 
 
-def skill_access(runtime: Runtime, trees: str) -> SkillAccess:
+def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> SkillAccess:
+    budget = runtime.budget(model)
+
     def search(query: str, limit: int) -> list[tuple[Entry, float]]:
         return runtime.search(query, limit=limit)[0]
 
@@ -306,7 +308,7 @@ def skill_access(runtime: Runtime, trees: str) -> SkillAccess:
     return SkillAccess(
         catalog=lambda: runtime.catalog,
         load=lambda ref, source, trigger: runtime.load(ref, source=source, trigger=trigger),
-        plan=runtime.current_plan,
+        plan=lambda: runtime.current_plan(budget.tokens),
         search=search,
         pinned=pinned,
     )

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from prowess._kit import Kit
     from prowess._session import Session
     from prowess._tokens import TokenCounter
-    from prowess.ports import ArtifactStore
+    from prowess.ports import ArtifactStore, Model
+    from prowess.skills.catalog_plan import CatalogBudget
 
 
 @contextmanager
@@ -203,11 +204,28 @@ class Runtime:
 
         return open_session(self, SessionOptions(**options))
 
-    def current_plan(self) -> CatalogPlan:
+    def current_plan(self, budget_tokens: int) -> CatalogPlan:
         """What the model is shown now; planned once for a catalog, because every turn asks."""
-        if self._planned is None or self._planned[0] is not self.catalog:
-            self._planned = (self.catalog, self.plan())
-        return self._planned[1]
+        planned = self._planned
+        if planned is None or planned[0] is not self.catalog or planned[1].tokens.budget != budget_tokens:
+            self._planned = planned = (self.catalog, self.plan(budget_tokens=budget_tokens))
+        return planned[1]
+
+    def budget(self, model: Model | None = None) -> CatalogBudget:
+        """Tokens for the catalog: as configured, else a share of the window of this model or the configured one. A
+        recording has the budget that it was made with."""
+        from prowess.models.windows import configured_window
+        from prowess.skills.catalog_plan import CatalogBudget, find_budget
+
+        config = self.config
+        if config.skills.budget is not None:
+            return CatalogBudget(config.skills.budget, f"skills.budget, {self.loaded.origins['skills.budget']}")
+        if (recorded := getattr(model, "catalog_tokens", None)) is not None:
+            return CatalogBudget(recorded, "as it was recorded")
+        if model is not None:
+            return find_budget(model.name, getattr(model, "context_tokens", None))
+        name = config.model.provider or "offline"
+        return find_budget(name, configured_window(name, config.model.params))
 
     def offer(self, plan: CatalogPlan) -> CatalogPlan:
         """The plan without what policy files deny: what a model is really shown."""
@@ -242,7 +260,7 @@ class Runtime:
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
         from prowess.skills.catalog_plan import plan_catalog
 
-        budget = self.config.skills.budget if budget_tokens is None else budget_tokens
+        budget = self.budget().tokens if budget_tokens is None else budget_tokens
         if counter is None:
             return plan_catalog(self.catalog, budget_tokens=budget)
         return plan_catalog(self.catalog, budget_tokens=budget, count=counter, exact=counter.exact)

@@ -106,6 +106,7 @@ def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
             "over_budget": list(plan.searchable),
             "hidden": list(plan.hidden),
             "tokens": {"budget": plan.tokens.budget, "used": plan.tokens.used},
+            "budget_why": runtime.budget().why,
         },
         "findings": [finding_row(finding) for finding in findings],
         "installation": installation(runtime),
@@ -203,7 +204,8 @@ def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
     screen.text()
     screen.heading("Catalog")
     tokens = catalog["tokens"]
-    screen.text(f"  {count(catalog['shown'], 'skill')} shown to models, {tokens['used']} of {tokens['budget']} tokens")
+    shown, why = count(catalog["shown"], "skill"), visible(catalog["budget_why"])
+    screen.text(f"  {shown} shown to models, {tokens['used']} of {tokens['budget']} tokens ({why})")
     if catalog["name_only"]:
         screen.text(f"  {count(catalog['name_only'], 'skill')} shown by name only")
     if catalog["over_budget"]:

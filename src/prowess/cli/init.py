@@ -13,7 +13,7 @@ CONFIG = """\
 # A setting that is not known is an error, so a typing mistake cannot go unnoticed.
 
 # [skills]
-# budget = 4000                    # tokens for the catalog; default: 2 % of the context window
+# budget = 4000                    # tokens for the catalog; default: 2 % of the model's window
 
 # [skills.modes]                   # pin | auto | name-only | manual | off, by name or pattern
 # "deploy-*" = "manual"

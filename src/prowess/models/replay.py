@@ -17,6 +17,7 @@ from prowess._files import open_regular
 from prowess.errors import ConfigError, ModelError
 from prowess.events import (
     CallDelta,
+    CatalogPlanned,
     Compacted,
     Envelope,
     ErrorRaised,
@@ -64,6 +65,8 @@ class ReplayModel:
         opened = [envelope.event for envelope in recorded if isinstance(envelope.event, RunStarted)]
         self.started = opened[0] if opened else None
         self.protocol = self.started.protocol if self.started else "tools"
+        planned = [envelope.event for envelope in recorded if isinstance(envelope.event, CatalogPlanned)]
+        self.catalog_tokens = planned[0].plan.tokens.budget if planned else None
         self._left, self._shortened = _pair(recorded)
         self._requests = {each.run: each.event.request for each in recorded if isinstance(each.event, RunStarted)}
         self._runs: dict[str, str | None] = {}  # that ask now -> recorded

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 # The longest beginning that fits counts. Only what the provider documents for every model of that beginning.
 _WINDOWS = {
     "gpt-4o": 128_000,
@@ -13,6 +16,15 @@ _WINDOWS = {
     "o4-mini": 200_000,
     "claude-": 200_000,
 }
+
+
+def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
+    """Window of a model that is named as `provider:name`, without making it."""
+    provider, _, name = spec.partition(":")
+    said = params.get("context_tokens")
+    if provider not in ("openai", "anthropic"):
+        return None
+    return said if isinstance(said, int) and said > 0 else find_window(name)
 
 
 def find_window(name: str) -> int | None:

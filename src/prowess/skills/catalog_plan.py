@@ -8,6 +8,7 @@ description is never cut.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from prowess._nouns import CatalogPlan, TokenUse
 from prowess._tokens import estimate
@@ -18,6 +19,22 @@ from prowess.skills.prompt import more_line, shown_names, xml_entry
 CONTEXT_WINDOW = 200_000
 SHARE = 0.02
 _FRAME = "<available_skills>\n</available_skills>\n"
+
+
+class CatalogBudget(NamedTuple):
+    """Tokens that the catalog may take, and why so many."""
+
+    tokens: int
+    why: str
+
+
+def find_budget(model: str, window: int | None) -> CatalogBudget:
+    """Share of the model's window; where that is not known, of a common one."""
+    if window is None:
+        return CatalogBudget(
+            int(CONTEXT_WINDOW * SHARE), f"2 % of {CONTEXT_WINDOW}: the window of {model} is not known"
+        )
+    return CatalogBudget(int(window * SHARE), f"2 % of {window}, the window of {model}")
 
 
 def plan_catalog(
