@@ -12,7 +12,7 @@ from prowess.values import to_json
 
 @verb(
     "prompt",
-    example="prowess prompt\nprowess prompt --format markdown --budget 2000\nprowess prompt --plan --model openai:gpt-5",
+    example="prowess prompt\nprowess prompt --format markdown --budget 2000\nprowess prompt --plan --model openai:o3",
 )
 @click.option("--format", "format", type=click.Choice(FORMATS), default="xml", show_default=True)
 @click.option(

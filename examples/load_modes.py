@@ -1,0 +1,85 @@
+"""How long a loaded skill stays in view: each request of two turns, under every load mode and placement.
+
+Without a key: the model plays a script. It loads a skill, selects a doc of it, and answers; then the user asks again.
+Each line is a request, each word a message of it, and `+` what of the skill it holds. It prints:
+
+    turn, tool_result
+      1 system user
+      2 system user assistant tool+body
+      3 system user assistant tool+body assistant tool+doc
+      4 system user assistant tool assistant tool assistant user
+    once, tool_result
+      1 system user
+      2 system user assistant tool+body
+      3 system user assistant tool+body assistant tool+doc user+over
+      4 system user assistant tool assistant tool assistant user
+    session, tool_result
+      1 system user
+      2 system user assistant tool+body
+      3 system user assistant tool+body assistant tool+doc
+      4 system user assistant tool+body assistant tool+doc assistant user
+    turn, system
+      1 system user
+      2 system system+body user assistant tool
+      3 system system+body+doc user assistant tool assistant tool
+      4 system user assistant tool assistant tool assistant user
+    once, system
+      1 system user
+      2 system system+body user assistant tool
+      3 system system+doc user assistant tool assistant tool user+over
+      4 system user assistant tool assistant tool assistant user
+    session, system
+      1 system user
+      2 system system+body user assistant tool
+      3 system system+body+doc user assistant tool assistant tool
+      4 system system+body+doc user assistant tool assistant tool assistant user
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import prowess
+from prowess.testing import ScriptedModel
+
+SKILLS = Path(__file__).parent / "skills"
+SKILL, DOC = "api-style-guide", "references/errors.md"
+REPLIES: list[dict[str, Any]] = [
+    {"calls": [{"tool": "skill_load", "args": {"skill": SKILL}}]},
+    {"calls": [{"tool": "skill_select_docs", "args": {"skill": SKILL, "docs": [DOC]}}]},
+    {"text": "The answer to the first request."},
+    {"text": "The answer to the second."},
+]
+SIGNS = {"<skill_content": "+body", "<skill_doc": "+doc", "was to be shown once": "+over"}
+
+
+def show(message: Any) -> str:
+    text = "\n".join(part.text or "" for part in message.parts)
+    return message.role + "".join(sign for words, sign in SIGNS.items() if words in text)
+
+
+def is_said(message: Any) -> bool:
+    """Notes about the budget stand in every request; they are left out here."""
+    return "Left: " not in (message.parts[0].text or "") if message.parts else True
+
+
+for placement in ("tool_result", "system"):
+    for mode in ("turn", "once", "session"):
+        print(f"{mode}, {placement}")
+        model = ScriptedModel(REPLIES)
+        with tempfile.TemporaryDirectory() as folder:  # for the log, so that the second turn knows the first
+            options: dict[str, Any] = {"store": f"{folder}/log.db", "artifacts": "memory:", "workspace_dir": folder}
+            for request in ("How do we report errors?", "Thank you. Anything else?"):
+                prowess.run_sync(
+                    request,
+                    skills=SKILLS,
+                    model=model,
+                    session="demo",
+                    load_mode=mode,
+                    placement=placement,
+                    **options,
+                )
+        for number, (messages, _) in enumerate(model.requests, 1):
+            print(f"  {number}", *(show(message) for message in messages if is_said(message)))
