@@ -104,6 +104,17 @@ def test_going_on_makes_no_answer_of_a_failure(root: Path) -> None:
     assert (again.code, "No installed skill fits" in again.out) == (1, True)
 
 
+def test_a_failure_of_a_child_run_keeps_its_code(root: Path) -> None:
+    skill = root / "skills" / "broken-clock" / "SKILL.md"
+    skill.write_text(skill.read_text("utf-8").replace("---\nCommand", "run-mode: subagent\n---\nCommand"), "utf-8")
+    answer = ask(root, "What time is it on the broken clock?", "--json")
+    events = [json.loads(line) for line in answer.out.splitlines()]
+    ends = [(event["stop_reason"], event["code"]) for event in events if event["type"] == "run_finished"]
+    assert ends == [("error", "command-failed"), ("error", "call-refused")]
+    failed = [event["outcome"]["code"] for event in events if event["type"] == "call_acted"]
+    assert failed[-1] == "command-failed"  # what the parent was told about its load
+
+
 def test_the_page_names_every_code() -> None:
     source = (DOCS.parent / "src" / "prowess" / "models" / "offline.py").read_text("utf-8")
     page = (DOCS / "offline.md").read_text("utf-8")

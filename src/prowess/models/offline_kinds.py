@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from prowess.models.offline_template import Placeholder
@@ -42,8 +43,8 @@ def mark_files(command: str, own_files: Collection[str]) -> str:
 
     def mark(found: re.Match[str]) -> str:
         path, name = found[0], found[0].rstrip("/").rsplit("/", 1)[-1]
-        kept = _KEPT.match(path) or path.removeprefix("./") in own_files or _RUNS.search(command[: found.start()])
-        if "path/to/" not in path and (kept or not _is_example(name)):
+        kept = not _is_example(name) or _KEPT.match(path) or path.removeprefix("./") in own_files
+        if "path/to/" not in path and (kept or _RUNS.search(command, max(0, found.start() - 60), found.start())):
             return path
         return f"<{name}>" if name[:1].isalpha() else f"<file-{name}>"
 
@@ -53,7 +54,7 @@ def mark_files(command: str, own_files: Collection[str]) -> str:
 def _is_example(name: str) -> bool:
     ending = re.search(r"\.(\w+)$", name)
     if ending:
-        return ending[1].lower() in _EXTENSIONS or any(ending[1].lower() in each for each in _EXTENSIONS.values())
+        return ending[1].lower() in _ENDINGS
     return name.isupper() and find_wish(Placeholder(name=name)).kind in ("file", "folder", "out", "out_folder")
 
 
@@ -114,6 +115,7 @@ _EXTENSIONS: dict[str, tuple[str, ...]] = {
         ).split()
     },
 }
+_ENDINGS = frozenset([*_EXTENSIONS, *chain.from_iterable(_EXTENSIONS.values())])
 _KINDS: tuple[tuple[Kind, frozenset[str]], ...] = (
     ("folder", _FOLDERS),
     (
