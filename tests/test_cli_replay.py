@@ -470,7 +470,7 @@ def test_roots_executor_and_instructions_are_those_of_the_run(
     document = cli.json("replay", run, "--yes", "skill_run")
     assert document["same"] and document["notes"] == ["As in the recorded run: --root other --executor local"]
     document = cli.json("replay", run, "--root", ".agent/skills", code=1)
-    assert document["notes"] == ["As in the recorded run: --executor local"], "what was said now counts"
+    assert document["notes"][0] == "As in the recorded run: --executor local", "what was said now counts"
     shutil.move(project / "other", project / "away")
     assert "'other' is not there now" in cli.json("replay", run, code=1)["notes"][0]
 

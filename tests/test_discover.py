@@ -272,7 +272,7 @@ def test_an_edit_an_addition_and_a_removal_are_seen(tmp_path, make_skill):
     assert found.get("b").description.startswith("Does two"), "an edit that hides its time is seen all the same"
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "json", "rows", "folder", "deep"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "json", "rows", "lines", "folder", "deep"])
 def test_a_damaged_index_is_made_anew(tmp_path, make_skill, damage):
     library, cache = tmp_path / "library", tmp_path / "cache"
     make_skill(library / "a")
@@ -290,8 +290,9 @@ def test_a_damaged_index_is_made_anew(tmp_path, make_skill, damage):
                 "truncated": data[: len(data) // 2],
                 "flipped": data[:-40] + bytes([data[-40] ^ 1]) + data[-39:],
                 "empty": b"",
-                "json": b"0badc0de\n{]",
-                "rows": b"00000000\n" + data.partition(b"\n")[2].replace(b'"skills":{', b'"skills":{"a":[1],'),
+                "json": b"0badc0de {]\n",
+                "rows": data.replace(b'"skills":{', b'"skills":{"a":[1],'),
+                "lines": data[: data.index(b"\n") + 1],
                 "deep": b"x\n" + b"[" * 100_000,
             }[damage]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -48,7 +49,7 @@ def kind_of(mode: int) -> str:
     return "a regular file"
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644) -> None:
+def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, mode: int = 0o644) -> None:
     """Write beside the target and rename over it: a reader, a crash or a full disk never sees half a file."""
     import tempfile  # only writers pay for it
 
@@ -58,7 +59,7 @@ def write_whole(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644)
     fd, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(target)}.")
     try:
         with open(fd, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, mode)

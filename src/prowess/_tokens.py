@@ -9,32 +9,30 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from prowess.errors import MissingExtra
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCounter:
+class TokenCounter(NamedTuple):
     """Call it with a text. `method` goes wherever its numbers go."""
 
     exact: bool
     method: str
-    count: Callable[[str], int]
+    counts: Callable[[str], int]
 
     def __call__(self, text: str) -> int:
-        return self.count(text)
+        return self.counts(text)
 
 
 def get_counter(exact: bool | None = None) -> TokenCounter:
     """An estimate, unless `exact` is asked for: that needs the extra `tokens`, and is MissingExtra without it."""
     if not exact:
-        return TokenCounter(exact=False, method="estimate", count=estimate)
+        return TokenCounter(exact=False, method="estimate", counts=estimate)
     _vocabulary()
-    return TokenCounter(exact=True, method="o200k_base (bpe-openai)", count=_count_exactly)
+    return TokenCounter(exact=True, method="o200k_base (bpe-openai)", counts=_count_exactly)
 
 
 def estimate(text: str) -> int:
@@ -52,14 +50,15 @@ def estimate(text: str) -> int:
         + 2.5 * kinds(b"a" * 16)  # and a very long one is not a word
         + 1.44 * kinds(b"aA")  # camelCase is split, as is most of base64
         + 0.37 * kinds(b"AA")
-        + 1.54 * data.translate(_IS_DIGIT, _CONTINUATION).count(b"-+")  # a number,
-        + 0.6 * kinds(b"000")  # and more of it for each three digits
         + 0.47 * data.translate(_IS_MARK, _CONTINUATION).count(b"-+")  # a run of punctuation
         + 0.47 * kinds(b" .")
         + 0.11 * kinds(b".")
         + 0.63 * kinds(b"\n")
         + 0.3 * kinds(b"\n ")  # indentation
     )
+    if kinds(b"0"):
+        tokens += 1.54 * data.translate(_IS_DIGIT, _CONTINUATION).count(b"-+")  # a number,
+        tokens += 0.6 * kinds(b"000")  # and more of it for each three digits
     if not text.isascii():
         cjk_marks = data.count(b"\xe3\x80")
         tokens += (

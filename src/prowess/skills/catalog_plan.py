@@ -81,10 +81,14 @@ def _split(catalog: Catalog) -> tuple[list[Entry], list[Entry]]:
 
 def _costs(catalog: Catalog, visible: list[Entry], count: Callable[[str], int]) -> dict[str, int]:
     names = shown_names(catalog, visible)
-    return {
-        entry.id: count(xml_entry(entry, names[entry.id], description=not _is_name_only(catalog, entry)) + "\n")
-        for entry in visible
-    }
+
+    def cost(entry: Entry) -> int:
+        name, name_only = names[entry.id], _is_name_only(catalog, entry)
+        if count is estimate and name == (entry.name, None) and not name_only and entry.catalog_tokens:
+            return entry.catalog_tokens
+        return count(xml_entry(entry, name, description=not name_only) + "\n")
+
+    return {entry.id: cost(entry) for entry in visible}
 
 
 def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room: int) -> list[Entry]:

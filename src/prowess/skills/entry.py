@@ -39,6 +39,7 @@ class Entry(NamedTuple):
     trusted: bool
     linked: str | None = None  # the real folder, when it is reached through a link
     suffix: str = ""  # tells apart two skills that would have the same id
+    catalog_tokens: int = 0  # the estimated cost of its entry in the catalog; 0: not counted
 
     @property
     def id(self) -> str:
@@ -52,7 +53,9 @@ class Entry(NamedTuple):
 
     @property
     def path(self) -> str:
-        return os.path.join(self.root, *self.rel.split("/")) if self.rel else self.root
+        if not self.rel:
+            return self.root
+        return f"{self.root.rstrip(os.sep)}{os.sep}{self.rel.replace('/', os.sep)}"
 
     @property
     def real_path(self) -> str:
@@ -60,7 +63,7 @@ class Entry(NamedTuple):
 
     @property
     def location(self) -> str:
-        return os.path.join(self.path, self.file)
+        return f"{self.path.rstrip(os.sep)}{os.sep}{self.file}"
 
     @property
     def valid(self) -> bool:

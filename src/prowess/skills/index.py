@@ -175,25 +175,11 @@ class _Walk:
                 yield child
                 continue
             hits += 1
-            if len(row) > 4:
+            if len(row) > 5:
                 take_in(self._look_again(make(row, self.root, base, rel, None), row))
             else:  # nothing out of the ordinary: as Entry(…) would make it, at half the cost
-                plain = (
-                    source,
-                    base,
-                    rel,
-                    "SKILL.md",
-                    rel,
-                    None,
-                    row[3],
-                    None,
-                    (),
-                    DEFAULT_CONTROLS,
-                    row[1],
-                    (),
-                    trusted,
-                )
-                take_in(_new(Entry, (*plain, None, "")))
+                said = (child.name, None, row[4], None, (), DEFAULT_CONTROLS, row[1])
+                take_in(_new(Entry, (source, base, rel, "SKILL.md", *said, (), trusted, None, "", row[3])))
         self.hits += hits
 
     def _folder_behind(self, child: os.DirEntry[str]) -> str | None:

@@ -1,7 +1,8 @@
 """What a scan remembers of a root: for each skill a signature of its SKILL.md, and what its head said.
 
 One small file per root. It can be deleted at any time, is replaced as a whole, and a changed byte makes it worthless: a
-cache may make an answer faster, never different. Notes and controls that many skills share are written once.
+cache may make an answer faster, never different. Notes and controls that many skills share are written once. Every line
+is a checksum and JSON: first a header, then some hundred skills in each, so that no more is in memory at once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prowess._files import write_whole
@@ -18,7 +19,8 @@ from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.head import Controls
 
-FORMAT = 3
+FORMAT = 4
+_SKILLS_IN_LINE = 256
 DEFAULT_CONTROLS = Controls()
 # The time of the last change of anything about the file: unlike mtime it cannot be set back. On Windows st_ctime is
 # the time of creation.
@@ -26,23 +28,23 @@ changed_ns = operator.attrgetter("st_mtime_ns" if os.name == "nt" else "st_ctime
 
 
 class Known(NamedTuple):
-    """rows: rel -> [time, size, inode, description] and, for what is not the ordinary case, a fifth item: [name,
-    declared, version, keywords, number of its controls, numbers of its notes]."""
+    """rows: rel -> [time, size, inode, tokens in the catalog, description] and, for what is not the ordinary case, a
+    sixth item: [name, declared, version, keywords, number of its controls, numbers of its notes]."""
 
     rows: dict[str, list[Any]]
     notes: list[Note]
     controls: list[Controls]
 
     def entry(self, row: list[Any], root: Root, base: str, rel: str, linked: str | None) -> Entry:
-        name, declared, version, keywords, controls, notes = row[4] if len(row) > 4 else _ORDINARY
+        name, declared, version, keywords, controls, notes = row[5] if len(row) > 5 else _ORDINARY
         return Entry(
             root.source,
             base,
             rel,
             "SKILL.md",
-            name or rel,
+            name or rel.rpartition("/")[2],
             declared,
-            row[3],
+            row[4],
             version,
             tuple(keywords),
             self.controls[controls],
@@ -50,6 +52,8 @@ class Known(NamedTuple):
             tuple([self.notes[number] for number in notes]),
             root.trusted,
             linked,
+            "",
+            row[3],
         )
 
 
@@ -65,14 +69,19 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
     path = _path(cache_dir, base)
     try:
         with open(path, "rb") as file:
-            checksum, _, payload = file.read().partition(b"\n")
-        if checksum != _checksum(payload):
-            raise ValueError("its checksum is wrong")
-        stored = json.loads(payload.decode("utf-8", "surrogatepass"))
-        if stored["format"] != FORMAT or stored["root"] != base:
-            return NOTHING_KNOWN, []  # an older release's, or another root's with the same hash
-        notes = [Note(*note) for note in stored["notes"]]
-        return Known(stored["skills"], notes, [_controls(row) for row in stored["controls"]]), []
+            first = file.readline()
+            header = {} if _is_older(first) else _read_line(first)
+            if header.get("format") != FORMAT or header["root"] != base:
+                return NOTHING_KNOWN, []  # an older release's, or another root's with the same hash
+            known = Known({}, [], [])
+            for line in file:
+                part = _read_line(line)
+                known.rows.update(part["skills"])
+                known.notes.extend(Note(*note) for note in part["notes"])
+                known.controls.extend(map(_controls, part["controls"]))
+        if len(known.rows) != header["skills"]:
+            raise ValueError("a part of it is missing")
+        return known, []
     except (FileNotFoundError, NotADirectoryError):
         return NOTHING_KNOWN, []
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -83,49 +92,55 @@ def save_known(
     cache_dir: str, base: str, entries: Iterable[Entry], signatures: Mapping[str, list[Any]]
 ) -> list[Finding]:
     """`signatures` has the first three items of a row for each skill that may be remembered."""
-    notes, controls = _Numbers(), _Numbers()
-    controls.of(DEFAULT_CONTROLS)
-    skills = {
-        entry.rel: [*signatures[entry.rel][:3], entry.description, *_rest(entry, notes, controls)]
-        for entry in entries
-        if entry.rel in signatures
-    }
-    document = {
-        "schema": "prowess.index/1",
-        "format": FORMAT,
-        "root": base,
-        "notes": notes.items,
-        "controls": controls.items,
-        "skills": skills,
-    }
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-    payload = text.encode("utf-8", "surrogatepass")
+    remembered = [entry for entry in entries if entry.rel in signatures]
     path = _path(cache_dir, base)
     try:
-        write_whole(path, _checksum(payload) + b"\n" + payload, mode=0o600)
+        write_whole(path, _lines(base, remembered, signatures), mode=0o600)
         return []
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         return [make_finding(Note("cache-unwritable", None, {"reason": reason}), path)]
 
 
+def _lines(base: str, entries: list[Entry], signatures: Mapping[str, list[Any]]) -> Iterator[bytes]:
+    notes, controls = _Numbers(), _Numbers()
+    controls.of(DEFAULT_CONTROLS)
+    yield _write_line({"schema": "prowess.index/1", "format": FORMAT, "root": base, "skills": len(entries)})
+    for start in range(0, max(1, len(entries)), _SKILLS_IN_LINE):
+        skills = {
+            entry.rel: [
+                *signatures[entry.rel][:3],
+                entry.catalog_tokens,
+                entry.description,
+                *_rest(entry, notes, controls),
+            ]
+            for entry in entries[start : start + _SKILLS_IN_LINE]
+        }
+        yield _write_line({"notes": notes.take_new(), "controls": controls.take_new(), "skills": skills})
+
+
 class _Numbers:
     """Each different thing once, and its number."""
 
     def __init__(self) -> None:
-        self.items: list[Any] = []
+        self._new: list[Any] = []
         self._number: dict[str, int] = {}
 
     def of(self, item: Any) -> int:
         key = repr(item)
         if key not in self._number:
-            self._number[key] = len(self.items)
-            self.items.append(item)
+            self._number[key] = len(self._number)
+            self._new.append(item)
         return self._number[key]
+
+    def take_new(self) -> list[Any]:
+        """Those that were numbered since the last time."""
+        new, self._new = self._new, []
+        return new
 
 
 def _rest(entry: Entry, notes: _Numbers, controls: _Numbers) -> list[list[Any]]:
-    name = None if entry.name == entry.rel else entry.name
+    name = None if entry.name == entry.rel.rpartition("/")[2] else entry.name
     of_controls, of_notes = controls.of(entry.controls), [notes.of(note) for note in entry.notes]
     rest = [name, entry.declared, entry.version, entry.keywords, of_controls, of_notes]
     return [rest] if any(rest) else []
@@ -150,6 +165,24 @@ def _path(cache_dir: str, base: str) -> str:
 
     raw = base.encode("utf-8", "surrogateescape")
     return os.path.join(cache_dir, "index", f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")
+
+
+def _write_line(document: dict[str, Any]) -> bytes:
+    payload = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return b"%s %s\n" % (_checksum(payload), payload)
+
+
+def _read_line(line: bytes) -> dict[str, Any]:
+    checksum, _, payload = line.removesuffix(b"\n").partition(b" ")
+    if checksum != _checksum(payload):
+        raise ValueError("its checksum is wrong")
+    document: dict[str, Any] = json.loads(payload.decode("utf-8", "surrogatepass"))
+    return document
+
+
+def _is_older(first: bytes) -> bool:
+    """Up to format 2 the first line was the checksum of all that follows."""
+    return len(first) == 9 and first.endswith(b"\n") and first[:8].isalnum()
 
 
 def _checksum(payload: bytes) -> bytes:

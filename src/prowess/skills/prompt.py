@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from prowess._nouns import CatalogPlan
+from prowess._tokens import estimate
 from prowess.errors import ConfigError
 from prowess.skills.entry import Entry, Skill
 from prowess.skills.findings import visible
@@ -90,6 +91,11 @@ def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = Fa
     if location:
         lines += ["<location>", escape(entry.location, quote=False), "</location>"]
     return "\n".join([*lines, "</skill>"])
+
+
+def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int:
+    """Tokens of the skill's entry in the catalog, under its own name."""
+    return count(xml_entry(entry, (entry.name, None)) + "\n")
 
 
 def escape(text: str, *, quote: bool = True) -> str:

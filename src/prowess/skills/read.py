@@ -15,6 +15,7 @@ from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note
 from prowess.skills.head import Head
 from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, parse_head
+from prowess.skills.prompt import cost_in_catalog
 from prowess.skills.text import strip_invisible
 
 _FIRST_READ = 4096  # nearly every head fits; with the next reads never more than 8 KiB past the closing fence
@@ -98,7 +99,7 @@ def make_entry(
     """The folder's name is the skill's name; a declared name that differs is remembered, and understood."""
     name = folder_name(root, rel)
     declared = head.name if head.name and head.name != name else None
-    return Entry(
+    entry = Entry(
         source,
         root,
         rel,
@@ -114,6 +115,7 @@ def make_entry(
         trusted,
         linked,
     )
+    return entry._replace(catalog_tokens=cost_in_catalog(entry))
 
 
 def folder_name(root: str, rel: str) -> str:
