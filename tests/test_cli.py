@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+import prowess
+from prowess._tokens import estimate
+from prowess.cli.documents import finding_row, skill_row
 from prowess.cli.main import VERBS, main
 from prowess.cli.schema import FOLDER
+from prowess.skills.prompt import xml_entry
 
 
 class Cli:
@@ -522,3 +527,41 @@ def test_metadata_that_is_no_map_is_a_warning(cli, make_skill):
     make_skill(cli.cwd / "s" / "odd", front="name: odd\ndescription: Use when asked.\nmetadata: text\n")
     assert "warning  SKILL.md:4  The field 'metadata' is not a map" in cli("validate", "s/odd")
     assert "1 finding" in (cli("list", "--root", "s"), cli.err)[1]
+
+
+# --- long lists -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_list_are_what_each_skill_says_of_itself(cli):
+    """Rows are rendered by kind, many at once: bad names, odd fields and findings come out as they are, one by one."""
+    bad = Path(__file__).parent / "fixtures" / "bad"
+    for _ in range(2):  # the second time from the index
+        listed = cli.json("list", "--all", "--root", str(bad))
+        catalog = prowess.discover(bad)
+        assert listed["skills"] == [skill_row(catalog, entry) for entry in catalog] != []
+        own = [finding_row(finding) for finding in catalog.findings]
+        assert [row for row in listed["findings"] if row in own] == own != []
+        for entry in catalog:
+            row = next(row for row in listed["skills"] if row["id"] == entry.id)
+            assert row["tokens"]["catalog"] == estimate(xml_entry(entry, (entry.name, None)) + "\n")
+            assert row["finding_codes"] == list(dict.fromkeys(f.code for f in catalog.findings_of(entry)))
+    assert json.loads(cli("list", "--json", "--root", str(cli.cwd)))["skills"] == []
+
+
+def test_a_long_list_is_never_in_memory_as_a_whole(tmp_path, make_skill, monkeypatch):
+    for number in range(1_200):
+        make_skill(tmp_path / "many" / f"s{number}", description=f"Use when {number}. " + "word " * 180)
+    command = ["list", "--json", "--root", str(tmp_path / "many")]
+    written = tmp_path / "list.json"
+    for turn in ("index written", "warm"):
+        with written.open("w", encoding="utf-8") as file, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", file)
+            tracemalloc.start()
+            try:
+                assert main(command) == 0
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+        assert len(json.loads(written.read_text(encoding="utf-8"))["skills"]) == 1_200
+        # The descriptions themselves, and a part of the document.
+        assert peak < 2.2 * written.stat().st_size, turn

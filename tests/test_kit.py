@@ -99,7 +99,7 @@ def test_what_a_model_is_told_names_what_exists_and_nothing_else(
     told = "\n".join(part.text or "" for message in messages for part in message.parts)
     assert [spec.name for spec in native] == ([] if protocol == "actions" else tools)
     exists = {*tools, *names_in([spec["parameters"] for spec in specs])}
-    exists |= names_in([SPECS[name].parameters for name in tools if name in SPECS])  # a short schema may only mention them
+    exists |= names_in([SPECS[name].parameters for name in tools if name in SPECS])  # as short ones mention
     if protocol == "actions":
         document = render_schema(tools)
         exists |= {*names_in(document), *LIMITS} - {"skill_load", "update_plan", "include_all_docs"}

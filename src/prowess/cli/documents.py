@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from prowess._nouns import Finding
 from prowess._tokens import estimate, estimate_bytes
-from prowess.skills.entry import Entry, Skill
+from prowess.skills.entry import Entry, Skill, Visibility
 from prowess.skills.model import Catalog
-from prowess.skills.prompt import render_skill, xml_entry
+from prowess.skills.prompt import cost_in_catalog, render_skill
 
 
 def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
-    seen = catalog.visibility(entry)
-    controls = entry.controls
-    allowed = controls.allowed_tools
     return {
         "id": entry.id,
         "name": entry.name,
         "description": entry.description,
         "source": entry.source,
         "path": entry.path,
+        **_of_its_kind(entry, catalog.visibility(entry), digest),
+        "tokens": rough_tokens(entry),
+        "finding_codes": list(catalog.finding_codes(entry)),
+    }
+
+
+def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> dict[str, Any]:
+    """What many skills have in common."""
+    controls = entry.controls
+    allowed = controls.allowed_tools
+    return {
         "version": entry.version,
         "digest": digest,
         "status": seen.status,
@@ -35,14 +45,45 @@ def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> d
             "role": controls.role,
             "user_invocable": controls.user_invocable,
         },
-        "tokens": rough_tokens(entry),
-        "finding_codes": list(dict.fromkeys(finding.code for finding in catalog.findings_of(entry))),
     }
+
+
+def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibility]]) -> Iterator[str]:
+    """`skill_row` of each as JSON, several times as fast: what many skills have in common is rendered once."""
+    kinds: dict[tuple[object, ...], str] = {}
+    codes: dict[tuple[str, ...], str] = {(): "[]"}
+    for entry, seen in entries:
+        kind = (entry.version, seen, entry.controls)
+        common = kinds.get(kind)
+        if common is None:
+            common = kinds[kind] = json.dumps(_of_its_kind(entry, seen))[1:-1]
+        found = catalog.finding_codes(entry) if entry.notes else ()
+        if found not in codes:
+            codes[found] = json.dumps(found)
+        in_catalog = entry.catalog_tokens or cost_in_catalog(entry)
+        body = estimate_bytes(entry.size_bytes) + _FRAME
+        yield (
+            f'{{"id": {quoted(entry.id)}, "name": {quoted(entry.name)}, "description": {quoted(entry.description)}, '
+            f'"source": "{entry.source}", "path": {quoted(entry.path)}, {common}, '
+            f'"tokens": {{"catalog": {in_catalog}, "body": {body}, "exact": false}}, "finding_codes": {codes[found]}}}'
+        )
+
+
+def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
+    """`finding_row` of each as JSON; those that say the same of many files are rendered once."""
+    kinds: dict[tuple[object, ...], list[str]] = {}
+    for finding in findings:
+        kind = (finding.code, finding.severity, finding.line, finding.message, finding.hint)
+        if kind not in kinds:
+            kinds[kind] = json.dumps(finding_row(finding._replace(path="/"))).split('"path": "/"', 1)
+        before, after = kinds[kind]
+        yield f'{before}"path": {quoted(finding.path)}{after}'
 
 
 def rough_tokens(entry: Entry) -> dict[str, Any]:
     """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
-    return {"catalog": _in_catalog(entry, estimate), "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
+    in_catalog = entry.catalog_tokens or cost_in_catalog(entry)
+    return {"catalog": in_catalog, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
 
 
 _FRAME = 55  # what a load puts around a body
@@ -50,11 +91,7 @@ _FRAME = 55  # what a load puts around a body
 
 def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate) -> dict[str, Any]:
     """What a skill costs: its entry in the catalog, and what a load adds."""
-    return {"catalog": _in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": False}
-
-
-def _in_catalog(entry: Entry, counter: Callable[[str], int]) -> int:
-    return counter(xml_entry(entry, (entry.name, None)) + "\n")
+    return {"catalog": cost_in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": False}
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:

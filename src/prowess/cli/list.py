@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from prowess._nouns import Finding
+from prowess._nouns import Finding, Status
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.documents import finding_row, skill_row, skill_tokens
+from prowess.cli.documents import render_finding_rows, render_skill_rows, skill_row, skill_tokens
 from prowess.cli.render import count
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
-from prowess.skills.entry import Entry
+from prowess.skills.entry import Entry, Skill, Visibility
 from prowess.skills.findings import visible
 
 _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
@@ -48,86 +49,93 @@ def command(
         with call.screen.working("Reading skills"):
             catalog = runtime.catalog
             entries = [entry for entry in catalog if source in (None, entry.source)]
-            shown = [e for e in entries if everything or catalog.visibility(e).status not in _NOT_BY_DEFAULT]
-            rows = [_row(runtime, entry, digest=digest, tokens=tokens) for entry in shown]
+            shown = [(entry, catalog.visibility(entry)) for entry in entries]
+            if not everything:
+                shown = [pair for pair in shown if pair[1].status not in _NOT_BY_DEFAULT]
         if call.screen.is_json:
-            call.screen.document(
+            whole = digest or tokens
+            rows = _whole_rows(runtime, shown, digest, tokens) if whole else render_skill_rows(catalog, shown)
+            call.screen.long_document(
                 {
                     "schema": "prowess.list/1",
                     "skills": rows,
-                    "findings": [finding_row(finding) for finding in runtime.findings],
+                    "findings": render_finding_rows(runtime.findings),
                     "roots": [
-                        {"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists}
+                        json.dumps({"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists})
                         for r in catalog.roots
                     ],
                 }
             )
         else:
-            _show(call, runtime, rows, hidden=len(entries) - len(shown), digest=digest)
+            _show(call, runtime, shown, hidden=len(entries) - len(shown), digest=digest)
     return 0
 
 
-def _row(runtime: Runtime, entry: Entry, *, digest: bool, tokens: bool) -> dict[str, Any]:
-    catalog = runtime.catalog
-    if not (digest or tokens) or catalog.visibility(entry).status == "invalid":
-        return skill_row(catalog, entry)
+def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest: bool, tokens: bool) -> Iterator[str]:
+    """Rows of JSON for those who ask for what only whole skills can tell."""
+    for entry, seen in shown:
+        skill = _load(runtime, entry, seen)
+        row = skill_row(runtime.catalog, entry, digest=skill.digest if skill and digest else None)
+        yield json.dumps({**row, "tokens": skill_tokens(skill)} if skill and tokens else row)
+
+
+def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
+    if seen.status == "invalid":
+        return None
     from prowess._load import load_entry  # late: only those who ask for it pay for reading whole skills
 
     try:
-        skill = catalog.memory_skill(entry) or load_entry(entry)
+        return runtime.catalog.memory_skill(entry) or load_entry(entry)
     except SkillError:
-        return skill_row(catalog, entry)
-    row = skill_row(catalog, entry, digest=skill.digest if digest else None)
-    return {**row, "tokens": skill_tokens(skill)} if tokens else row
+        return None
 
 
-def _show(call: Call, runtime: Runtime, rows: list[dict[str, Any]], *, hidden: int, digest: bool) -> None:
+def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, hidden: int, digest: bool) -> None:
     screen = call.screen
-    if rows:
-        times = Counter(row["name"] for row in rows)
+    if shown:
+        times = Counter(entry.name for entry, _ in shown)
         columns = ["name", "status", "source", *(["digest"] if digest else []), "description"]
-        screen.table(
-            columns,
-            [
+        rows = []
+        for entry, seen in shown:
+            skill = _load(runtime, entry, seen) if digest else None
+            rows.append(
                 [
-                    row["name"] if times[row["name"]] == 1 else row["id"],
-                    _status(row),
-                    row["source"],
-                    *([(row["digest"] or "")[:19]] if digest else []),
-                    " ".join(row["description"].split()) or "(no description)",
+                    entry.name if times[entry.name] == 1 else entry.id,
+                    _status(entry, seen),
+                    entry.source,
+                    *([skill.digest[:19] if skill else ""] if digest else []),
+                    " ".join(entry.description.split()) or "(no description)",
                 ]
-                for row in rows
-            ],
-            styled=1,
-        )
+            )
+        screen.table(columns, rows, styled=1)
     problems = [finding for finding in runtime.findings if finding.severity != "info"]
     if screen.verbose:
         screen.text()
         screen.findings(problems, base=runtime.places.project)
-    _summarise(call, runtime, rows, hidden, problems)
+    _summarise(call, runtime, [seen.status for _, seen in shown], hidden, problems)
 
 
-def _status(row: dict[str, Any]) -> str:
+def _status(entry: Entry, seen: Visibility) -> str:
     """The status; of a skill that only the model may start, with these words."""
-    is_kept = row["status"] == "active" and not row["controls"]["user_invocable"]
-    return "active, model only" if is_kept else row["status"]
+    is_kept = seen.status == "active" and not entry.controls.user_invocable
+    return "active, model only" if is_kept else seen.status
 
 
-def _summarise(call: Call, runtime: Runtime, rows: list[dict[str, Any]], hidden: int, problems: list[Finding]) -> None:
+def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, problems: list[Finding]) -> None:
     """What the table does not show, and where to look for it."""
     screen = call.screen
     named = [root for root in runtime.catalog.roots if root.origin == "flag"]
     same_roots = "".join(f" --root {shlex.quote(root.shown)}" for root in named)
-    summary = [count(len(rows), "skill")]
+    summary = [count(len(shown), "skill")]
     if hidden:
         summary.append(f"{hidden} more with --all")
     if problems:
         summary.append(f"{count(len(problems), 'finding')}: prowess doctor{same_roots}")
-    if any(row["status"] == "untrusted" for row in rows):
+    if "untrusted" in shown:
         urls = [root.shown for root in runtime.catalog.roots if root.url and not root.trusted]
         summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
-    screen.note(("\n" if rows else "") + " · ".join(summary))
-    if rows:
+    screen.note(("\n" if shown else "") + " · ".join(summary))
+    if shown:
         screen.findings([finding for finding in problems if finding.code.startswith("url-")])
         return
     if problems:

@@ -65,6 +65,7 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     gc.freeze()
     gc.enable()
     if is_process:
+        gc.set_threshold(50_000)  # a catalog is many objects and no cycles: looking for some takes longer than listing
         sys.unraisablehook = _tell_unless_interrupted
     code = run(args)
     if code == 130 and is_process:

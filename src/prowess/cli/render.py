@@ -9,8 +9,9 @@ from __future__ import annotations
 import json as json_module
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from prowess._nouns import Finding
@@ -26,6 +27,28 @@ class Screen:
 
     def document(self, document: dict[str, Any]) -> None:
         sys.stdout.write(json_module.dumps(document, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+    def long_document(self, document: dict[str, str | Iterable[str]]) -> None:
+        """A document whose long lists are rows of JSON, written as they come: it is never in memory as a whole."""
+        if sys.stdout.isatty():
+            whole = {
+                key: value if isinstance(value, str) else [json_module.loads(row) for row in value]
+                for key, value in document.items()
+            }
+            self.document(whole)
+            return
+        for at, (key, value) in enumerate(document.items()):
+            sys.stdout.write(f'{", " if at else "{"}"{key}": ')
+            if isinstance(value, str):
+                sys.stdout.write(json_module.dumps(value))
+                continue
+            rows = iter(value)
+            mark = "["
+            while some := list(islice(rows, _ROWS_AT_ONCE)):
+                sys.stdout.write(mark + ", ".join(some))
+                mark = ", "
+            sys.stdout.write("[]" if mark == "[" else "]")
+        sys.stdout.write("}\n")
 
     def error(self, error: ProwessError) -> None:
         if self.is_json:
@@ -119,6 +142,8 @@ class Screen:
         code = _ANSI.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
+
+_ROWS_AT_ONCE = 200
 
 _ANSI = {
     "error": "1;31",

@@ -74,9 +74,13 @@ class Entry(NamedTuple):
         return tuple(map(self.finding_of, self.notes))
 
     def finding_of(self, note: Note, severity: Severity | None = None) -> Finding:
-        """A note about this skill's SKILL.md, or about the file below the skill that it names."""
-        file = note.details["file"] if note.code == "skill-nested" else self.file
-        return make_finding(note, os.path.join(self.path, *file.split("/")), severity=severity)
+        return make_finding(note, self.location_of(note), severity=severity)
+
+    def location_of(self, note: Note) -> str:
+        """Path of this skill's SKILL.md, or of the file below the skill that the note names."""
+        return (
+            os.path.join(self.path, *note.details["file"].split("/")) if note.code == "skill-nested" else self.location
+        )
 
     @property
     def ref(self) -> SkillRef:

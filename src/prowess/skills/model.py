@@ -111,11 +111,24 @@ class Catalog:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Everything that should be known about the library: its roots first, then each skill in order."""
-        own = [finding for entry in self._entries for finding in self.findings_of(entry)]
+        own: list[Finding] = []
+        same: dict[tuple[str, int | None, int], Finding] = {}  # skills that were read before share their notes
+        for entry in self._entries:
+            if not entry.notes:
+                continue
+            for note in self._notes_of(entry):
+                key, path = (note.code, note.line, id(note.details)), entry.location_of(note)
+                if key not in same:
+                    same[key] = entry.finding_of(note)
+                code, severity, _, message, line, hint = same[key]
+                own.append(Finding(code, severity, path, message, line, hint))
         return (*self._findings, *own)
 
     def findings_of(self, entry: Entry) -> tuple[Finding, ...]:
         return tuple(map(entry.finding_of, self._notes_of(entry)))
+
+    def finding_codes(self, entry: Entry) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(note.code for note in self._notes_of(entry)))
 
     def memory_skill(self, entry: Entry) -> Skill | None:
         """The skill behind an entry that was defined in code."""
@@ -213,6 +226,8 @@ class Catalog:
             if not user_visible:
                 return Visibility("hidden", (why_mode, "user-invocable: false"), False, False, mode)
             return Visibility("manual", (why_mode,), False, True, mode)
+        if not why_mode and user_visible:
+            return _ACTIVE
         reasons = (why_mode,) if why_mode else ()
         if not user_visible:
             reasons += ("user-invocable: false keeps it for the model: people cannot start it by name",)
@@ -323,6 +338,8 @@ class Catalog:
         }
         return Catalog(**{**kept, **changed})
 
+
+_ACTIVE = Visibility("active", (), True, True, "auto")  # nearly all are, so that it is made once
 
 _DENIAL_HINTS = {
     "untrusted": "Look at it, then run: prowess trust {place}",
