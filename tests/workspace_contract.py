@@ -75,6 +75,7 @@ class Claims:
     adds_to_environment: frozenset[str] = frozenset()  # variables that its mechanism always sets
     arguments_are_bytes: bool = True  # arguments that are no UTF-8 arrive
     terminal: bool = True
+    finds_daemons: bool = True  # a process that left its group and session ends with its run as well
     programs_of_host: bool = True  # those that this machine has are there, too
 
 
@@ -85,6 +86,7 @@ class Tier:
     name: str
     make: Callable[[Processes, RunLimits, str], Executor]
     claims: Claims
+    processes: Callable[[], Processes] = Processes
 
 
 @dataclass
@@ -117,6 +119,10 @@ class Desk:
     @property
     def claims(self) -> Claims:
         return self.tier.claims
+
+    @property
+    def daemon(self) -> str:
+        return DAEMON if self.claims.finds_daemons else DAEMON.replace("os.setsid()", "pass")
 
     def host(self, rel: str) -> Path:
         return Path(self.workspace.layout.host(rel))
@@ -174,7 +180,7 @@ class Ground:
     def __init__(self, tier: Tier) -> None:
         self.tier = tier
         self.not_run: Callable[[str, str], None] = lambda what, why: None
-        self.processes = Processes()
+        self.processes = tier.processes()
         self._executors: dict[RunLimits, Executor] = {}
         # Not a folder of pytest's: whoever scripts run as has to get there, and pytest closes its own to others.
         self._dir = tempfile.mkdtemp(prefix="prowess-test-")
@@ -673,7 +679,9 @@ async def a_signal_is_told(desk: Desk) -> None:
 
 async def what_came_before_a_time_out_is_kept(desk: Desk) -> None:
     """With a grandchild that holds the pipe, and nobody who hears TERM."""
-    code = DAEMON + "signal.signal(15, signal.SIG_IGN)\nopen('partial', 'w').write('kept')\nwhile 1: signal.pause()"
+    code = (
+        desk.daemon + "signal.signal(15, signal.SIG_IGN)\nopen('partial', 'w').write('kept')\nwhile 1: signal.pause()"
+    )
     result = await desk.python(code, timeout_s=1.5)
     assert result.ended.timed_out and result.ended.why == "timeout" and result.ended.left == 0
     assert result.out == b"daemon up\n"
@@ -688,7 +696,7 @@ async def who_hears_term_may_say_goodbye(desk: Desk) -> None:
 
 
 async def a_daemon_ends_with_its_run(desk: Desk) -> None:
-    result = await desk.python(DAEMON)
+    result = await desk.python(desk.daemon)
     assert result.ended.exit_code == 0 and result.out == b"daemon up\n"
     assert desk.lock_is_free()
 
@@ -700,7 +708,7 @@ async def cancelling_ends_everything(desk: Desk) -> None:
         "-I",
         "-S",
         "-c",
-        DAEMON + "open(os.environ['TMPDIR'] + '/x', 'w')\nwhile 1: signal.pause()",
+        desk.daemon + "open(os.environ['TMPDIR'] + '/x', 'w')\nwhile 1: signal.pause()",
     )
     task = asyncio.ensure_future(desk.workspace.run(program, lambda data: up.set()))
     await up.wait()
@@ -732,7 +740,7 @@ async def a_callback_that_raises_ends_the_run(desk: Desk) -> None:
     def full(data: bytes) -> None:
         raise Full
 
-    program = desk.program(desk.workspace.python, "-I", "-S", "-c", DAEMON + "while 1: signal.pause()")
+    program = desk.program(desk.workspace.python, "-I", "-S", "-c", desk.daemon + "while 1: signal.pause()")
     with pytest.raises(Full):
         await desk.workspace.run(program, full)
     assert desk.lock_is_free()
@@ -779,7 +787,7 @@ async def runs_do_not_disturb_each_other(desk: Desk) -> None:
 
 async def closing_ends_what_still_runs(desk: Desk) -> None:
     up = asyncio.Event()
-    program = desk.program(desk.workspace.python, "-I", "-S", "-c", DAEMON + "while 1: signal.pause()")
+    program = desk.program(desk.workspace.python, "-I", "-S", "-c", desk.daemon + "while 1: signal.pause()")
     task = asyncio.ensure_future(desk.workspace.run(program, lambda data: up.set()))
     session = await desk.workspace.open_session(desk.program("cat"))
     await up.wait()
@@ -841,7 +849,7 @@ async def a_session_has_a_terminal(desk: Desk) -> None:
 
 
 async def a_session_can_be_killed(desk: Desk) -> None:
-    program = desk.program(desk.workspace.python, "-I", "-S", "-c", DAEMON + "while 1: signal.pause()")
+    program = desk.program(desk.workspace.python, "-I", "-S", "-c", desk.daemon + "while 1: signal.pause()")
     session = await desk.workspace.open_session(program)
     await said(session, b"daemon up")
     ended = await session.kill()
@@ -854,7 +862,7 @@ async def a_session_can_be_killed(desk: Desk) -> None:
 
 async def a_session_that_is_closed_ends(desk: Desk) -> None:
     program = desk.program(
-        desk.workspace.python, "-I", "-S", "-c", DAEMON + "while 1: signal.pause()", tty=desk.claims.terminal
+        desk.workspace.python, "-I", "-S", "-c", desk.daemon + "while 1: signal.pause()", tty=desk.claims.terminal
     )
     session = await desk.workspace.open_session(program)
     await said(session, b"daemon up")
@@ -907,7 +915,7 @@ async def there_is_no_network_where_that_is_said(desk: Desk) -> None:
 async def the_supervisor_may_be_killed(desk: Desk) -> None:
     """Not among CASES: for executors whose programs are processes of this machine."""
     up = asyncio.Event()
-    program = desk.program(desk.workspace.python, "-I", "-S", "-c", DAEMON + "while 1: signal.pause()")
+    program = desk.program(desk.workspace.python, "-I", "-S", "-c", desk.daemon + "while 1: signal.pause()")
     task = asyncio.ensure_future(desk.workspace.run(program, lambda data: up.set()))
     session = await desk.workspace.open_session(desk.program("cat"))
     await up.wait()

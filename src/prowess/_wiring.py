@@ -46,6 +46,7 @@ from prowess.workspace.limits import parse_limits
 from prowess.workspace.local import LocalExecutor
 from prowess.workspace.nothing import NoExecutor
 from prowess.workspace.place import find_dir, hold_session
+from prowess.workspace.process.posix import open_processes
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.sandbox import SandboxExecutor
 from prowess.workspace.script.dependencies import Environments
@@ -208,7 +209,7 @@ async def _open_kit(
         stack.push_async_callback(log.close)
     if options.must_exist:
         await refuse_unknown(log, key)
-    processes = await stack.enter_async_context(Processes())
+    processes = await stack.enter_async_context(open_processes())
     executor = make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
     spans = live_spans()  # None where nobody traces

@@ -75,11 +75,7 @@ def _workspace() -> Any:
 
 def _isolation(runtime: Runtime) -> dict[str, Any]:
     """Around a script that runs as configured, and what a person can do about it."""
-    if sys.platform.startswith("linux"):
-        return _workspace().examine_isolation(runtime)
-    note, hint = "Nobody has tried to run scripts on this system.", "Use Linux, or a container: workspace.executor."
-    configured = runtime.config.workspace.executor
-    return {"configured": configured, "executor": None, "mechanism": None, "notes": [note], "hint": hint}
+    return _workspace().examine_isolation(runtime)
 
 
 def _policy_problems(runtime: Runtime) -> list[Finding]:

@@ -19,6 +19,7 @@ from prowess.workspace.box.bwrap import why_no_bubblewrap
 from prowess.workspace.box.selftest import DEFAULT_UID, probe
 from prowess.workspace.limits import parse_limits, refuse_absent
 from prowess.workspace.place import OpenPlace, list_places
+from prowess.workspace.process.posix import open_processes
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.sandbox import BWRAP, LANDLOCK, TO_GET_ONE
 from prowess.workspace.staging import make_passable, remove_tree
@@ -57,7 +58,7 @@ def examine_isolation(runtime: Runtime) -> dict[str, Any]:
 async def _isolation(runtime: Runtime) -> dict[str, Any]:
     found: dict[str, Any] = {"configured": runtime.config.workspace.executor, "executor": None, "mechanism": None}
     try:
-        async with Processes() as processes:
+        async with open_processes() as processes:
             executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
             try:
                 isolation = await executor.isolation()
@@ -97,7 +98,7 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
     except ProwessError as error:  # the sandboxes are tried all the same: a person mends one thing at a time
         document["error"] = error.to_json()
     try:
-        async with Processes() as processes:
+        async with open_processes() as processes:
             document["sandboxes"] = [await _sandbox(mechanism, processes, config, dir) for mechanism in MECHANISMS]
             executor = make_executor(config, runtime.places, processes, runtime.environ)
             try:
@@ -153,7 +154,7 @@ async def _container(runtime: Runtime) -> dict[str, Any]:
     workspace = runtime.config.workspace._replace(executor="container", network_allow=())
     config = runtime.config._replace(workspace=workspace)
     try:
-        async with Processes() as processes:
+        async with open_processes() as processes:
             executor = make_executor(config, runtime.places, processes, runtime.environ)
             try:
                 isolation = to_json(await executor.isolation())

@@ -50,7 +50,7 @@ from prowess.skills.entry import Entry, Skill
 from prowess.tools.read_file import ReadFile
 from prowess.values import Decision, Isolation, ToolCall, to_json
 from prowess.workspace.network.hosts import NotAHost, find_rule, parse_rules, parse_target, why_not
-from prowess.workspace.process.processes import Processes
+from prowess.workspace.process.posix import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
 _OF_A_PROGRAM = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
@@ -281,7 +281,7 @@ _NOT_ASKED = (None, unlocated, None)
 async def _isolation(runtime: Runtime) -> tuple[Isolation | None, FindProgram, dict[str, Any] | None]:
     """What really holds, and where programs are: the executor is asked, as before every command."""
     try:
-        async with Processes() as processes:
+        async with open_processes() as processes:
             executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
             try:
                 return await executor.isolation(), await executor.programs(), None

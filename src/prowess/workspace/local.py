@@ -21,6 +21,7 @@ from prowess.workspace.limits import RunLimits
 from prowess.workspace.opened import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Limits, NotStarted
+from prowess.workspace.process.posix import NOTE
 from prowess.workspace.process.processes import Processes
 from prowess.workspace.tried import (
     Found,
@@ -86,15 +87,17 @@ class LocalExecutor:
         if python is None:
             await self._try_to_start()
         groups, notes = await groups_for(self._limits, self._processes, self.uid)
+        linux = self._processes.linux
         isolation = Isolation(
             executor="local",
             mechanism="none",
             uid=os.geteuid() if self.uid is None else self.uid,
             network="host",
-            limits=held(self._limits, groups, disk="best-effort", processes="best-effort"),
-            notes=notes,
+            limits=held(self._limits, groups, disk="best-effort", processes="best-effort" if linux else "absent"),
+            notes=notes if linux else (NOTE,),
         )
-        limits = rlimits(self._limits, await asyncio.to_thread(room_for, self._limits, self.uid, groups))
+        room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
+        limits = rlimits(self._limits, room)
         return Found(isolation=isolation, python=python or "", groups=groups, limits=limits)
 
     async def _try_to_start(self) -> None:

@@ -253,7 +253,10 @@ def _entered(folder: int, name: str) -> int:
 
 
 def _open_up(folder: int, name: str) -> None:
-    held = os.open(name, getattr(os, "O_PATH", 0) | _FOLDER, dir_fd=folder)
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, 0o700, dir_fd=folder, follow_symlinks=False)
+        return
+    held = os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
     try:
         os.chmod(f"/proc/self/fd/{held}", 0o700)  # of exactly what was opened: a name could be a link by now
     finally:

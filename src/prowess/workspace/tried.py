@@ -61,7 +61,7 @@ async def groups_for(
     limits: RunLimits, processes: Processes, uid: int | None, *, wrappers: int = 0
 ) -> tuple[Groups | None, tuple[str, ...]]:
     """(control groups if they are needed and work, what a person should know)."""
-    if limits.memory is None:
+    if limits.memory is None or not processes.linux:
         return None, ()
     most = None if limits.processes is None else limits.processes + wrappers
     groups, why_not = await find_groups(limits.memory, most, processes, uid)

@@ -87,6 +87,8 @@ async def probe(
     """Try it for real, as `run_as` if we are root. `cache` is a folder to remember a good proof in; `folder` is where
     to try, which that user must be able to reach."""
     uid = run_as if os.geteuid() == 0 else os.geteuid()
+    if not processes.linux:
+        return Proof(mechanism=mechanism, uid=uid, error="it needs Linux.")
     program = find_trusted("bwrap") if mechanism == "bwrap+seccomp" else None
     key = cache_key(mechanism, uid, program)
     known = _remembered(cache, mechanism, key)

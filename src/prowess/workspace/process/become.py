@@ -1,6 +1,6 @@
 """A freshly forked process becomes the command, with exactly what it was given, or says at which step it could not.
 
-Runs in a child of the supervisor: the standard library and kernel.py alone.
+Runs in a child of the supervisor, and parts of it in one of a watcher: the standard library and kernel.py alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def become(source: socket.socket, errors: int) -> NoReturn:
     step, failure = "prepare", {"errno": 0, "text": ""}
     try:
         init = os.getppid()
-        _default_signals()
+        default_signals()
         kernel.signal_when_parent_ends(signal.SIGKILL)
         data, fds, _, _ = socket.recv_fds(source, 16, 64, socket.MSG_CMSG_CLOEXEC)
         if not data or os.getppid() != init:
@@ -36,7 +36,7 @@ def become(source: socket.socket, errors: int) -> NoReturn:
             spec: dict[str, Any] = json.load(file)
         os.setsid()
         step = "descriptors"
-        errors = _place(descriptors, spec["fds"], errors)
+        errors = place(descriptors, spec["fds"], errors)
         if spec["tty"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.umask(0o077)
@@ -47,7 +47,7 @@ def become(source: socket.socket, errors: int) -> NoReturn:
         kernel.limit_resources(spec["limits"])
         step = "user"
         if spec["uid"] is not None:
-            _give_streams(spec["uid"], spec["gid"])
+            give_streams(spec["uid"], spec["gid"])
             kernel.become_user(spec["uid"], spec["gid"])
         kernel.signal_when_parent_ends(signal.SIGKILL)  # changing the user would have undone it
         if os.getppid() != init:
@@ -61,7 +61,7 @@ def become(source: socket.socket, errors: int) -> NoReturn:
         if spec["seccomp"] is not None:
             kernel.seccomp_install(base64.b64decode(spec["seccomp"]))
         step = "exec"
-        _execute(spec["argv"], spec["env"])
+        execute(spec["argv"], spec["env"])
     except OSError as error:
         failure = {"errno": error.errno or 0, "text": str(error)}
     except ValueError as error:  # a NUL, or a character that no encoding has
@@ -74,21 +74,21 @@ def become(source: socket.socket, errors: int) -> NoReturn:
         os._exit(127)
 
 
-def _default_signals() -> None:
+def default_signals() -> None:
     """What is ignored stays ignored in a new program, and Python ignores these; what is handled becomes the default."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 
-def _place(descriptors: list[int], numbers: list[int], errors: int) -> int:
+def place(descriptors: list[int], numbers: list[int], errors: int) -> int:
     """Put each descriptor under its number and close all others but `errors`, which may move."""
     above = max(numbers) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
     errors = fcntl.fcntl(errors, fcntl.F_DUPFD_CLOEXEC, above)
     for fd, number in zip(moved, numbers, strict=True):
         os.dup2(fd, number)
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         if int(name) not in (*numbers, errors):
             try:
                 os.close(int(name))
@@ -97,7 +97,7 @@ def _place(descriptors: list[int], numbers: list[int], errors: int) -> int:
     return errors
 
 
-def _give_streams(uid: int, gid: int) -> None:
+def give_streams(uid: int, gid: int) -> None:
     """Whoever opens /dev/stdout opens the pipe anew, and must be its owner for that."""
     for fd in (0, 1, 2):
         if stat.S_ISFIFO(os.fstat(fd).st_mode) or os.isatty(fd):
@@ -113,7 +113,7 @@ def _join(path: str) -> None:
         os.close(fd)
 
 
-def _execute(argv: list[str], env: dict[str, str]) -> None:
+def execute(argv: list[str], env: dict[str, str]) -> None:
     """A name without a slash is looked for in the command's own PATH, in absolute folders only. Never a shell."""
     folders = [folder for folder in env.get("PATH", "").split(":") if folder.startswith("/")]
     paths = [argv[0]] if "/" in argv[0] else [os.path.join(folder, argv[0]) for folder in folders]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from prowess._files import open_regular
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
@@ -34,6 +34,8 @@ BELT_S = 5.0  # longer than init ever needs; after it, init is not asked any mor
 
 class Processes:
     """One supervisor, started on first use and again if it died; `on_restart` hears what is known of its death."""
+
+    linux = True
 
     def __init__(self, *, on_restart: Callable[[str], None] | None = None) -> None:
         self._on_restart = on_restart
@@ -156,22 +158,12 @@ class Processes:
     def _start_supervisor(self) -> socket.socket:
         if self._closed:
             raise WorkspaceError("These processes were closed.", op="start")
-        if not sys.platform.startswith("linux") or not sys.executable:
-            raise WorkspaceUnavailable("Commands can be run and ended reliably on Linux only.", op="start")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._stderr = os.memfd_create("supervisor")
         with theirs:
-            self._popen = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-S", "-X", "utf8", _SUPERVISOR, str(theirs.fileno()), str(os.getpid())],
-                cwd="/",
-                env={name: os.environ[name] for name in _NEEDED_TO_START if name in os.environ},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for us; we tell it what to do
-            )
+            words = [theirs.fileno(), os.getpid()]
+            self._popen = start_script("supervisor.py", words, fds=[theirs.fileno()], stderr=self._stderr)
         self._link = ours
         return ours
 
@@ -292,15 +284,21 @@ class Run:
             return
         except ConnectionResetError:  # said once, when init went without reading our last; what it said comes after
             data = self._control.recv(1 << 16)
-        message = json.loads(data or b"{}")
-        self._over = "started" not in message
         if not data:
-            raise WorkspaceError(
-                "The process that watched over the command was killed, and so was the one above it.",
-                op="run",
-                code="run-lost",
-                retryable=True,
-            )
+            self._lost()
+        self._take(json.loads(data))
+
+    def _lost(self) -> NoReturn:
+        self._over = True
+        raise WorkspaceError(
+            "The process that watched over the command was killed, and so was the one above it.",
+            op="run",
+            code="run-lost",
+            retryable=True,
+        )
+
+    def _take(self, message: dict[str, Any]) -> None:
+        self._over = "started" not in message
         if "started" in message:
             self.pid = message["started"]
         elif "failed" in message:
@@ -312,7 +310,23 @@ class Run:
 
 
 _NEEDED_TO_START = ("LD_LIBRARY_PATH",)  # by some interpreters; a command's environment is its own
-_SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
+
+
+def start_script(
+    name: str, words: Sequence[int], *, fds: Sequence[int], stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """One of the programs in this folder, with these descriptors and no others."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-I", "-S", "-X", "utf8", path, *map(str, words)],
+        cwd="/",
+        env={name: os.environ[name] for name in _NEEDED_TO_START if name in os.environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        pass_fds=fds,
+        start_new_session=True,  # Ctrl-C is for us; we tell it what to do
+    )
 
 
 def _open_stdin(stdin: bytes | str | os.PathLike[str] | None) -> int:

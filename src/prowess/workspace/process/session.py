@@ -99,8 +99,8 @@ class Terminal:
             self._theirs = [slave, os.dup(slave), os.dup(slave)]
             self.resize(rows, columns)
         else:
-            their_in, self._in = os.pipe2(os.O_CLOEXEC)
-            self._out, their_out = os.pipe2(os.O_CLOEXEC)
+            their_in, self._in = os.pipe()
+            self._out, their_out = os.pipe()
             self._theirs = [their_in, their_out, os.dup(their_out)]
         os.set_blocking(self._out, False)
         os.set_blocking(self._in, False)

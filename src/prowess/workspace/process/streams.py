@@ -18,7 +18,7 @@ class Reader:
         if callback is None:
             self.fd, self._writer = -1, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         else:
-            self.fd, self._writer = os.pipe2(os.O_CLOEXEC)
+            self.fd, self._writer = os.pipe()
             os.set_blocking(self.fd, False)
 
     def give_writer(self) -> int:
@@ -43,7 +43,11 @@ class Reader:
         """What is still in the pipe. Nobody is left to write to it, so there is no need to wait for its end; and if it
         was handed to a stranger, there is no more in it than it holds."""
         if self.fd >= 0:
-            self.take(fcntl.fcntl(self.fd, F_GETPIPE_SZ) // 4096 + 1)
+            try:
+                size = fcntl.fcntl(self.fd, F_GETPIPE_SZ)
+            except OSError:  # another system, whose pipes are small
+                size = CHUNK_BYTES
+            self.take(size // 4096 + 1)
 
     def close(self) -> None:
         close_all(fd for fd in (self.fd, self._writer) if fd >= 0)
@@ -51,7 +55,14 @@ class Reader:
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor that reads these bytes and that nobody can change."""
+    """A descriptor that reads these bytes; where that is possible, nobody can change them."""
+    if not hasattr(os, "memfd_create"):
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            return os.dup(file.fileno())
     fd = os.memfd_create("prowess", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
