@@ -193,7 +193,7 @@ def test_a_fifo_cannot_hang_us_whoever_asks(tmp_path: Path) -> None:
     program = (
         "import sys; from prowess._discover import discover; from prowess._check import check\n"
         "print([f.code for f in discover(sys.argv[1]).findings])\n"
-        "print([f.code for r in check([sys.argv[1]], profile='spec') for f in r.findings])\n"
+        "print([f.code for r in check([sys.argv[1] + '/pipe'], profile='spec') for f in r.findings])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, skill.parent], capture_output=True, text=True, timeout=GUARD_S

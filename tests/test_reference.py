@@ -12,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import skills_ref
 from click.testing import CliRunner
 from skills_ref.cli import main as reference_main
+from skills_ref.parser import parse_frontmatter
 from skills_ref.prompt import to_prompt
 from skills_ref.validator import validate
 
+import prowess
 from prowess._check import check
 from prowess._discover import discover
 from prowess.cli.main import main
@@ -241,6 +244,57 @@ def test_many_folders_are_one_prompt_and_one_bad_folder_fails_it(library: Path, 
     theirs, ours = ask("to-prompt", *good, str(library / "no-name"))
     assert ours == theirs
     assert ours[:2] == (1, "")
+
+
+@pytest.mark.parametrize(
+    "place", [*_FOLDERS, "plain/SKILL.md", "lower-case/skill.md", "notes.txt", "odd", "", "nowhere"]
+)
+@pytest.mark.parametrize("relative", [False, True])
+def test_validate_under_the_spec_profile_answers_as_the_reference_library(
+    place: str, relative: bool, library: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a folder without SKILL.md, a folder of skills and a missing path included."""
+    monkeypatch.chdir(library)
+    (library / "notes.txt").write_text("x", encoding="utf-8")
+    (library / "odd").mkdir()
+    (library / "odd" / "Skill.md").write_text("---\nname: odd\ndescription: d\n---\n", encoding="utf-8")
+    path = place or "../" + library.name if relative else str(library / place)
+    theirs = CliRunner().invoke(reference_main, ["validate", path])
+    ours = ask("validate", "--profile", "spec", path)[1]
+    assert ours[:2] == (theirs.exit_code, theirs.stdout)
+    if place == "nowhere":
+        assert ours[0] == 2 and f"Path '{path}' does not exist." in ours[2] and f"Path '{path}' does" in theirs.stderr
+    else:
+        assert ours[2] == theirs.stderr
+
+
+@pytest.mark.parametrize("folder", _FOLDERS)
+def test_the_functions_of_the_reference_library_are_public(folder: str, library: Path) -> None:
+    place = library / folder
+    found = skills_ref.find_skill_md(place)
+    assert prowess.find_skill_md(place) == (str(found) if found else None)
+    for ours, theirs in (
+        (lambda: prowess.read_properties(place).to_dict(), lambda: skills_ref.read_properties(place).to_dict()),
+        (lambda: prowess.to_prompt([place]), lambda: skills_ref.to_prompt([place])),
+        (lambda: prowess.parse_front_matter(_text(found)), lambda: parse_frontmatter(_text(found))),
+    ):
+        try:
+            said = theirs()
+        except skills_ref.SkillError as error:
+            with pytest.raises(prowess.SkillInvalid) as refused:
+                ours()
+            assert refused.value.message == str(error)
+        else:
+            assert ours() == said
+
+
+def _text(path: Path | None) -> str:
+    return path.read_text(encoding="utf-8") if path else ""
+
+
+def test_a_prompt_of_no_skills(library: Path) -> None:
+    assert prowess.to_prompt([]) == skills_ref.to_prompt([]) == "<available_skills>\n</available_skills>"
+    assert prowess.to_prompt([library / "plain/SKILL.md"]) == skills_ref.to_prompt([library / "plain"])
 
 
 def test_the_catalog_we_show_is_what_the_reference_library_would(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from prowess._files import NotRegular, read_regular
 from prowess._load import load_entry, read_resource
 from prowess._nouns import Finding
 from prowess.errors import SkillError
@@ -17,8 +16,8 @@ from prowess.policy.allowed_tools import describe_unknown, parse_allowed
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
 from prowess.skills.index import Bounds, scan
-from prowess.skills.parse import MAX_BODY_BYTES, parse_front
-from prowess.skills.reference import reference_errors
+from prowess.skills.parse import parse_front
+from prowess.skills.reference import find_skill_md, folder_errors, folder_of
 from prowess.skills.scan import scan_skill
 from prowess.skills.validate import Profile, check_skill, graded
 
@@ -39,10 +38,13 @@ def check(
     paths: Iterable[str], *, profile: Profile = "default", nested: bool = False, bounds: Bounds = Bounds()
 ) -> Iterator[Report]:
     """One report per skill at or below each path, and one for what is wrong with the path itself. `nested` also checks
-    the skills below a skill."""
+    the skills below a skill. Under the profile `spec` each path is one skill."""
     bounds = bounds._replace(nested=nested or bounds.nested)
     for given in paths:
         path = os.path.abspath(given)
+        if profile == "spec":  # one path is one skill: the reference library searches nothing
+            yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(given)))
+            continue
         if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
             path = os.path.dirname(path)
         found = scan(Root("explicit", path), bounds=bounds)
@@ -56,8 +58,6 @@ def check(
 
 
 def check_entry(entry: Entry, profile: Profile = "default") -> Report:
-    if profile == "spec":
-        return Report(entry.path, entry.name, tuple(_spec_findings(entry)))
     findings = [entry.finding_of(note, graded(note.code, profile)) for note in entry.notes]
     if entry.valid:
         try:
@@ -98,19 +98,17 @@ def _unknown_tools(skill: Skill, read: Callable[[str], bytes]) -> Iterator[tuple
         yield skill.entry.file, Note("allowed-tools-unknown", line, {"entries": [*entries, *more]})
 
 
-def _spec_findings(entry: Entry) -> Iterator[Finding]:
-    unusable = [note for note in entry.notes if note.code in ("not-regular", "file-outside", "unreadable")]
-    if unusable:
-        yield make_finding(unusable[0], entry.location)
-        return
-    try:
-        data = read_regular(entry.location, MAX_BODY_BYTES, follow=True)
-    except (NotRegular, OSError) as error:
-        yield make_finding(Note("unreadable", None, {"reason": str(error.strerror or error).lower()}), entry.location)
-        return
-    folder = os.path.basename(entry.path)
-    for code, message in reference_errors(data, folder):
-        yield Finding(code=code, severity="error", path=entry.location, message=message)
+def _spec_findings(given: str) -> Iterator[Finding]:
+    folder = os.path.abspath(folder_of(given))
+    for code, message in folder_errors(given):
+        path = find_skill_md(folder) or folder
+        yield Finding(code=code, severity="error", path=path, message=message, hint=_SPEC_HINTS.get(code))
+
+
+_SPEC_HINTS = {
+    "no-skill-here": "Give the folders of skills one by one, as in: prowess validate --profile spec skills/*",
+    "root-not-folder": "Give the folder of a skill, or its SKILL.md.",
+}
 
 
 def _as_error(finding: Finding) -> Finding:

@@ -14,6 +14,7 @@ from prowess.cli.documents import finding_row
 from prowess.cli.render import count
 from prowess.errors import ConfigError
 from prowess.skills.findings import RULES, visible
+from prowess.skills.reference import folder_of
 from prowess.skills.roots import is_url
 from prowess.skills.validate import PROFILES, Profile
 
@@ -36,7 +37,7 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
     """Check skills against the specification and good practice.
 
     PATH is a skill's folder, its SKILL.md, or a folder that holds skills. Exit code 1 when there is a finding of
-    level error.
+    level error. With --profile spec each PATH is one skill, and words and exit codes are the reference library's.
     """
     cwd = call.cwd
     for path in paths:
@@ -46,8 +47,10 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
                 code="not-a-folder",
                 hint="Look at what an address holds with: prowess doctor --root URL",
             )
+        if profile == "spec" and not os.path.exists(os.path.join(cwd, path)):
+            raise ConfigError(f"Path '{path}' does not exist.", code="no-path", hint="Check the path.")
     with call.screen.working("Checking"):
-        places = [os.path.join(cwd, path) for path in paths]
+        places = list(paths) if cwd == os.getcwd() else [os.path.join(cwd, path) for path in paths]
         reports = list(check(places, profile=profile, bounds=call.bounds))
     valid = all(report.valid for report in reports)
     if sarif:
@@ -69,9 +72,23 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
                 ],
             }
         )
+    elif profile == "spec":
+        _show_as_reference(call, paths, reports)
     else:
         _show(call, reports, quiet=quiet)
     return 0 if valid else 1
+
+
+def _show_as_reference(call: Call, paths: tuple[str, ...], reports: list[Report]) -> None:
+    """In the reference library's words: what is valid on stdout, what is not on stderr."""
+    for path, report in zip(paths, reports, strict=True):
+        place = visible(folder_of(path))
+        if report.valid:
+            call.screen.text(f"Valid skill: {place}")
+        else:
+            call.screen.note(f"Validation failed for {place}:")
+            for finding in report.findings:
+                call.screen.note(f"  - {visible(finding.message)}")
 
 
 def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:

@@ -1,4 +1,9 @@
-"""What the specification's reference library says of a SKILL.md: the same verdict, the same words, the same output.
+"""The specification's reference library in Python: the same functions, verdicts, words and output.
+
+    fields, body = parse_front_matter(text)      strictly: no repair, unlike discovery
+    find_skill_md("./skills/pdf")                its SKILL.md, or None
+    read_properties("./skills/pdf").to_dict()
+    to_prompt(["./skills/pdf"])                  the XML of these skills; of none as well
 
 One difference is meant: a fence is a line with only `---`, as the specification has it. For the reference library any
 `---` is one, so it cuts a value there. And keys that YAML once gave a meaning of their own (`<<`, `=`) are just keys.
@@ -7,16 +12,107 @@ One difference is meant: a fence is a line with only `---`, as the specification
 from __future__ import annotations
 
 import html
+import os
 import unicodedata
-from typing import Any
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from prowess._files import NotRegular, read_regular
+from prowess._paths import is_inside
 from prowess.errors import SkillInvalid
 from prowess.skills.fields import SPECIFICATION
 from prowess.skills.findings import Note
 from prowess.skills.front_matter import Unreadable, read_mapping
-from prowess.skills.parse import find_fence, unify_lines
+from prowess.skills.parse import MAX_BODY_BYTES, find_fence, parse_body, unify_lines
 
 ALLOWED = sorted(SPECIFICATION)
+Place = str | os.PathLike[str]
+Value = str | list["Value"] | dict[str, "Value"]  # of plain YAML: every scalar is a text
+
+
+class Properties(NamedTuple):
+    """The specification's fields of one skill, not validated beyond name and description."""
+
+    name: str
+    description: str
+    license: Value | None = None
+    compatibility: Value | None = None
+    allowed_tools: Value | None = None
+    metadata: Value | None = None
+
+    def to_dict(self) -> dict[str, Value]:
+        """The fields that are set, under their names in a SKILL.md."""
+        given = {name.replace("_", "-"): value for name, value in self._asdict().items() if value is not None}
+        return given if self.metadata else {name: value for name, value in given.items() if name != "metadata"}
+
+
+def parse_front_matter(text: str | bytes) -> tuple[dict[str, Value], str]:
+    """The fields and the body of a SKILL.md. Raises SkillInvalid for what is not plain YAML."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return read_fields_plainly(data), parse_body(data)[0].strip()
+
+
+def find_skill_md(folder: Place) -> str | None:
+    """The SKILL.md right inside a folder, or the skill.md; None when it holds neither."""
+    paths = (os.path.join(os.fspath(folder), name) for name in ("SKILL.md", "skill.md"))
+    return next((path for path in paths if os.path.lexists(path)), None)
+
+
+def read_properties(place: Place) -> Properties:
+    """Of the skill in a folder, or of its SKILL.md. Raises SkillInvalid."""
+    folder = folder_of(place)
+    path = find_skill_md(folder)
+    if path is None:
+        raise SkillInvalid(f"SKILL.md not found in {folder}", code="skill-not-found")
+    return _properties_of(read_skill_md(path))
+
+
+def to_prompt(places: Iterable[Place]) -> str:
+    """The XML that shows these skills to a model. Raises SkillInvalid."""
+    lines = ["<available_skills>"]
+    for place in places:
+        properties = read_properties(place)
+        location = find_skill_md(os.path.realpath(folder_of(place)))
+        lines += ["<skill>", "<name>", html.escape(properties.name), "</name>"]
+        lines += ["<description>", html.escape(properties.description), "</description>"]
+        lines += ["<location>", str(location), "</location>", "</skill>"]
+    return "\n".join([*lines, "</available_skills>"])
+
+
+def folder_of(place: Place) -> str:
+    """The folder that is meant by a path to it, or to its SKILL.md."""
+    path = os.path.normpath(os.fspath(place))
+    is_file = os.path.basename(path).lower() == "skill.md" and os.path.isfile(path)
+    return os.path.dirname(path) or "." if is_file else path
+
+
+def read_skill_md(path: str) -> bytes:
+    """A regular file inside its folder. Raises SkillInvalid."""
+    if not is_inside(os.path.realpath(os.path.dirname(path)), os.path.realpath(path)):
+        raise SkillInvalid(f"{path} leads outside the skill's folder", code="file-outside")
+    try:
+        return read_regular(path, MAX_BODY_BYTES, follow=True)
+    except NotRegular as error:
+        raise SkillInvalid(f"{path} cannot be read: {error}", code="not-regular") from None
+    except OSError as error:
+        reason = (error.strerror or "error").lower()
+        raise SkillInvalid(f"{path} cannot be read: {reason}", code="unreadable") from None
+
+
+def folder_errors(place: Place) -> list[tuple[str, str]]:
+    """(finding code, the reference library's message) for each reason to refuse a folder; none means valid."""
+    folder = folder_of(place)
+    if not os.path.exists(folder):
+        return [("root-missing", f"Path does not exist: {folder}")]
+    if not os.path.isdir(folder):
+        return [("root-not-folder", f"Not a directory: {folder}")]
+    path = find_skill_md(folder)
+    if path is None:
+        return [("no-skill-here", "Missing required file: SKILL.md")]
+    try:
+        return reference_errors(read_skill_md(path), os.path.basename(os.path.abspath(folder)))
+    except SkillInvalid as error:
+        return [(error.code, error.message)]
 
 
 def reference_errors(data: bytes, folder: str) -> list[tuple[str, str]]:
@@ -43,36 +139,25 @@ def reference_errors(data: bytes, folder: str) -> list[tuple[str, str]]:
     return errors
 
 
-def reference_properties(data: bytes) -> dict[str, Any]:
-    """The reference library's `read-properties`: no validation beyond the two fields that must be there."""
+def _properties_of(data: bytes) -> Properties:
     fields = read_fields_plainly(data)
     for required in ("name", "description"):
         if required not in fields:
             raise SkillInvalid(f"Missing required field in frontmatter: {required}", code=f"{required}-missing")
-    for required in ("name", "description"):
-        if not isinstance(fields[required], str) or not fields[required].strip():
-            raise SkillInvalid(f"Field '{required}' must be a non-empty string", code=f"{required}-missing")
-    out: dict[str, Any] = {"name": fields["name"].strip(), "description": fields["description"].strip()}
-    for field in ("license", "compatibility", "allowed-tools"):
-        if fields.get(field) is not None:
-            out[field] = fields[field]
-    metadata = fields.get("metadata")
-    if metadata:
-        out["metadata"] = metadata
-    return out
+    return Properties(
+        _text_of("name", fields["name"]),
+        _text_of("description", fields["description"]),
+        *map(fields.get, ("license", "compatibility", "allowed-tools", "metadata")),
+    )
 
 
-def reference_prompt(skills: list[tuple[str, dict[str, Any]]]) -> str:
-    """The reference library's `to-prompt`, for (location of SKILL.md, properties)."""
-    lines = ["<available_skills>"]
-    for location, properties in skills:
-        lines += ["<skill>", "<name>", html.escape(properties["name"]), "</name>"]
-        lines += ["<description>", html.escape(properties["description"]), "</description>"]
-        lines += ["<location>", location, "</location>", "</skill>"]
-    return "\n".join([*lines, "</available_skills>"])
+def _text_of(field: str, value: Value) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SkillInvalid(f"Field '{field}' must be a non-empty string", code=f"{field}-missing")
+    return value.strip()
 
 
-def read_fields_plainly(data: bytes) -> dict[str, Any]:
+def read_fields_plainly(data: bytes) -> dict[str, Value]:
     """The front matter as plain YAML only: no flow style, anchors, tags, duplicate keys, and no repair."""
     fence = find_fence(data)
     if data.startswith(b"\xef\xbb\xbf") or (isinstance(fence, Note) and fence.code == "no-front-matter"):
@@ -90,12 +175,12 @@ def read_fields_plainly(data: bytes) -> dict[str, Any]:
         raise SkillInvalid(f"Invalid YAML in frontmatter: {failure.reason}", code="yaml-invalid") from None
     if not fields:
         raise SkillInvalid("SKILL.md frontmatter must be a YAML mapping", code="yaml-not-mapping")
-    if isinstance(fields.get("metadata"), dict):
-        fields["metadata"] = {str(key): str(value) for key, value in fields["metadata"].items()}
+    if isinstance(metadata := fields.get("metadata"), dict):
+        fields["metadata"] = {str(key): str(value) for key, value in metadata.items()}
     return fields
 
 
-def _name_errors(name: Any, folder: str) -> list[tuple[str, str]]:
+def _name_errors(name: Value, folder: str) -> list[tuple[str, str]]:
     if not isinstance(name, str) or not name.strip():
         return [("name-missing", "Field 'name' must be a non-empty string")]
     name = unicodedata.normalize("NFKC", name.strip())
@@ -116,7 +201,7 @@ def _name_errors(name: Any, folder: str) -> list[tuple[str, str]]:
     return errors
 
 
-def _description_errors(description: Any) -> list[tuple[str, str]]:
+def _description_errors(description: Value) -> list[tuple[str, str]]:
     if not isinstance(description, str) or not description.strip():
         return [("description-missing", "Field 'description' must be a non-empty string")]
     if len(description) > 1024:
@@ -125,7 +210,7 @@ def _description_errors(description: Any) -> list[tuple[str, str]]:
     return []
 
 
-def _compatibility_errors(compatibility: Any) -> list[tuple[str, str]]:
+def _compatibility_errors(compatibility: Value) -> list[tuple[str, str]]:
     if not isinstance(compatibility, str):
         return [("compatibility-invalid", "Field 'compatibility' must be a string")]
     if len(compatibility) > 500:
