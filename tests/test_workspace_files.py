@@ -280,8 +280,9 @@ def test_a_folder_is_staged_whole_and_links_are_left_out(tmp_path, layout):
 )
 def test_inputs_go_to_work_or_out_only(tmp_path, layout, to):
     (tmp_path / "f").write_text("x", encoding="utf-8")
-    with pytest.raises(PathEscape):
+    with pytest.raises(WorkspaceError) as refused:
         stage_input(Input(f"host://{tmp_path}/f", to), Places(layout, host_roots=[str(tmp_path)]))
+    assert refused.value.code == "input-target"
 
 
 def test_an_input_is_never_written_through_a_link(tmp_path, layout):

@@ -172,7 +172,7 @@ def _target(wanted: Input, basename: str) -> str:
             f"An input cannot go to '{wanted.to}': inputs are put below work/ or out/.",
             op="inputs",
             code="input-target",
-            hint="Use a path below work/ or out/, for instance work/inputs/data.csv.",
+            hint="Such as work/inputs/data.csv.",
         )
     return target
 
