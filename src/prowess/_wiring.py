@@ -250,7 +250,7 @@ async def _open_kit(
             on_ask=options.on_ask,
             ask_unisolated=options.ask_unisolated,
         ),
-        style=replace(find_style(config, options.instructions), protocol=getattr(model, "protocol", "tools")),
+        style=find_style(config, options.instructions, model),
         people=People(approver=options.approver, asker=options.asker),
         secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
         toolsets=options.toolsets,
@@ -286,7 +286,7 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     return guidance, [slim(specs[name], profile) for name in names]
 
 
-def find_style(config: Config, instructions: str) -> KitStyle:
+def find_style(config: Config, instructions: str, model: Model | None = None) -> KitStyle:
     return KitStyle(
         profile=config.tools.profile,
         instructions=instructions,
@@ -294,6 +294,7 @@ def find_style(config: Config, instructions: str) -> KitStyle:
         max_loaded=config.skills.max_loaded,
         max_bodies_per_turn=config.skills.max_bodies_per_turn,
         can_run=config.workspace.executor != "none",
+        protocol="actions" if getattr(model, "protocol", "") == "actions" else "tools",
     )
 
 
