@@ -150,9 +150,13 @@ def test_what_a_script_declares_and_the_configuration_names_are_together(shop: S
     assert [each["by"] for each in shop.asked] == ["script"]
 
 
-def test_the_line_to_add_keeps_what_is_configured(shop: Shop) -> None:
+def test_the_line_to_add_keeps_what_the_skill_has(shop: Shop) -> None:
     shop.settings["skills.dependencies"] = {"demo": ["otherdep>=1"]}
     assert advised_lines(shop.one(RUN).hint or "") == {"demo": ["otherdep>=1", TINY]}
+    shop.add("demo", "import tinydep, no_such_package\n")
+    assert advised_lines(shop.one({**RUN, "install": [TINY]}).hint or "") == {
+        "demo": ["no_such_package", "otherdep>=1", TINY]
+    }
 
 
 def test_a_package_that_is_there_and_not_found_is_not_to_be_installed_again(shop: Shop) -> None:

@@ -34,7 +34,8 @@ class Packages(NamedTuple):
 
     block: ScriptBlock
     by: Literal["configuration", "script", "call"]
-    added: tuple[str, ...] = ()  # asked for by this call, or by one before it
+    named: tuple[str, ...] = ()  # those that the script does not declare
+    added: tuple[str, ...] = ()  # of these, what this call asked for, or one before it
     declared: bool = False  # the script has a list of its own: it sees that, and nothing that the interpreter has
 
 
@@ -77,14 +78,15 @@ def find_packages(
     block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
     asked = parse_requirements(install, "install")
     added = tuple(sorted({*environments.find_added(loaded.tree.digest), *asked} - {*configured}))
-    every = {*block.dependencies, *configured, *added}
+    named = tuple(sorted({*configured, *added}))
+    every = {*block.dependencies, *named}
     if not every:
         return None
     by: Literal["configuration", "script", "call"] = "configuration"
     if not every <= {*configured}:
         by = "script" if every <= {*configured, *block.dependencies} else "call"
     declared = bool(block.dependencies)
-    return Packages(replace(block, dependencies=tuple(sorted(every))), by, added, declared)
+    return Packages(replace(block, dependencies=tuple(sorted(every))), by, named, added, declared)
 
 
 async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:

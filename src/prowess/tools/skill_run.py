@@ -110,7 +110,7 @@ async def plan_job(
         granted=tuple(work.granted),
         wanted=_wanted(args),
         packages=started.packages,
-        configured=tuple(work.options.packages(loaded.skill.entry)),
+        named=started.named,
         dependencies=started.dependencies,
         notes=started.notes,
     )
@@ -142,6 +142,7 @@ class Equipment(NamedTuple):
     env: Mapping[str, str] = {}
     python: str = ""  # in the place of the interpreter
     packages: str = ""  # the folder of the environment
+    named: tuple[str, ...] = ()  # packages of the skill that no script declares
     dependencies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -163,7 +164,8 @@ async def _equip(
     built = await installed.hold(work.environments, wanted, held, granted=wanted.what in work.to_install)
     env = {**env, **installed.environment_of(built, declared=packages.declared)}
     python = built.python if packages.declared else ""
-    return Equipment(env, python, built.path, built.resolved, (*notes, *([built.note] if built.note else [])))
+    notes = (*notes, *([built.note] if built.note else []))
+    return Equipment(env, python, built.path, packages.named, built.resolved, notes)
 
 
 def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:

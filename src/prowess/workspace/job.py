@@ -77,7 +77,7 @@ class Job:
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person named, and where they go
     wanted: Wanted = Wanted()
     packages: str = ""  # the folder of the environment that was made for it
-    configured: Sequence[str] = ()  # packages that the configuration names for the skill
+    named: Sequence[str] = ()  # packages of the skill that no script declares
     dependencies: Sequence[str] = ()  # what was installed for it, for people to see
     tty: bool = False
     notes: Sequence[str] = ()  # what was not taken as it was given
@@ -235,7 +235,7 @@ async def finish(
     missing = None
     if code and not ended.timed_out:
         python = job.argv[0] if posixpath.basename(job.argv[0]).startswith("python") else desk.workspace.python
-        around = Around(job.skill, python, tuple(job.configured), tuple(job.dependencies))
+        around = Around(job.skill, python, tuple(job.named), tuple(job.dependencies))
         missing = explain_failure(code, printed.stderr.text, not_started, around)
     return Result(
         run=prepared.program.run,

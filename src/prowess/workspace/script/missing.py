@@ -93,7 +93,7 @@ class Around(NamedTuple):
 
     skill: str = "NAME"
     python: str = ""  # the interpreter
-    configured: tuple[str, ...] = ()  # packages that the configuration names for the skill
+    named: tuple[str, ...] = ()  # packages that the skill has already and no script declares
     installed: tuple[str, ...] = ()  # what was installed for the run, as `name==version`
 
 
@@ -163,11 +163,11 @@ def _package(name: str) -> Missing | None:
 
 def _how_to_install(name: str, around: Around) -> str:
     """For a model, and for a person."""
-    skill, python, configured, installed = around
+    skill, python, named, installed = around
     used = f"Interpreter: {python or 'unknown'}"
     if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in installed):
         return f"'{name}' is installed for this skill and on PYTHONPATH: leave that variable as it is. {used}"
-    listed = json.dumps(sorted({*configured, name}), ensure_ascii=False)
+    listed = json.dumps(sorted({*named, name}), ensure_ascii=False)
     key = skill if re.fullmatch(r"[A-Za-z0-9_-]+", skill) else json.dumps(skill, ensure_ascii=False)
     return (
         f'Call it again with install: ["{name}"] (prowess exec: --install {name}); a person is asked. Or a person adds '
