@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agents import call
 from command_lines import Answer, run_here
 from conftest import make_skill
 from kits import open_kit
@@ -196,6 +198,27 @@ def test_a_project_that_is_not_trusted_names_no_packages(shop: Shop, tmp_path: P
     assert run("--executor", "local", "--install", TINY, "--yes", "install_dependencies").out == "two\n"
     make_skill(shop.folder / "skills" / "demo", files={"scripts/x.py": f"{SCRIPT}#\n"})
     assert run(trust="1").out == "two\n"
+
+
+def test_the_question_can_be_answered_while_nobody_runs(shop: Shop, tmp_path: Path) -> None:
+    replies = [call("skill_load", skill="demo"), call("skill_run", **RUN), call("skill_run", **RUN, install=[TINY])]
+    (tmp_path / "script.json").write_text(json.dumps(replies), encoding="utf-8")
+    (tmp_path / "rest.json").write_text(json.dumps([{"text": "done"}]), encoding="utf-8")
+    (tmp_path / ".agent").mkdir()
+
+    def prowess(*words: str) -> Answer:
+        return run_here(words, cwd=tmp_path, environ=shop.environ)
+
+    options = ("--root", str(shop.folder / "skills"), "--executor", "local", "--yes", "skill_run", "--json", "--model")
+    first = prowess("run", "go", *options, "scripted:script.json")
+    assert first.code == 4, first
+    rows = json.loads(prowess("approvals", "list", "--json").out)["waiting"]
+    [row] = [row for row in rows if row["answer"] is None]
+    assert row["capability"] == "install_dependencies" and row["args"]["install"] == [TINY]
+    assert prowess("approvals", "answer", row["call_id"], "yes").code == 0
+    resumed = prowess(*row["to_resume"].replace("script.json", "rest.json").split()[1:], "--yes", "skill_run", "--json")
+    acted = [each for each in map(json.loads, resumed.out.splitlines()) if each["type"] == "call_acted"]
+    assert [each["outcome"]["data"].get("stdout") for each in acted] == ["two\n"], resumed
 
 
 # --- the packages that published skills import most ------------------------------------------------------------------
