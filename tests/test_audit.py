@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -225,6 +226,9 @@ def test_a_summary_that_was_edited_is_found() -> None:
     for name in document:
         less = {each: value for each, value in document.items() if each != name}
         assert name in str(compare_summary(less, RUNS["r-2"])), "what is left out is not compared away"
+    printed = replace(RUNS["r-2"], key_output={"name": "stdout", "text": "said"})
+    assert compare_summary({**printed.to_json(), "key_output": None}, printed) is None, "as it was written once"
+    assert "key_output" in str(compare_summary({**printed.to_json(), "key_output": {"name": "stdout"}}, printed))
     assert "'note'" in str(compare_summary({**document, "note": "", "text": "other"}, RUNS["r-2"]))
     assert "another schema" in str(compare_summary({**document, "schema": "prowess.run/2"}, RUNS["r-2"]))
     assert "events" in str(compare_summary({**document, "events": float(document["events"])}, RUNS["r-2"]))
