@@ -19,7 +19,7 @@ from prowess.skills.index import Bounds, scan
 from prowess.skills.parse import parse_front
 from prowess.skills.reference import find_skill_md, folder_errors, folder_of
 from prowess.skills.scan import scan_skill
-from prowess.skills.validate import Profile, check_skill, graded
+from prowess.skills.validate import Profile, check_cost, check_skill, graded
 
 _MOST_NAMED = 20  # a hostile list could hold a hundred thousand entries
 
@@ -78,6 +78,8 @@ def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
             return b""
 
     located = list(check_skill(skill, read))
+    if profile != "loading":
+        located += check_cost(skill, read)
     if profile == "security":
         located += scan_skill(skill, read)
     located += _unknown_tools(skill, read)

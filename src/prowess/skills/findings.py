@@ -194,6 +194,13 @@ RULES: dict[str, Rule] = {
         "Move the details into the body.",
         "Some agents cut it, some drop the skill. We show it whole.",
     ),
+    "description-too-many-tokens": Rule(
+        "body",
+        "warning",
+        "The skill takes about {tokens} tokens of every request that shows it; more than 100 crowd out other skills.",
+        "Shorten the description: what it does, when to use it, what it is not for. Count with: prowess tokens",
+        "Names and descriptions of all skills share one budget; what does not fit is shown by name only.",
+    ),
     "description-no-when": Rule(
         "head",
         "info",

@@ -17,12 +17,14 @@ from prowess._tokens import estimate
 from prowess.skills.entry import Skill
 from prowess.skills.findings import RULES, Note
 from prowess.skills.parse import parse_front
+from prowess.skills.prompt import xml_entry
 from prowess.skills.text import Lines, fenced_code, find_invisible
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is
 # What a run finds inside its skill and what leads to the workspace.
 WORKSPACE_NAMES = ("out", "work", "inputs", ".venv")
+MAX_CATALOG_TOKENS = 100  # of a name and a description, as a model is shown them
 Located = tuple[str, Note]  # (file within the skill, what)
 
 # What loading forgives and the specification does not.
@@ -84,14 +86,24 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
     for note in skill.notes:
         yield file, note
     if not _WHEN.search(skill.description):
-        front = parse_front(read(file))
-        line = None if isinstance(front, Note) else front.lines.get("description")
-        yield file, Note("description-no-when", line)
+        yield file, Note("description-no-when", _description_line(skill, read))
     yield from check_body(skill)
     yield from check_references(skill, read)
     yield from check_scripts(skill, read)
     for folder in shipped_folders(skill):
         yield file, Note("shipped-folder", None, {"folder": folder})
+
+
+def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    """What the skill costs while nobody uses it."""
+    tokens = estimate(xml_entry(skill.entry, (skill.name, None)) + "\n")
+    if tokens > MAX_CATALOG_TOKENS:
+        yield skill.entry.file, Note("description-too-many-tokens", _description_line(skill, read), {"tokens": tokens})
+
+
+def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
+    front = parse_front(read(skill.entry.file))
+    return None if isinstance(front, Note) else front.lines.get("description")
 
 
 def check_body(skill: Skill) -> Iterator[Located]:
