@@ -42,13 +42,13 @@ class Shop:
         self.asked: list[dict[str, Any]] = []  # about installing
         self.answer = "once"
         self.tier = Tier("local", "local", "none")
-        self.settings: dict[str, Any] = {"workspace.dir": str(folder / "workspaces")}
+        self.settings: dict[str, Any] = {}
         wheels = folder / "wheels"
         wheels.mkdir()
         make_wheel(wheels, "tinydep", "1.0", {"tinydep.py": "SAYS = 'one'\n"})
         make_wheel(wheels, "tinydep", "2.0", {"tinydep.py": "SAYS = 'two'\n"})
         make_wheel(wheels, "otherdep", "1.0", {"otherdep.py": "SAYS = 'other'\n"})
-        self.environ = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
+        self.environ = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "PROWESS_WORKSPACE_DIR": str(folder / "workspaces")}
         self.environ |= {"PIP_FIND_LINKS": str(wheels), "UV_FIND_LINKS": str(wheels)}
         self.add("demo", SCRIPT)
 
@@ -241,7 +241,7 @@ def test_a_skill_that_reads_documents_runs_with_real_packages(
         not_run(f"a skill that imports {package}", f"could not install it: {why}")
         return
     shop.add("demo", OFFICE[package])
-    shop.environ = {"PIP_FIND_LINKS": str(tmp_path), "PIP_NO_INDEX": "1"}
+    shop.environ |= {"PIP_FIND_LINKS": str(tmp_path), "UV_FIND_LINKS": str(tmp_path)}
     failed = shop.one(RUN)
     assert failed.data["missing_dependency"]["name"] == package
     assert said(shop.one({**RUN, "install": [package]})) == "1\n"
