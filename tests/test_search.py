@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import json
 import random
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from prowess.cli.main import main
 from prowess.skills.search import Document, Hit, open_search
 
 ANY = st.text(st.characters(exclude_categories=[]), max_size=40) | st.text(
@@ -343,3 +346,66 @@ def test_a_python_without_sqlite_says_what_to_do() -> None:
     """
     ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("search-unavailable Use a Python")
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_of_the_body_finds_a_skill_and_weighs_least() -> None:
+    documents = [Document("a", "a", "tables"), Document("b", "b", "pivot tables"), Document("c", "c", "charts")]
+    bodies = {"a": "Use pivot for that. Mojibake is repaired.", "b": "", "c": "把会议录音整理成纪要。 Skew"}
+    with open_search(documents, None, bodies.__getitem__) as index:
+        assert ids(index.search("mojibake")) == ["a"]
+        assert ids(index.search("会议录音")) == ["c"]
+        assert ids(index.search("ＳＫＥＷ")) == ["c"]
+        assert ids(index.search("pivot")) == ["b", "a"]
+
+
+def test_only_a_new_index_reads_bodies(tmp_path: Path) -> None:
+    def refuse(id: str) -> str:
+        raise AssertionError(id)
+
+    path = str(tmp_path / "index")
+    first = [Document("a", "a", "tables", stamp="1")]
+    with open_search(first, path, lambda id: "mojibake") as index:
+        assert ids(index.search("mojibake")) == ["a"]
+    with open_search(first, path, refuse) as index:
+        assert ids(index.search("mojibake")) == ["a"]
+    with open_search([first[0]._replace(stamp="2")], path, lambda id: "skew") as index:
+        assert ids(index.search("mojibake")) == [] != ids(index.search("skew"))
+
+
+def test_bodies_leave_the_index_small(tmp_path: Path) -> None:
+    """Words that many bodies share are left out, as are all but the first 1,500 characters and the rarest words."""
+    chance = random.Random(4)
+    words = ["".join(chance.choices("abcdefghij", k=6)) for _ in range(3_000)]
+    documents = [Document(f"{n:04}", f"s{n}", " ".join(chance.choices(words, k=25))) for n in range(500)]
+    bodies = {d.id: " ".join(["always", *chance.choices(words, k=3_000), f"last{d.id}"]) for d in documents}
+    open_search(documents, str(tmp_path / "without")).close()
+    with open_search(documents, str(tmp_path / "with"), bodies.__getitem__) as index:
+        assert index.search("always last0001") == []
+        assert index.search(bodies["0007"].split()[1])
+    sizes = [(tmp_path / name).stat().st_size for name in ("without", "with")]
+    assert sizes[1] < 3 * sizes[0] < sum(map(len, bodies.values())) / 3
+
+
+def test_an_edited_body_is_found_by_its_new_words(tmp_path: Path, make_skill, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def found(word: str) -> list[str]:
+        assert main(["search", word, "--json", "--root", "library"]) == 0
+        return [row["name"] for row in json.loads(capsys.readouterr().out)["results"]]
+
+    make_skill(tmp_path / "library" / "a", body="Repairs mojibake.\n")
+    assert found("mojibake") == ["a"] and found("encoding") == []
+    make_skill(tmp_path / "library" / "a", body="Repairs encoding.\n")  # as long as before
+    assert found("mojibake") == [] and found("encoding") == ["a"]
+
+
+def test_what_people_ask_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    module = importlib.import_module("bench_search")
+    plain = module.missed([wanted.request for wanted in module.WANTED])
+    of_body = module.missed([wanted.request_of_body for wanted in module.WANTED])
+    assert plain <= (0.6, 0.5) and plain[1] <= 0.5
+    assert of_body[0] <= 0.15 and of_body[1] <= 0.1

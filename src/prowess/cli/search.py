@@ -17,7 +17,8 @@ from prowess.cli.app import Call, roots_option, verb
 def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, roots: tuple[str, ...]) -> int:
     """Find skills by what they are for.
 
-    Looks at names, descriptions and keywords, in English, Chinese and Japanese among others.
+    Looks at names, keywords, descriptions and the beginning of the instructions, in English, Chinese and Japanese among
+    others.
     """
     words = " ".join(query)
     with call.runtime(roots=roots) as runtime:

@@ -8,7 +8,7 @@ import os
 import stat
 import unicodedata
 
-from prowess._files import NotRegular, open_regular
+from prowess._files import NotRegular, open_regular, read_regular
 from prowess._nouns import Source
 from prowess._paths import is_inside
 from prowess.skills.entry import Entry, Root
@@ -82,6 +82,24 @@ def read_head_bytes(path: str) -> bytes:
         return data
     finally:
         os.close(fd)
+
+
+def read_opening(entry: Entry, chars: int) -> str:
+    """The beginning of a skill's body, for search. Nothing if it cannot be read."""
+    path = entry.location
+    try:
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+            if not is_inside(os.path.realpath(entry.path), path):
+                return ""
+        data = read_regular(path, _OPENING_BYTES)
+    except OSError:
+        return ""
+    fence = find_fence(data)
+    return "" if isinstance(fence, Note) else data[fence.body :].decode("utf-8", "ignore")[:chars]
+
+
+_OPENING_BYTES = 16 * 1024
 
 
 def make_entry(

@@ -1,4 +1,5 @@
-"""Search finds skills by the words of their name, keywords and description. A query is only ever words, never syntax.
+"""Search finds skills by the words of their name, keywords and description, and of the beginning of their body. A query
+is only ever words, never syntax.
 
 The index is a cache. Its file may be deleted at any time, and is used only when it was made from these very documents
 and every byte is as it was written. Otherwise the index is built again, and `note` says what was wrong with the file.
@@ -6,15 +7,19 @@ and every byte is as it was written. Otherwise the index is built again, and `no
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from prowess._files import read_regular, write_whole
 from prowess.errors import ProwessError
+from prowess.skills.known import changed_ns
+from prowess.skills.read import read_opening
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,7 +59,25 @@ _opened: weakref.WeakKeyDictionary[Catalog, SearchIndex] = weakref.WeakKeyDictio
 
 
 def _open_catalog(catalog: Catalog, path: str | None, keep: Callable[[Entry], bool]) -> SearchIndex:
-    return open_search([Document(e.id, e.name, e.description, e.keywords) for e in catalog if keep(e)], path)
+    entries = {entry.id: entry for entry in catalog if keep(entry)}
+
+    def read_body(id: str) -> str:
+        skill = catalog.memory_skill(entries[id])
+        return read_opening(entries[id], BODY_CHARS) if skill is None else skill.body
+
+    documents = [Document(e.id, e.name, e.description, e.keywords, _stamp(catalog, e)) for e in entries.values()]
+    return open_search(documents, path, read_body)
+
+
+def _stamp(catalog: Catalog, entry: Entry) -> str:
+    skill = catalog.memory_skill(entry)
+    if skill is not None:
+        return skill.digest
+    try:
+        found = os.stat(entry.location)
+    except OSError:
+        return ""
+    return f"{changed_ns(found)} {found.st_size} {found.st_ino}"
 
 
 def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> Found:
@@ -66,6 +89,7 @@ class Document(NamedTuple):
     name: str
     description: str
     keywords: tuple[str, ...] = ()
+    stamp: str = ""  # another one when the body may be another one
 
 
 class Hit(NamedTuple):
@@ -73,19 +97,31 @@ class Hit(NamedTuple):
     score: float  # higher is better, within one answer
 
 
-def open_search(documents: Sequence[Document], path: str | None = None) -> SearchIndex:
-    """The index of these documents: the one in the file at `path`, or a new one to keep there. No path, no file."""
+def open_search(
+    documents: Sequence[Document], path: str | None = None, read_body: Callable[[str], str] = lambda id: ""
+) -> SearchIndex:
+    """The index of these documents: the one in the file at `path`, or a new one to keep there. No path, no file. Only a
+    new one reads bodies, by id."""
     ordered = sorted({document.id: document for document in documents}.values())
     ids = [document.id for document in ordered]
     if path is None:
-        return SearchIndex(_build(ordered), ids)
+        return SearchIndex(_build(ordered, read_body), ids)
     fingerprint = _fingerprint(ordered)
     connection, note, replaceable = _read(path, fingerprint)
     if connection is None:
-        connection = _build(ordered)
+        connection = _build(ordered, read_body)
         if replaceable:
             note = _write(path, fingerprint, connection) or note
     return SearchIndex(connection, ids, note)
+
+
+# Weights of name, keywords and description, then of the body: benchmarks/search_requests.py has what people ask for.
+_SEARCH = """
+    SELECT rowid, sum(score) AS score FROM (
+        SELECT rowid, -bm25(words, 1.5, 1.25, 1) AS score FROM words WHERE words MATCH ?1
+        UNION ALL SELECT rowid, -0.5 * bm25(bodies) AS score FROM bodies WHERE bodies MATCH ?1
+    ) GROUP BY rowid ORDER BY sum(score) DESC, rowid LIMIT ?2
+"""
 
 
 class SearchIndex:
@@ -102,9 +138,7 @@ class SearchIndex:
         for expression in _expressions(_query_terms(query)):
             with self._one_at_a_time:
                 rows: list[tuple[int, float]] = self._connection.execute(
-                    "SELECT rowid, -bm25(words, 4, 2, 1) AS score FROM words WHERE words MATCH ?"
-                    " ORDER BY score DESC, rowid LIMIT ?",
-                    (expression, max(0, min(limit, len(self._ids)))),
+                    _SEARCH, (expression, max(0, min(limit, len(self._ids))))
                 ).fetchall()
             if rows:
                 return [Hit(self._ids[row - 1], round(score, 4)) for row, score in rows]
@@ -200,19 +234,50 @@ _LIBRARY = 256
 _FILLER = "\ue000"
 
 
-def _build(documents: Sequence[Document]) -> sqlite3.Connection:
+BODY_CHARS = 1500
+_BODY_WORDS = 64
+_COMMON = 0.05  # a word that more of the bodies have says nothing about any of them,
+_FEW = 8  # but so many may share one in a library of any size
+
+
+def _body_texts(bodies: Iterable[str]) -> Iterator[str]:
+    """The rarest words of each body, once each and as many of each, so that the index stays small and a long body is
+    found no more easily than a short one. They have a table of their own, because BM25 compares the lengths of rows."""
+    same: dict[str, str] = {}  # one object for one word, in however many bodies
+    words = [[same.setdefault(word, word) for word in _body_words(body[:BODY_CHARS])] for body in bodies]
+    count = Counter(chain.from_iterable(words))
+    most = max(_FEW, _COMMON * len(words))
+    for some in words:
+        rarest = sorted((word for word in some if count[word] <= most), key=count.__getitem__)[:_BODY_WORDS]
+        yield " ".join([*rarest, *[_FILLER] * (_BODY_WORDS - len(rarest))])
+
+
+def _body_words(body: str) -> Iterable[str]:
+    body = _one_spelling(body).lower()
+    if not body.isascii():
+        body = _CJK_RUN.sub(lambda run: f" {' '.join(map(str.__add__, run[0], run[0][1:])) or run[0]} ", body)
+    return dict.fromkeys(_WORD.findall(body))
+
+
+def _build(documents: Sequence[Document], read_body: Callable[[str], str]) -> sqlite3.Connection:
     names = (_index_text(document.name, is_name=True) for document in documents)
     keywords = (_index_text(" ".join(document.keywords), is_name=True) for document in documents)
-    rows = list(zip(names, keywords, (_index_text(document.description) for document in documents), strict=True))
+    descriptions = (_index_text(document.description) for document in documents)
+    rows = list(zip(names, keywords, descriptions, strict=True))
+    bodies = list(_body_texts(read_body(document.id) for document in documents))
     # As long as the average document, because BM25 compares lengths too.
     length = sum(text.count(" ") + 1 for row in rows for text in row if text) // max(1, len(rows))
     rows += [("", "", f"{_FILLER} " * length)] * (_LIBRARY - len(rows))
+    bodies += [f"{_FILLER} " * _BODY_WORDS] * (_LIBRARY - len(bodies))
     connection = _connect()
     try:
         options = "content='', tokenize='porter unicode61 remove_diacritics 2'"
         connection.execute(f"CREATE VIRTUAL TABLE words USING fts5(name, keywords, description, {options})")
         connection.executemany("INSERT INTO words(name, keywords, description) VALUES (?, ?, ?)", rows)
         connection.execute("INSERT INTO words(words) VALUES ('optimize')")
+        connection.execute(f"CREATE VIRTUAL TABLE bodies USING fts5(body, {options})")
+        connection.executemany("INSERT INTO bodies(body) VALUES (?)", zip(bodies))
+        connection.execute("INSERT INTO bodies(bodies) VALUES ('optimize')")
         connection.commit()
     except BaseException as error:
         connection.close()
@@ -237,7 +302,7 @@ def _unavailable(why: str) -> ProwessError:
 
 # The file: a line that says what it is, the fingerprint of its documents, the digest of the rest, an SQLite database.
 _MAGIC = b"prowess search index\n"
-_FORMAT = "1"  # change it when _index_text or the table changes
+_FORMAT = "2"  # change it when _index_text, _body_texts or the table changes
 _FILE_LIMIT_BYTES = 1 << 28
 
 
@@ -277,7 +342,7 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
 
 
 def _fingerprint(documents: Sequence[Document]) -> bytes:
-    fields = [field for d in documents for field in (d.id, d.name, d.description, " ".join(d.keywords))]
+    fields = [field for d in documents for field in (d.id, d.name, d.description, " ".join(d.keywords), d.stamp)]
     # With the lengths, no two different lists of documents read alike.
     return _digest(f"{_FORMAT} {[*map(len, fields)]} {''.join(fields)}".encode("utf-8", "surrogatepass"))
 
