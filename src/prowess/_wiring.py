@@ -48,6 +48,7 @@ from prowess.workspace.nothing import NoExecutor
 from prowess.workspace.place import find_dir, hold_session
 from prowess.workspace.process.posix import open_processes
 from prowess.workspace.process.processes import Processes
+from prowess.workspace.run_as import find_uid
 from prowess.workspace.sandbox import SandboxExecutor
 from prowess.workspace.script.dependencies import Environments
 
@@ -223,7 +224,7 @@ async def _open_kit(
         executor,
         WorkOptions(
             dir=dir,
-            uid=find_uid(config),
+            uid=find_uid(config.workspace.run_as),
             host_roots=config.workspace.host_roots,
             limits=parse_limits(config.workspace.limits),
             require=config.workspace.require,
@@ -321,7 +322,7 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
     workspace = config.workspace
     if workspace.executor == "none":
         return NoExecutor()
-    limits, uid = parse_limits(workspace.limits), find_uid(config)
+    limits, uid = parse_limits(workspace.limits), find_uid(config.workspace.run_as)
     run_as = DEFAULT_UID if uid is None else uid
     if workspace.executor == "container":
         from prowess.workspace.container.executor import DEFAULT_IMAGE, ContainerExecutor
@@ -446,36 +447,6 @@ def default_log(places: Places) -> str:
 
 def workspace_dir(config: Config, places: Places) -> str:
     return find_dir(config.workspace.dir, places.cache_dir)
-
-
-def find_uid(config: Config) -> int | None:
-    """Whom scripts run as when we are root; None when we are not, and they run as we do."""
-    wanted = config.workspace.run_as
-    if wanted is None:
-        return DEFAULT_UID if os.geteuid() == 0 else None
-    uid = _uid_of(wanted)
-    if os.geteuid() == 0:
-        return uid
-    if uid != os.geteuid():
-        raise ConfigError(
-            f"workspace.run_as names '{wanted}', and only root can run scripts as somebody else.",
-            code="run-as-not-root",
-            hint="Start Prowess as root, or leave the setting out: scripts then run as you.",
-        )
-    return None
-
-
-def _uid_of(wanted: str | int) -> int:
-    if isinstance(wanted, str) and not wanted.isdigit():
-        try:
-            return pwd.getpwnam(wanted).pw_uid
-        except KeyError:
-            raise ConfigError(
-                f"workspace.run_as names '{wanted}', and there is no such user.",
-                code="run-as-unknown",
-                hint="Name a user of this machine, or a number.",
-            ) from None
-    return int(wanted)
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from prowess._wiring import find_uid, make_executor, workspace_dir
+from prowess._wiring import make_executor, workspace_dir
 from prowess.cli.question import is_ours
 from prowess.cli.render import Screen, count, printable, size
 from prowess.config import Config
@@ -21,6 +21,7 @@ from prowess.workspace.limits import parse_limits, refuse_absent
 from prowess.workspace.place import OpenPlace, list_places
 from prowess.workspace.process.posix import open_processes
 from prowess.workspace.process.processes import Processes
+from prowess.workspace.run_as import find_uid
 from prowess.workspace.sandbox import BWRAP, LANDLOCK, TO_GET_ONE
 from prowess.workspace.staging import make_passable, remove_tree
 
@@ -105,7 +106,7 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
                 isolation = await executor.isolation()
                 document["isolation"] = to_json(isolation)
                 refuse_absent(isolation, config.workspace.require, parse_limits(config.workspace.limits))
-                await _open_one(executor, dir, find_uid(config))
+                await _open_one(executor, dir, find_uid(config.workspace.run_as))
             finally:
                 await executor.aclose()
     except ProwessError as error:
@@ -125,7 +126,7 @@ async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
 
 async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: str) -> dict[str, Any]:
     """Tried now, not remembered."""
-    run_as, folder = find_uid(config), await asyncio.to_thread(_folder_to_try_in, dir)
+    run_as, folder = find_uid(config.workspace.run_as), await asyncio.to_thread(_folder_to_try_in, dir)
     proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=folder)
     return {
         "mechanism": mechanism,
