@@ -5,7 +5,7 @@ It prints:
     prompt   3 skills in 1 catalog
     tools    skill_load skill_list_docs skill_select_docs skill_read skill_run update_plan read_file list_dir grep
     loaded   <skill_content name="meeting-notes" source="explicit">
-    wrong    No skill 'meeting-note-taker'. Did you mean: meeting-notes?
+    wrong    No skill 'meeting-note'. Did you mean: meeting-notes?
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def main() -> None:
         # What your model asks for goes to `call`; what comes back goes to your model.
         outcome = await kit.call("skill_load", {"skill": "meeting-notes"})
         print("loaded  ", outcome.content.splitlines()[2])
-        outcome = await kit.call("skill_load", {"skill": "meeting-note-taker"})
+        outcome = await kit.call("skill_load", {"skill": "meeting-note"})
         print("wrong   ", outcome.content)
 
 
