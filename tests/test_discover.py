@@ -303,6 +303,18 @@ def test_a_damaged_index_is_made_anew(tmp_path, make_skill, damage):
         assert codes(prowess.discover(library, cache_dir=cache)) == codes(clean), "it was repaired"
 
 
+def test_an_index_of_an_older_release_is_replaced_without_a_word(tmp_path, make_skill):
+    library, cache = tmp_path / "library", tmp_path / "cache"
+    make_skill(library / "a")
+    settle(library)
+    clean = prowess.discover(library, cache_dir=cache)
+    [index] = (cache / "index").iterdir()
+    written = index.read_bytes()
+    index.write_bytes(b'0badc0de\n{"schema":"prowess.index/1","format":2,"skills":{}}')
+    again = prowess.discover(library, cache_dir=cache)
+    assert again.entries == clean.entries and codes(again) == codes(clean) and index.read_bytes() == written
+
+
 def test_an_unwritable_cache_costs_speed_only(tmp_path, make_skill):
     library = tmp_path / "library"
     make_skill(library / "a")
