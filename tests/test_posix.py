@@ -75,7 +75,9 @@ def test_what_does_not_hold_is_said(ground: Ground) -> None:
 
 def test_who_leaves_the_group_goes_on_as_the_note_says(ground: Ground) -> None:
     async def leave(desk: Desk) -> None:
-        result = await desk.python(DAEMON.replace("os.write(tell", "print(os.getpid(), flush=True)\n        os.write(tell"))
+        result = await desk.python(
+            DAEMON.replace("os.write(tell", "print(os.getpid(), flush=True)\n        os.write(tell")
+        )
         assert result.ended.exit_code == 0 and not desk.lock_is_free() and "leaves its process group" in NOTE
         os.kill(int(result.lines[0]), 9)
 
