@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prowess._load import load_entry, read_resource
 from prowess._nouns import Finding
-from prowess.errors import SkillError
+from prowess.errors import ConfigError, SkillError
 from prowess.policy.allowed_tools import describe_unknown, parse_allowed
 from prowess.skills.entry import Entry, Root, Skill
 from prowess.skills.findings import Note, make_finding
@@ -19,7 +19,7 @@ from prowess.skills.index import Bounds, scan
 from prowess.skills.parse import parse_front
 from prowess.skills.reference import find_skill_md, folder_errors, folder_of
 from prowess.skills.scan import scan_skill
-from prowess.skills.validate import Profile, check_cost, check_skill, graded
+from prowess.skills.validate import PROFILES, Profile, check_cost, check_skill, graded
 
 _MOST_NAMED = 20  # a hostile list could hold a hundred thousand entries
 
@@ -35,15 +35,25 @@ class Report(NamedTuple):
 
 
 def check(
-    paths: Iterable[str], *, profile: Profile = "default", nested: bool = False, bounds: Bounds = Bounds()
+    paths: str | os.PathLike[str] | Iterable[str],
+    *,
+    profile: Profile = "default",
+    nested: bool = False,
+    bounds: Bounds = Bounds(),
 ) -> Iterator[Report]:
     """One report per skill at or below each path, and one for what is wrong with the path itself. `nested` also checks
     the skills below a skill. Under the profile `spec` each path is one skill."""
+    if profile not in (*PROFILES, "loading"):
+        raise ConfigError(f"'{profile}' is no profile.", code="profile-unknown", hint=f"Use {', '.join(PROFILES)}.")
     bounds = bounds._replace(nested=nested or bounds.nested)
-    for given in paths:
-        path = os.path.abspath(given)
+    if bounds.nested and profile == "spec":
+        raise ConfigError(
+            "The profile 'spec' knows no nested skills.", code="usage", hint="Leave nested out, or name each folder."
+        )
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        path = os.path.abspath(os.fspath(given))
         if profile == "spec":  # one path is one skill: the reference library searches nothing
-            yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(given)))
+            yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(os.fspath(given))))
             continue
         if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
             path = os.path.dirname(path)

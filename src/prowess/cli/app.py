@@ -17,7 +17,7 @@ from prowess.cli.main import VERBS
 from prowess.cli.render import Screen
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime import Runtime, open_runtime
-from prowess.skills.findings import RULES, visible
+from prowess.skills.findings import Note, make_finding, visible
 from prowess.skills.index import Bounds
 from prowess.skills.roots import is_missing, named_root
 
@@ -162,13 +162,14 @@ class Call:
             yield runtime
 
     def _warn_of_missing(self, places: Sequence[str], runtime: Runtime) -> None:
-        """A root that was named and is not there ends the call with exit code 1, whatever else it found."""
+        """A root that was named and is no folder ends the call with exit code 1, whatever else it found."""
         for place in places:
             root = named_root(place, origin="flag", base=runtime.places.cwd, home=runtime.places.home)
-            if is_missing(root) and root.path not in self.missing_roots:
+            code = "root-missing" if is_missing(root) else "root-not-folder" if os.path.isfile(root.path) else None
+            if code is not None and root.path not in self.missing_roots:
                 self.missing_roots.append(root.path)
-                rule = RULES["root-missing"]
-                self.screen.note(f"warning: {visible(root.path)}: {rule.message} {rule.hint} [root-missing]")
+                found = make_finding(Note(code, None, {"kind": "a regular file"}), visible(root.path))
+                self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
 
     @property
     def bounds(self) -> Bounds:

@@ -55,7 +55,8 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
         raise ConfigError(
             "The whole file system cannot be trusted.", code="trust-too-wide", hint="Name the folder of a project."
         )
-    catalog = discover(*(Root("project", place, expected=False) for place in roots_below(target)))
+    roots = (Root("project", place, expected=False) for place in roots_below(target))
+    catalog = discover(*roots, nested=True)  # the folder's configuration may ask for these
     files = [path for path in configs_below(target) if os.path.isfile(path)]
     wide = " That is your home folder, with everything in it." if target == os.path.realpath(places.home) else ""
     _say_records(call, target)

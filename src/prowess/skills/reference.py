@@ -67,10 +67,10 @@ def read_properties(place: Place) -> Properties:
     return _properties_of(read_skill_md(path))
 
 
-def to_prompt(places: Iterable[Place]) -> str:
+def to_prompt(places: Place | Iterable[Place]) -> str:
     """The XML that shows these skills to a model. Raises SkillInvalid."""
     lines = ["<available_skills>"]
-    for place in places:
+    for place in [places] if isinstance(places, str | os.PathLike) else places:
         properties = read_properties(place)
         location = find_skill_md(os.path.realpath(folder_of(place)))
         lines += ["<skill>", "<name>", html.escape(properties.name), "</name>"]

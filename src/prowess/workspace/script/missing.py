@@ -170,8 +170,9 @@ def _how_to_install(name: str, around: Around) -> str:
     listed = json.dumps(sorted({*named, name}), ensure_ascii=False)
     key = skill if re.fullmatch(r"[A-Za-z0-9_-]+", skill) else json.dumps(skill, ensure_ascii=False)
     return (
+        f"The package is probably '{name}': look it up first. "
         f'Call it again with install: ["{name}"] (prowess exec: --install {name}); a person is asked. Or a person adds '
-        f"to config.toml:\n[skills.dependencies]\n{key} = {listed}\n{used}"
+        f"to .agent/config.toml:\n[skills.dependencies]\n{key} = {listed}\n{used}"
     )
 
 
