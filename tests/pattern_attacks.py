@@ -78,8 +78,8 @@ def _places(tree: Any, before: str) -> Iterator[tuple[str, str]]:
 
 
 def _samples(tree: Any) -> list[str]:
-    """A text for the whole, and one for each branch in it."""
-    found = [_sample(tree)]
+    """Texts for the whole, short and with everything repeated, and one for each branch in it."""
+    found = [_sample(tree), _sample(tree, times=3)]
     for code, value in tree:
         if code is op.SUBPATTERN:
             found += _samples(value[3])
@@ -90,7 +90,8 @@ def _samples(tree: Any) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _sample(tree: Any) -> str:
+def _sample(tree: Any, *, times: int = 0) -> str:
+    """A text that fits. What may be repeated is, so many `times` at least, or as often as it may be."""
     text = ""
     for code, value in tree:
         if code is op.LITERAL:
@@ -98,13 +99,13 @@ def _sample(tree: Any) -> str:
         elif code in (op.IN, op.NOT_LITERAL, op.ANY, op.RANGE, op.CATEGORY):
             text += _letter(code, value)
         elif code in _REPEATS:
-            text += _sample(value[2]) * min(value[0], 8)
+            text += _sample(value[2], times=times) * max(min(value[0], 8), min(int(value[1]), times))
         elif code is op.SUBPATTERN:
-            text += _sample(value[3])
+            text += _sample(value[3], times=times)
         elif code is op.BRANCH:
-            text += _sample(value[1][0])
+            text += _sample(value[1][0], times=times)
         elif code is op.ATOMIC_GROUP:
-            text += _sample(value)
+            text += _sample(value, times=times)
     return text
 
 

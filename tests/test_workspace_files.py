@@ -19,7 +19,7 @@ from prowess.errors import PathEscape, WorkspaceError
 from prowess.workspace.beneath import open_file, open_folder, walk
 from prowess.workspace.inputs import Input, Places, stage_granted, stage_input
 from prowess.workspace.layout import Layout, environment, resolve_cwd, safe_name
-from prowess.workspace.outputs import OutputLimits, collect, primary_output, read_pattern
+from prowess.workspace.outputs import OutputLimits, collect, look_at_outputs, primary_output, read_pattern
 from prowess.workspace.staging import copy_tree, publish, remove_tree
 from prowess.workspace.twin import Twin
 
@@ -357,6 +357,19 @@ def test_no_pattern_raises_anything_of_its_own(pattern, path):
         read_pattern(pattern).fullmatch(path)
     except WorkspaceError:
         pass
+
+
+def test_a_file_that_was_changed_is_new_whatever_time_it_says(tmp_path, layout):
+    out = tmp_path / "ws" / "out"
+    for name in ("same", "changed"):
+        (out / name).write_text("good1")
+        os.utime(out / name, (1, 1))
+    before = look_at_outputs(layout)
+    while look_at_outputs(layout) == before:  # the clock of a file system is coarse
+        (out / "changed").write_text("evil2")
+        os.utime(out / "changed", (1, 1))
+    found = collect(layout, ["out/**"], before=before, must_match=False)
+    assert [file.name for file in found.files] == ["out/changed"]
 
 
 def test_what_is_collected_and_what_is_said(tmp_path, layout):

@@ -141,9 +141,17 @@ def test_links_where_results_go(project: Path, prowess: Callable[..., Done], tmp
     clone = tmp_path / "clone"
     (clone / ".git").mkdir(parents=True)
     (clone / "results").symlink_to(victim)
+    (tmp_path / "mine").symlink_to(clone)
     words = ["exec", "evil", "--root", "../theirs"]
-    elsewhere = str(clone / "results")
-    for folder, force in ((elsewhere, True), ("results", False), ("results", True), ("ok", False), ("ok", True)):
+    elsewhere, by_mine = str(clone / "results"), str(tmp_path / "mine" / "results")
+    for folder, force in (
+        (elsewhere, True),
+        (by_mine, True),
+        ("results", False),
+        ("results", True),
+        ("ok", False),
+        ("ok", True),
+    ):
         more = ["--force"] if force else []
         done = prowess(
             *words, "--output-dir", folder, *more, "--output", "out/*", "--output", "out/sub/*", "--", "leave.py"

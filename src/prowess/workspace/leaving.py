@@ -93,20 +93,21 @@ def _find_root(cwd: str, folder: str) -> tuple[str, str]:
     """(a folder that is there, resolved; the way from it, on which no link is followed)."""
     root = os.path.realpath(cwd)
     path = os.path.normpath(os.path.join(root, folder))
-    if not is_inside(root, path) and (clone := _find_clone(path)) is not None:
-        return os.path.realpath(clone), os.path.relpath(path, clone)
-    if not is_inside(root, path):
-        root = path = os.path.realpath(path)
-        while not os.path.isdir(root):
-            root = os.path.dirname(root)
-    return root, os.path.relpath(path, root)
+    if is_inside(root, path):
+        return root, os.path.relpath(path, root)
+    root, parts = os.sep, path.strip(os.sep).split(os.sep)
+    while parts and not _is_in_clone(root) and os.path.isdir(os.path.join(root, parts[0])):
+        root = os.path.realpath(os.path.join(root, parts.pop(0)))
+    return root, os.path.join("", *parts) or "."
 
 
-def _find_clone(path: str) -> str | None:
-    """The outermost git repository on the path, as it is written."""
-    parts = path.split(os.sep)
-    above = (os.sep.join(parts[:end]) or os.sep for end in range(1, len(parts) + 1))
-    return next((folder for folder in above if os.path.lexists(os.path.join(folder, ".git"))), None)
+def _is_in_clone(folder: str) -> bool:
+    """Tell whether the folder is in a git repository, or is one."""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return False
+        folder = os.path.dirname(folder)
+    return True
 
 
 def _put(fd: int, temporary: str, name: str, path: str, force: bool) -> None:

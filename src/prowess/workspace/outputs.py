@@ -23,7 +23,7 @@ from prowess.workspace.leaving import is_named, pattern_for
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50
 _NAMED = 3
-Look = tuple[int, int]  # time and size
+Look = tuple[int, int, int]  # time of the last change, which a script cannot set; inode; size
 MARGIN = 64 << 10  # longer than any secret that is looked for
 
 
@@ -171,7 +171,7 @@ def look_at_outputs(layout: Layout) -> dict[str, Look]:
 
 
 def _look(status: os.stat_result) -> Look:
-    return status.st_mtime_ns, status.st_size
+    return status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def _find_folders(patterns: Sequence[str]) -> tuple[str, ...]:

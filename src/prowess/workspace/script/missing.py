@@ -310,7 +310,7 @@ _RULES: list[tuple[re.Pattern[str], Callable[[_Seen], Missing | None]]] = [
         (rf"^Can't exec \"{_WORD}\": {_NOT_THERE}", _shell_says),
         (r"(?:^|: )(?P<name>[\w.-]+) is not installed or it's not in your PATH", _shell_says),
         (r"(?P<tool>pip3?|npm|yarn|pnpm|apt|apt-get|brew|dnf|yum|apk) (?:install|i|add) "
-         r"(?:(?!-[cefirt]\b|--\w+=|--req)-{1,2}[a-zA-Z-]+ )*"
+         r"(?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+"
          r"['\"`]?(?P<name>@?[A-Za-z0-9][\w./+-]*)", _advised),
     )
 ]  # fmt: skip
