@@ -23,8 +23,8 @@ from prowess.workspace.process.watcher import signal_group
 
 LINUX = sys.platform.startswith("linux")  # tests turn it off, and have what other systems have
 NOTE = (
-    "Without Linux, this does not hold: a process that leaves its process group goes on after the run; programs that "
-    "change the user (set-user-ID) work; memory and the number of processes are not limited."
+    "Without Linux, this does not hold: a process that leaves its process group, or stops its watcher, goes on after "
+    "the run; programs that change the user (set-user-ID) work; memory and the number of processes are not limited."
 )
 
 
