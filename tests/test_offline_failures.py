@@ -205,3 +205,114 @@ def test_no_example_ever_runs_where_a_file_was_given(
         words = shlex.split(command)
         assert f"{stem}.{ending}" not in " ".join(words).replace(f"given-{mine}.{kind}", "")
         assert any(f"inputs/given-{mine}.{kind}" in word for word in words)
+
+
+# --- no name and no text becomes code ---------------------------------------------------------------------------------
+
+INJECTED = "x;echo INJECTED $(id -u);#.csv"
+CODE = """\
+timeout 10 bash -c "wc -l @"
+timeout 10 bash -c "wc @"
+timeout 10 python3 -c @
+uv run python -c @
+poetry run python -c @
+nice -n 5 awk @
+while true; do bash -c @; done
+{ python3 -c @; }
+! python3 -c @
+python3 -W ignore -c @
+python3 -c"print('@')"
+node --eval=@
+"python3" -c @
+$PYTHON -c @
+timeout 5 $PYTHON -c @
+pypy3 -c @
+tsx -e @
+julia -e @
+duckdb -c @
+somelang -e @
+somelang --eval=@
+somelang -c"@"
+somelang \\\n-c @
+echo @ | bash
+echo @ | python3
+echo @ | sh -s
+echo @ | tee out/x | (cd out; bash)
+bash <<< @
+bash<<<@
+bash < @
+python3 -m timeit @
+[[ @ -eq 1 ]]
+[[ 1 && @ -eq 1 ]]
+(( x = @ ))
+test -v @
+[ -v @ ]
+[[ -v @ ]]
+let x=@
+declare -i n=@
+typeset -i n=@
+local n=@
+export n=@
+read @
+unset @
+printf -v @ x
+a[@]=1
+tar cf out/x.tar --checkpoint=1 --checkpoint-action=exec=@ inputs
+source @
+. @""".split("\n")
+
+
+@pytest.mark.parametrize("written", [line.replace("\\n", "\n") for line in CODE])
+def test_a_name_or_a_text_is_never_code(written: str) -> None:
+    """Neither what a request says, nor a file that takes the place of an example."""
+    assert commands(written.replace("@", "<text>"), f'do "{INJECTED} "') is None
+    assert commands(written.replace("@", "<file>"), "do it", INJECTED) is None
+    filled = commands(written.replace("@", "data.csv"), "do it", INJECTED)
+    assert filled is None or "INJECTED" not in filled
+
+
+@pytest.mark.parametrize("written", ["timeout 10 bash -c <text>", "echo <text> | bash", "uv run python -c <text>"])
+def test_a_plain_word_is_a_program_too(written: str) -> None:
+    assert commands(written, 'do "reboot"') is None
+
+
+@pytest.mark.parametrize(
+    ("written", "runs"),
+    [
+        ("python3 scripts/x.py -e <text>", "python3 scripts/x.py -e 'a b'"),
+        ("mkdir -p out && x <text>", "mkdir -p out && x 'a b'"),
+        ("echo -e <text> | python3 -u scripts/x.py", "echo -e 'a b' | python3 -u scripts/x.py"),
+        ("echo <text> | tee $OUT_DIR/x", "echo 'a b' | tee $OUT_DIR/x"),
+        ("grep -c <text> notes.txt", "grep -c 'a b' notes.txt"),
+        ("python3 -m x -c <text>", "python3 -m x -c 'a b'"),
+        ("tool -c <text>", None),
+    ],
+)
+def test_an_argument_of_a_program_is_none(written: str, runs: str | None) -> None:
+    assert commands(written, 'do "a b"') == runs
+    assert commands("tool -c <text>", 'do "word"') == "tool -c word"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "source settings.env",
+        ". config.env",
+        "set -a; . config.env",
+        "uv run --with pandas analyze.py",
+        "python3 -W ignore analyze.py",
+        "python3 -m runpy analyze.py",
+        "python3 path/to/analyze.py",
+        "timeout 5 python3 -u 'analyze.py'",
+        "deno run app.ts",
+        "deno run -A app.ts",
+    ],
+)
+def test_a_given_file_is_never_run_in_the_place_of_a_program(written: str) -> None:
+    for mine in ("mine.py", "mine.env", "mine.ts"):
+        assert commands(written, "do it", mine) in (None, written)
+
+
+def test_a_file_that_a_program_reads_may_be_a_program() -> None:
+    assert commands("python3 scripts/lint.py target.py", "do it", "a.py") == "python3 scripts/lint.py inputs/a.py"
+    assert commands("uv run --with x y.py data.csv", "do it", "a.csv") == "uv run --with x y.py inputs/a.csv"

@@ -120,7 +120,6 @@ def _compiled(node: ast.Call, method: str, module: dict[str, Any]) -> re.Pattern
 
 # Sees no more than so many characters; within them, its time may grow with their square.
 BOUNDED = {
-    "models.offline_template._INTERPRETS": offline_commands.MOST_CHARACTERS,
     "models.offline_values._number": 40,
     "workspace.script.missing._RULES": 2_000,
 }
@@ -134,9 +133,8 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "models.offline_find._rest": [r"(?<![\s,;，；])[\s,;，；]++(?:--?)?a[\s_-]b\s*+[=:：]"],
     "models.offline_phrases.find_choice": [r"(?<![a-z0-9])a[\s_-]+b(?:s|ending)(?![a-z0-9])"],
     "models.offline_rank._is_named": [r"(?<![\w./-])[/$]?a-b(?![\w-]|\.\w)"],
-    "models.offline_values.take": [
-        getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()
-    ],
+    "models.offline_values.take": [getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()]
+    + [offline_values._GIVEN.format(r"f0\.csv")],
     "policy.shell_words._OURS": list(shell_words._OURS["WORK_DIR"]),
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
     "skills.scan._p": [each.expression for each in scan.PATTERNS],

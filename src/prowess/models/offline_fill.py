@@ -10,10 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from prowess.models.offline_code import PLAIN
 from prowess.models.offline_find import Finder, Value
 from prowess.models.offline_kinds import find_wish, is_plain
-from prowess.models.offline_template import Group, Placeholder, Template, interprets, quote
+from prowess.models.offline_template import Group, Placeholder, Template, find_careful, interprets, quote
 from prowess.models.offline_values import Said
+
+_AS_CODE = "it would hand the request's words to something that reads them as a program"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ def fill(template: Template, said: Said, *, skill: str, own_files: Sequence[str]
         return Filled(refusal=template.refusal)
     wishes = {placeholder: find_wish(placeholder) for placeholder in template.placeholders}
     if interprets(template) and not all(is_plain(wish.kind) for wish in wishes.values()):
-        return Filled(refusal="it would hand the request's words to something that reads them as a program")
+        return Filled(refusal=_AS_CODE)
     if not wishes and not any(isinstance(piece, Group) for piece in template.pieces):
         return _with_number("".join(map(str, template.pieces)), said)
     finder = Finder(said, template.placeholders, wishes, skill=skill, own_files=own_files)
@@ -44,6 +47,10 @@ def fill(template: Template, said: Said, *, skill: str, own_files: Sequence[str]
         if isinstance(piece, Placeholder):
             finder.find_in_order(piece)
     text = "".join(_piece(piece, work, said) for piece in template.pieces)
+    for piece in find_careful(template):
+        value = finder.get(piece)
+        if value and value.said and not is_plain(wishes[piece].kind) and not all(map(PLAIN.fullmatch, value.texts)):
+            return Filled(refusal=_AS_CODE)
     command = re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", text).strip() if work.left_out else text.strip()
     outputs = [*work.outputs, *_written(template)]
     return Filled(

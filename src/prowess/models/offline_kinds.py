@@ -7,6 +7,7 @@ from collections.abc import Collection
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from prowess.models.offline_code import find_programs
 from prowess.models.offline_template import Placeholder
 
 Kind = Literal[
@@ -41,8 +42,12 @@ def mark_files(command: str, own_files: Collection[str]) -> str:
     """The command with `<input.csv>` for each file that it names only as an example: `input.csv`, `path/to/x.pdf`,
     `FILE`. Programs, files of the skill, and what is in `out/` or `work/` stay as they are."""
 
+    programs = find_programs(command)
+
     def mark(found: re.Match[str]) -> str:
         path, name = found[0], found[0].rstrip("/").rsplit("/", 1)[-1]
+        if found.start() in programs:
+            return path
         kept = not _is_example(name) or _KEPT.match(path) or path.removeprefix("./") in own_files
         if "path/to/" not in path and (kept or _RUNS.search(command, max(0, found.start() - 60), found.start())):
             return path
@@ -83,8 +88,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PATHS = re.compile(  # a text in quotes is one path
-    r"(?:(?<=')[\w./~-]++(?: [\w./~-]++)++(?=')|(?<=\")[\w./~-]++(?: [\w./~-]++)++(?=\")"
+_PATHS = re.compile(  # a text in quotes is one path, unless it has options
+    r"(?:(?<=')[\w./~-]++(?: (?!-)[\w./~-]++)++(?=')|(?<=\")[\w./~-]++(?: (?!-)[\w./~-]++)++(?=\")"
     r"|(?<![\w./~$<{}:*-])(?<!\w@)(?:\$\{?+\w++\}?+/)?+[\w./~-]++(?![$>{}*(=]))"
 )
 _KEPT = re.compile(r"[/~]|\$(?!.*\binputs?/)|\.(?!\.?/)|(?:\./)?(?:out|work|scripts|references|assets)/")

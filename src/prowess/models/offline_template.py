@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from prowess.models.offline_code import MARK, find_risky, reads_code
+
 Place = Literal["bare", "single", "double"]
 
 
@@ -91,13 +93,6 @@ _GROUP = re.compile(r"\[(?P<inside>(?:[^\[\]'\"]|'[^']*'|\"(?:[^\"\\]|\\.)*\")*)
 _ARGUMENTS = re.compile(r"\$(?:ARGUMENTS\b|\{ARGUMENTS\})")
 _SUBSTITUTION = re.compile(r"\$[({'\"]|`|[<>]\(")
 _HARMLESS = re.compile(r"\$\{\w+\}|\$\([^()'\"`<>$]*\)")
-_PROGRAM = r"(?:^|[;&|(])\s*+(?:(?:sudo|env|time|nohup|nice|command|exec|\w++=\S*+)\s++)*+(?:[^\s;&|(]*/)?"
-_INTERPRETS = re.compile(
-    rf"{_PROGRAM}(?:eval|[gmn]?awk|sed|xargs|ssh|parallel|watch|su|make|sqlite3|psql|mysql|osascript|trap)(?=\s|$)"
-    rf"|{_PROGRAM}(?:ba|da|z|k|c|fi)?sh\s+(?:-\S+\s+(?:[a-z]+\s+)?)*?-\w*c(?=\s|$)"
-    rf"|{_PROGRAM}(?:python[\d.]*|perl|ruby|node|deno|bun|php|lua|Rscript)\s+(?:-\S+\s+)*?(?:-\w*[ceErp]|--eval|--print)(?=\s|$)"
-    r"|\s-(?:exec|execdir|ok|okdir)\s|\senv\s+-S"
-)
 _STARTS_COMMAND = re.compile(
     r"(?:^|[;&|(]|\s!)\s*(?:(?:if|then|do|else|sudo|exec|nohup|time|command|env|\w+=\S*)\s+)*$"
 )
@@ -201,4 +196,14 @@ def _refusal(template: Template) -> str | None:
 
 def interprets(template: Template) -> bool:
     """Whether a word of the command is read as a program by what is run."""
-    return _INTERPRETS.search(template.literal) is not None
+    return reads_code(_marked(template))
+
+
+def find_careful(template: Template) -> frozenset[Placeholder]:
+    """Those where a value that is not plain could be read as code."""
+    risky = find_risky(_marked(template))
+    return frozenset(each for each, is_risky in zip(template.placeholders, risky, strict=True) if is_risky)
+
+
+def _marked(template: Template) -> str:
+    return "".join(piece if isinstance(piece, str) else MARK for piece in _flat(template.pieces))

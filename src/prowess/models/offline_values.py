@@ -51,8 +51,7 @@ def parse_request(text: str, given: Sequence[str] = ()) -> Said:
     }
     reader.take_quoted(names)
     for spelled in sorted(names, key=lambda name: (-len(name), name)):
-        pattern = rf"(?<![A-Za-z0-9_./-])@?(?:[A-Za-z0-9_.~-]*+/)*{re.escape(spelled)}(?![A-Za-z0-9_/])"
-        reader.take("file", pattern, lambda _, path=names[spelled]: path)
+        reader.take("file", _GIVEN.format(re.escape(spelled)), lambda _, path=names[spelled]: path)
     reader.take("url", _URL, lambda found: found[0].rstrip(".,;:!?)]}'"))
     reader.take("email", _EMAIL, lambda found: found[0])
     reader.take("date", _DATE, _iso)
@@ -119,6 +118,7 @@ class _Reader:
 
 
 _WIDE = {0xFF10 + digit: ord("0") + digit for digit in range(10)}
+_GIVEN = r"(?<![A-Za-z0-9_./~-])@?(?:[A-Za-z0-9_.~-]*+/)*{}(?![A-Za-z0-9_/])"
 _URL = r"(?:https?|ftp)://[^\s<>\"'`，。；！？）」』”]+"
 _EMAIL = r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
 _QUOTED = (
