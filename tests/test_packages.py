@@ -305,3 +305,54 @@ def test_a_python_that_would_show_the_whole_home_is_refused(machine: Path) -> No
     with pytest.raises(WorkspaceUnavailable) as refused:
         folders_of_python(str(machine / "bin" / "python3"), str(machine))
     assert refused.value.code == "workspace-python" and str(machine) in refused.value.message
+
+
+@pytest.mark.parametrize("box", ["bwrap", "landlock"])
+def test_a_link_to_a_python_shows_nothing_that_lies_beside_it(tiers: Tiers, shop: Shop, venv: Path, box: str) -> None:
+    alt = shop.folder / "alt"
+    for name in ("usrbin", "etc/alternatives"):
+        (alt / name).mkdir(parents=True)
+    (alt / "etc" / "secret.conf").write_text("the secret", encoding="utf-8")
+    (alt / "etc" / "alternatives" / "python").symlink_to(PYTHON)
+    (alt / "usrbin" / "python").symlink_to(alt / "etc" / "alternatives" / "python")
+    (alt / "etc" / "to_venv").symlink_to(venv / "bin" / "python")
+    secret = str(alt / "etc" / "secret.conf")
+    script = f"import sys\ntry:\n    print(open({secret!r}).read())\nexcept OSError:\n    print('hidden', sys.prefix)\n"
+    shop.add("demo", script)
+    shop.tier = tiers.get(box)
+    for named, prefix in (("usrbin/python", ""), ("etc/alternatives/python", ""), ("etc/to_venv", str(venv))):
+        shop.settings["workspace.python"] = str(alt / named)
+        answer = said(shop.one(RUN)).split()
+        assert answer[0] == "hidden" and prefix in answer[1], (named, answer)
+
+
+@pytest.fixture
+def prefix(folder: Path) -> Path:
+    """As if a Python were installed there."""
+    (folder / "python" / "lib" / "python3.11").mkdir(parents=True)
+    (folder / "python" / "bin").mkdir()
+    (folder / "python" / "bin" / "python3").write_text("", encoding="utf-8")
+    return folder / "python"
+
+
+def test_only_a_folder_that_a_python_is_installed_in_is_shown(folder: Path, prefix: Path) -> None:
+    real = prefix / "bin" / "python3"
+    (folder / "srv" / "app").mkdir(parents=True)
+    lone, link = folder / "srv" / "app" / "python3", folder / "srv" / "app" / "linked"
+    lone.write_text("", encoding="utf-8")
+    link.symlink_to(real)
+    assert folders_of_python(str(real), str(prefix)) == (str(real), (str(prefix),))
+    assert folders_of_python(str(link), str(prefix)) == (str(real), (str(prefix),))
+    assert folders_of_python(str(lone), "/usr") == (str(lone), (str(lone),))
+    (folder / "srv" / "app" / "bin").mkdir()
+    (folder / "srv" / "app" / "bin" / "python").symlink_to("/usr/bin/env")
+    path = str(folder / "srv" / "app" / "bin" / "python")
+    assert folders_of_python(path, "/usr") == (path, (path,))
+    assert folders_of_python("/etc/alternatives/python", "/usr")[1] == ()
+
+
+@pytest.mark.parametrize("base", ["/etc", "/var", "/srv", "/home", "/root"])
+def test_a_python_that_would_show_what_is_not_its_own_is_refused(prefix: Path, base: str) -> None:
+    with pytest.raises(WorkspaceUnavailable) as refused:
+        folders_of_python(str(prefix / "bin" / "python3"), base)
+    assert refused.value.code == "workspace-python"

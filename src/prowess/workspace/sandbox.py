@@ -143,7 +143,7 @@ class SandboxExecutor:
         folders = tuple(folders_of_interpreter(python))
         if self._python is not None:
             python, base = await try_python(self._python, self._processes, self.uid)
-            folders = folders_of_python(python, base)
+            python, folders = folders_of_python(python, base)
         instead = [f"{NAMES[name]} does not work here, so Landlock is used: {why}" for name, why in reasons.items()]
         isolation = Isolation(
             executor="sandbox",
