@@ -116,6 +116,18 @@ def test_the_configuration_names_packages_for_a_skill(tiered: Shop) -> None:
     assert tiered.asked == [], "whoever wrote the configuration has said yes"
 
 
+def test_what_the_configuration_granted_is_asked_about_once_it_does_not_any_more(shop: Shop) -> None:
+    shop.settings["skills.dependencies"] = {"demo": [TINY]}
+    assert said(shop.one(RUN)) == said(shop.one(RUN)) == "two\n" and shop.asked == []
+    del shop.settings["skills.dependencies"]
+    shop.answer = "no"
+    denied, failed = shop.do({**RUN, "install": [TINY]}, RUN)
+    assert (denied.status, failed.code) == ("denied", "missing-dependency")
+    assert [each["by"] for each in shop.asked] == ["call"]
+    shop.answer = "once"
+    assert said(shop.one({**RUN, "install": [TINY]})) == said(shop.one(RUN)) == "two\n" and len(shop.asked) == 2
+
+
 def test_a_no_installs_nothing_and_leaves_the_skill_as_it_was(shop: Shop) -> None:
     shop.answer = "no"
     denied, failed = shop.do({**RUN, "install": [TINY]}, RUN)

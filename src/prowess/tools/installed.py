@@ -47,10 +47,11 @@ class Wanted(NamedTuple):
     skill: str  # its digest
     python: str  # by path, for this machine
     elsewhere: Python | None  # what is known of one that is not of this machine
+    configured: bool = False  # it is the configuration that grants all of them, for as long as it names them
 
     @property
-    def what(self) -> tuple[str, str]:
-        return self.skill, self.block.digest
+    def what(self) -> tuple[str, str, bool]:
+        return self.skill, self.block.digest, self.configured
 
 
 def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Callable[[Entry], Sequence[str]]:
@@ -95,13 +96,15 @@ async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: 
         if python not in work.pythons:
             work.pythons[python] = await find_python(loaded, workspace)
         elsewhere = work.pythons[python]
-    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
+    configured = packages.by == "configuration"
+    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere, configured)
 
 
 def find(environments: Environments, wanted: Wanted) -> Built | None:
-    """What was installed before and granted to this skill; asks nobody, and works offline."""
+    """What was installed before and is granted to this skill; asks nobody, and works offline."""
     built = _find(environments, wanted)
-    return built if built is not None and environments.is_granted(built, wanted.skill) else None
+    granted = built is not None and (wanted.configured or environments.is_granted(built, wanted.skill))
+    return built if granted else None
 
 
 def _find(environments: Environments, wanted: Wanted) -> Built | None:
@@ -120,7 +123,7 @@ async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, g
             break
         built = built or await install(environments, wanted)
         if environments.hold(built, held):
-            if granted:
+            if granted and not wanted.configured:  # what the configuration grants, it can take back
                 environments.keep_grant(built, wanted.skill, wanted.added)
             return built
         await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
