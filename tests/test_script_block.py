@@ -15,6 +15,7 @@ from prowess.workspace.script.block import (
     find_almost_block,
     find_blocks,
     parse_block,
+    parse_requirements,
     parse_version,
     python_fits,
 )
@@ -172,6 +173,14 @@ def test_toml_that_is_none_says_in_which_line(text, line):
         block("a[b"),
         block("a[b,,c]"),
         block("a; os == $HOME"),
+        block("a; rm"),
+        block("a; python_version"),
+        block("a; python_version < '3' and"),
+        block("a; (python_version < '3'"),
+        block("a; python_version < 3"),
+        block("a; unknown == 'x'"),
+        block("a; python_version < '3' os_name == 'nt'"),
+        block("a; 'x' == 'x'"),
         block("${HOME}"),
         block("ä"),
         block("a" * 501),
@@ -196,6 +205,13 @@ def test_what_cannot_be_read_is_said(text):
         "~/p",
         "p.whl",
         "p-1.0.tar.gz",
+        "p (==1.zip)",
+        "p==1.zip,",
+        "p==1.zip ; python_version > '3'",
+        "p===1.whl",
+        "p==1.tar.gz,>0",
+        "p[x]== 1.ZIP",
+        "p >= 1.tgz",
         "sub/folder",
         r"sub\\folder",
         "-r requirements.txt",
@@ -246,6 +262,20 @@ def test_other_settings_have_no_effect_and_are_named():
 def test_the_same_needs_have_one_digest(one, other):
     first, second = parse_block(block(*one)), parse_block(block(*other))
     assert first is not None and second is not None and first.digest == second.digest
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "python_version < '3.12'",
+        "(python_version<'3.12')and os_name=='nt'or'linux' in sys_platform",
+        "((extra == 'x') or (platform_machine not in 'a b' and (os_name != 'nt')))",
+        "platform_version === '1' and python_full_version ~= '3.11.2'",
+        "sys_platform == 'and or ( in'",
+    ],
+)
+def test_a_condition_is_kept(marker):
+    assert parse_requirements([f"a; {marker}"], "here") == (f"a; {marker}",)
 
 
 def test_other_needs_have_another_digest():

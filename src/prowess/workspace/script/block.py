@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from prowess.errors import WorkspaceError
+from prowess.workspace.script.marker import is_marker
 
 EXAMPLE = '# /// script\n# dependencies = ["{name}"]\n# ///'
 MOST_DEPENDENCIES = 200
@@ -200,8 +201,14 @@ def _read_requirement(text: str, name: str, line: int) -> str:
     short = canonical_name(found["name"])
     if any(extras):
         short += f"[{','.join(sorted(map(canonical_name, extras)))}]"
-    short += ",".join(sorted(re.sub(r"\s", "", clause) for clause in clauses))
-    return short + (f"; {' '.join(found['marker'].split())}" if (found["marker"] or "").strip() else "")
+    clauses = sorted(re.sub(r"\s", "", clause) for clause in clauses)
+    if any(_ARCHIVE.search(each) for each in (short, *clauses)):  # an installer would look for a file of that name
+        _refuse(name, line, f"{shown} is a path")
+    short += ",".join(clauses)
+    marker = " ".join((found["marker"] or "").split())
+    if marker and not is_marker(marker):
+        _invalid(name, line, f"the condition of {shown} is none", "Write it as in: requests; python_version < '3.12'")
+    return f"{short}; {marker}" if marker else short
 
 
 def canonical_name(name: str) -> str:
