@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -301,6 +304,84 @@ def test_a_damaged_index_is_made_anew(tmp_path, make_skill, damage):
     assert {"cache-corrupt"} <= set(codes(again)) <= {"cache-corrupt", "cache-unwritable", *codes(clean)}
     if damage != "folder":
         assert codes(prowess.discover(library, cache_dir=cache)) == codes(clean), "it was repaired"
+
+
+def line_of(document: object) -> bytes:
+    """A line with the right checksum, whatever is in it."""
+    payload = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return b"%08x %s\n" % (zlib.crc32(payload), payload)
+
+
+def change(name: str, header: Any, part: Any) -> list[Any]:
+    """The two documents of an index, one thing in them not as it was written."""
+    rows, row = part["skills"], part["skills"]["b"]
+    wrong = {
+        "null header": lambda: [None, part],
+        "list header": lambda: [[], part],
+        "no root": lambda: [{"format": header["format"]}, part],
+        "deep": lambda: [header, b"[" * 200_000],
+        "null part": lambda: [header, None],
+        "list of skills": lambda: part.update(skills=[["a", 1]]),
+        "short row": lambda: rows.update(a=rows["a"][:3]),
+        "null row": lambda: rows.update(a=None),
+        "long row": lambda: row.append(1),
+        "short rest": lambda: row[5].pop(),
+        "text size": lambda: row.__setitem__(1, "1"),
+        "text tokens": lambda: row.__setitem__(3, "1"),
+        "description": lambda: row.__setitem__(4, ["no text"]),
+        "name": lambda: row[5].__setitem__(0, 7),
+        "version": lambda: row[5].__setitem__(2, [1]),
+        "keywords": lambda: row[5].__setitem__(3, [None]),
+        "control number": lambda: row[5].__setitem__(4, 99),
+        "negative control": lambda: row[5].__setitem__(4, -1),
+        "note number": lambda: row[5].__setitem__(5, [99]),
+        "text note number": lambda: row[5].__setitem__(5, "x"),
+        "no controls": lambda: part.update(controls=[]),
+        "bad controls": lambda: part["controls"][0].__setitem__(6, [[]]),
+        "null controls": lambda: part["controls"].__setitem__(0, None),
+        "unknown note": lambda: part["notes"].__setitem__(0, ["no-such-code", None, {}]),
+        "note details": lambda: part["notes"][0].__setitem__(2, None),
+    }[name]()
+    return wrong or [header, part]
+
+
+CHANGES = (
+    "null header|list header|no root|deep|null part|list of skills|short row|null row|long row|short rest|text size"
+)
+CHANGES += "|text tokens|description|name|version|keywords|control number|negative control|note number|text note number"
+CHANGES += "|no controls|bad controls|null controls|unknown note|note details"
+
+
+@pytest.mark.parametrize("name", CHANGES.split("|"))
+def test_an_index_with_right_checksums_and_wrong_content_is_made_anew(tmp_path, make_skill, name):
+    library, cache = tmp_path / "library", tmp_path / "cache"
+    make_skill(library / "a")
+    make_skill(library / "b", front=RICH)
+    settle(library)
+    clean = prowess.discover(library, cache_dir=cache)
+    [index] = (cache / "index").iterdir()
+    header, part = (json.loads(line.partition(b" ")[2]) for line in index.read_bytes().splitlines())
+    assert part["notes"] and len(part["skills"]["b"]) == 6
+    index.write_bytes(b"".join(map(line_of, change(name, header, part))))
+    again = prowess.discover(library, cache_dir=cache)
+    assert again.entries == clean.entries and set(codes(again)) == {"cache-corrupt", *codes(clean)}
+    assert codes(prowess.discover(library, cache_dir=cache)) == codes(clean), "it was repaired"
+
+
+def test_an_index_that_is_a_fifo_stops_nobody(tmp_path, make_skill):
+    library, cache = tmp_path / "library", tmp_path / "cache"
+    make_skill(library / "a")
+    settle(library)
+    clean = prowess.discover(library, cache_dir=cache)
+    [index] = (cache / "index").iterdir()
+    index.unlink()
+    os.mkfifo(index)
+    found: list[prowess.Catalog] = []
+    reader = threading.Thread(target=lambda: found.append(prowess.discover(library, cache_dir=cache)), daemon=True)
+    reader.start()
+    reader.join(20)
+    assert found, "it hangs"
+    assert found[0].entries == clean.entries and "cache-corrupt" in codes(found[0]) and index.is_file()
 
 
 def test_an_index_of_an_older_release_is_replaced_without_a_word(tmp_path, make_skill):

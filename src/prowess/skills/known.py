@@ -11,16 +11,19 @@ import json
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, NamedTuple
 
-from prowess._files import write_whole
+from prowess._files import open_regular, write_whole
 from prowess._nouns import Finding
 from prowess.skills.entry import Entry, Root
-from prowess.skills.findings import Note, make_finding
+from prowess.skills.findings import RULES, Note, make_finding
 from prowess.skills.head import Controls
 
 FORMAT = 4
 _SKILLS_IN_LINE = 256
+_MOST_BYTES = 1 << 28
+_TEXT = (str, NoneType)
 DEFAULT_CONTROLS = Controls()
 # The time of the last change of anything about the file: unlike mtime it cannot be set back. On Windows st_ctime is
 # the time of creation.
@@ -68,7 +71,9 @@ def still_holds(row: list[Any], found: os.stat_result) -> bool:
 def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
     path = _path(cache_dir, base)
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, follow=True), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                raise ValueError("it is too large")
             first = file.readline()
             header = {} if _is_older(first) else _read_line(first)
             if header.get("format") != FORMAT or header["root"] != base:
@@ -76,16 +81,40 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
             known = Known({}, [], [])
             for line in file:
                 part = _read_line(line)
-                known.rows.update(part["skills"])
-                known.notes.extend(Note(*note) for note in part["notes"])
+                known.notes.extend(map(_note, part["notes"]))
                 known.controls.extend(map(_controls, part["controls"]))
+                _refuse_misshapen(part["skills"], known)
+                known.rows.update(part["skills"])
         if len(known.rows) != header["skills"]:
             raise ValueError("a part of it is missing")
         return known, []
     except (FileNotFoundError, NotADirectoryError):
         return NOTHING_KNOWN, []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return NOTHING_KNOWN, [make_finding(Note("cache-corrupt", None, {"reason": str(error)[:80]}), path)]
+
+
+def _refuse_misshapen(rows: dict[str, list[Any]], known: Known) -> None:
+    """Whoever can write a line can write its checksum too. Thousands of rows are usual, so this has to be cheap."""
+    most_controls, most_notes = len(known.controls), len(known.notes)
+    fine = most_controls > 0
+    for row in rows.values():
+        changed, size, inode, tokens, description, *rest = row
+        fine = fine and type(changed) is type(size) is type(inode) is type(tokens) is int and type(description) is str
+        if rest:
+            [[name, declared, version, keywords, controls, notes]] = rest
+            fine = fine and type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
+            fine = fine and type(controls) is int and 0 <= controls < most_controls
+            fine = fine and type(keywords) is type(notes) is list and (not keywords or _are_texts(keywords))
+            fine = fine and (not notes or all(type(number) is int and 0 <= number < most_notes for number in notes))
+        if not fine:
+            raise ValueError("it is not as it was written")
+    if not fine:
+        raise ValueError("it has no controls")
+
+
+def _are_texts(items: Iterable[Any]) -> bool:
+    return all(type(item) is str for item in items)
 
 
 def save_known(
@@ -146,8 +175,19 @@ def _rest(entry: Entry, notes: _Numbers, controls: _Numbers) -> list[list[Any]]:
     return [rest] if any(rest) else []
 
 
+def _note(row: list[Any]) -> Note:
+    code, line, details = row
+    if code not in RULES or type(line) not in (int, NoneType) or type(details) is not dict:
+        raise ValueError("it has a note that is none")
+    return Note(code, line, details)
+
+
 def _controls(row: list[Any]) -> Controls:
     mode, tools, run_mode, role, user_invocable, hint, paths, requires = row
+    texts = [mode, run_mode, *(each for each in (role, hint) if each is not None), *paths, *(tools or ())]
+    texts += [text for kind, items in requires for text in (kind, *items)]
+    if not _are_texts(texts) or type(user_invocable) is not bool:
+        raise ValueError("it has controls that are none")
     return Controls(
         mode,
         None if tools is None else tuple(tools),
