@@ -28,7 +28,7 @@ def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> d
 
 
 def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> dict[str, Any]:
-    """What many skills have in common."""
+    """Rendered parts that many skills have in common."""
     controls = entry.controls
     allowed = controls.allowed_tools
     return {

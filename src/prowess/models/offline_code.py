@@ -41,7 +41,7 @@ def split_commands(text: str) -> Iterator[Simple]:
 
 
 def reads_code(text: str) -> bool:
-    """Whether something in it reads a word that is to be filled in as a program."""
+    """Tell whether something in it reads a word that is to be filled in as a program."""
     marked = False
     for command in split_commands(text):
         own = any(MARK in word.text for word in command.words)
@@ -81,7 +81,7 @@ def find_programs(text: str) -> frozenset[int]:
 
 
 def _before_script(words: Sequence[Word]) -> Sequence[Word]:
-    """What is before `x.py` of `python3 x.py …` or `python3 -m x …`: the words behind it are for that program."""
+    """The words before `x.py` of `python3 x.py …` or `python3 -m x …`: those behind it are for that program."""
     for at in _runners(words):
         rest = at + 1
         while rest < len(words) and re.fullmatch("run|-[uBIO]+", words[rest].text):

@@ -146,8 +146,8 @@ def _is_wanted(wanted: Wanted, key: str) -> bool:
 
 
 def _may_go_on(wanted: Sequence[Wanted], words: Sequence[str]) -> bool:
-    """Whether a word that is not known, behind these of one simple command, may be the next one of the rule: between
-    them are only options and their values."""
+    """Tell whether a word that is not known, behind these of one simple command, may be the next one of the rule:
+    between them are only options and their values."""
     found, after_option = 0, False
     for word in words:
         if found < len(wanted) and _is_wanted(wanted[found], word):

@@ -46,7 +46,7 @@ def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
 
 
 def has_nested(notes: tuple[Note, ...]) -> bool:
-    """Whether `look_below` had something to say."""
+    """Tell whether `look_below` had something to say."""
     return bool(notes) and notes[-1].code in _CODES
 
 

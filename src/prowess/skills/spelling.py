@@ -18,7 +18,7 @@ def near_names(wanted: str, names: Iterable[str], limit: int = 1) -> list[str]:
 
 
 def _differ_little(wanted: str, name: str) -> bool:
-    """Whether what is left is near as well, without the words that both have."""
+    """Tell whether what is left is near as well, without the words that both have."""
     import difflib
 
     words, others = wanted.split("-"), name.split("-")

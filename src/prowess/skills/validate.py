@@ -95,7 +95,7 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
 
 
 def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
-    """What the skill costs while nobody uses it."""
+    """Warn of the tokens that the skill costs while nobody uses it."""
     tokens = estimate(xml_entry(skill.entry, (skill.name, None)) + "\n")
     if tokens > MAX_CATALOG_TOKENS:
         yield skill.entry.file, Note("description-too-many-tokens", _description_line(skill, read), {"tokens": tokens})

@@ -30,7 +30,7 @@ _WAIT_S = 0.05
 
 
 class Packages(NamedTuple):
-    """What a run needs, and who says so: the least trusted of them."""
+    """Packages that a run needs, and who says so: the least trusted of them."""
 
     block: ScriptBlock
     by: Literal["configuration", "script", "call"]
@@ -101,7 +101,7 @@ async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: 
 
 
 def find(environments: Environments, wanted: Wanted) -> Built | None:
-    """What was installed before and is granted to this skill; asks nobody, and works offline."""
+    """Packages that were installed before and are granted to this skill; asks nobody, and works offline."""
     built = _find(environments, wanted)
     granted = built is not None and (wanted.configured or environments.is_granted(built, wanted.skill))
     return built if granted else None
@@ -160,8 +160,8 @@ async def refuse_other_python(block: ScriptBlock, loaded: Loaded, workspace: Wor
 
 
 def environment_of(built: Built, *, declared: bool) -> dict[str, str]:
-    """What a run has to be told to find the packages. Without a list of its own it keeps its interpreter, and what that
-    has: the packages come first."""
+    """Variables that a run needs to find the packages. Without a list of its own it keeps its interpreter, and what
+    that has: the packages come first."""
     return {} if built.python and declared else {"PYTHONPATH": built.site}
 
 

@@ -137,7 +137,7 @@ _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 
 class Equipment(NamedTuple):
-    """What a run has beyond the interpreter, and how it gets at it."""
+    """Packages that a run has beyond the interpreter, and how it gets at them."""
 
     env: Mapping[str, str] = {}
     python: str = ""  # in the place of the interpreter

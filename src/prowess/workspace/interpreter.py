@@ -85,7 +85,7 @@ def _is_prefix(folder: str) -> bool:
 
 
 def _is_system(path: str) -> bool:
-    """It is in every box as it is."""
+    """Tell whether it is in every box as it is."""
     return is_inside("/usr", os.path.realpath(os.path.dirname(path))) or is_inside("/etc/alternatives", path)
 
 

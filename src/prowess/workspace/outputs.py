@@ -161,7 +161,7 @@ def read_pattern(pattern: str) -> Glob:
 
 
 def look_at_outputs(layout: Layout) -> dict[str, Look]:
-    """What is in out/ now, to tell later what is new. Too much to look at counts as far as it was seen; whoever
+    """The files in out/ now, to tell later what is new. Too much to look at counts as far as it was seen; whoever
     collects says so."""
     return {
         rel: _look(status)

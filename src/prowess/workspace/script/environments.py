@@ -148,7 +148,7 @@ def keep_added(dir: str, key: str, skill: str, packages: Sequence[str]) -> None:
 
 
 def find_added(dir: str, skill: str) -> tuple[str, ...]:
-    """What was added last to a skill of that content; it is forgotten when the environment is removed."""
+    """Packages that were added last to a skill of that content; that is forgotten when the environment is removed."""
     found: list[tuple[int, str, str]] = []
     for key in list_folder(dir):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Whether a text is a condition of a requirement, as in `python_version < "3.12"`; what it means is for installers."""
+"""Tells a condition of a requirement (`python_version < "3.12"`) from other text. Its meaning is for installers."""
 
 from __future__ import annotations
 
