@@ -200,15 +200,22 @@ def test_without_files_a_question_about_one_is_not_asked(tmp_path: Path) -> None
     asked = run(GAIA / "run.py", "--data", str(tmp_path / "2023_level1_validation.json"), "--limit", "1")
     assert (asked.returncode, "0 of 1 right" in asked.stdout) == (1, True)
     assert "log.txt is not there. Run download.py --with-files." in asked.stderr
+    missing = run(GAIA / "run.py", "--data", str(tmp_path / "none.json"))
+    assert (missing.returncode, missing.stdout) == (2, "") and "download.py makes such a file." in missing.stderr
 
 
 def test_a_download_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     ran = Hub().download(tmp_path, token="")
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("HF_TOKEN is not set.")
-    refused, empty, escaping = Hub(), Hub(), Hub()
-    refused.status, empty.rows = 403, []
+    refused, empty, escaping, nameless = Hub(), Hub(), Hub(), Hub()
+    refused.status, empty.rows, nameless.rows = 403, [], [{"file_name": 7}]
     escaping.rows = [{**ROWS[0], "file_name": "../../log.txt"}]
-    for hub, why in ((refused, "403. Does HF_TOKEN"), (empty, "no rows from 0 on"), (escaping, "is no name of a file")):
+    for hub, why in (
+        (refused, "403. Does HF_TOKEN"),
+        (empty, "no rows from 0 on"),
+        (escaping, "is no name of a file"),
+        (nameless, "The download failed: "),
+    ):
         ran = hub.download(tmp_path, "--with-files")
         assert (ran.returncode, ran.stdout) == (1, "") and why in ran.stderr
         assert "hf_secret" not in ran.stderr

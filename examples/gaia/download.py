@@ -44,7 +44,7 @@ def main() -> int:
             if options.with_files:
                 folder = f"{options.config.split('_')[0]}/{options.split}"
                 save_files(client, f"{options.hub}/datasets/{DATASET}/resolve/main/{folder}", questions, options.out)
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
             print(f"The download failed: {explain(error)}", file=sys.stderr)
             return 1
     path = options.out / f"{options.config}_{options.split}.json"
@@ -85,7 +85,8 @@ def save_files(client: httpx.Client, address: str, questions: list[dict[str, Any
         if path.exists():
             continue
         part = path.with_name(f"{path.name}.part")
-        with client.stream("GET", f"{address}/{path.name}") as response, part.open("wb") as file:
+        part.unlink(missing_ok=True)  # a link that lies there is not written through
+        with client.stream("GET", f"{address}/{path.name}") as response, part.open("xb") as file:
             response.raise_for_status()
             for piece in response.iter_bytes():
                 file.write(piece)

@@ -37,7 +37,11 @@ def main() -> int:
     parser.add_argument("--skills", action="append", default=[], metavar="DIR", help="more folders of skills")
     parser.add_argument("--limit", type=int, default=None, help="only the first N questions")
     options = parser.parse_args()
-    questions = json.loads(options.data.read_text(encoding="utf-8"))["questions"][: options.limit]
+    try:
+        questions = json.loads(options.data.read_text(encoding="utf-8"))["questions"][: options.limit]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        print(f"{options.data} cannot be read: {error}. download.py makes such a file.", file=sys.stderr)
+        return 2
     right = unanswered = 0
     for question in questions:
         got = answer(question, options.data.parent, options.model, options.skills)
@@ -68,7 +72,7 @@ def answer(question: dict[str, Any], folder: Path, model: str, skills: list[str]
             artifacts="memory:",
         )
     except prowess.ProwessError as error:
-        print(f"{question['task_id']}: {error.message} [{error.code}]", file=sys.stderr)
+        print(f"{question['task_id']}: {error.message} {error.hint or ''} [{error.code}]", file=sys.stderr)
         return None
     if not result.ok:
         print(f"{question['task_id']}: {result.code or result.stop_reason}: {result.text}", file=sys.stderr)
