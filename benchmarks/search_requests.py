@@ -1,7 +1,10 @@
 """Skills and what people ask for when they need them, to measure search: all of it written for this purpose.
 
 Each skill has a plain request, in words of its description and others, and a request in words that only its body has.
-`make_others` adds skills that share their words, as the skills of a large library do.
+`make_others` adds skills: one in four shares their words, and the others are about products, as in public libraries.
+
+The plain requests are harder than those that people typed for 2,000 public skills (docs/catalog.md): many share one
+word with the description, or none. So the figures tell a better search from a worse one, not how good it is.
 """
 
 from __future__ import annotations
@@ -210,6 +213,7 @@ _THINGS = (
     "applications grants colleagues teams pages sites documents tables spreadsheets statements budgets episodes "
     "customers tickets meetings threads services clusters dashboards schemas endpoints packages licences policies"
 ).split()
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio"]
 _SENTENCES = (
     "Ask for the file if there is none. Work in small steps and show each result before you go on.",
     "Read the whole input first. Keep the original. Write results to the output folder.",
@@ -226,6 +230,10 @@ def make_others(chance: random.Random, count: int) -> list[tuple[str, str, str]]
         task, thing, second = chance.choice(list(_TASKS)), chance.choice(_THINGS), chance.choice(_THINGS)
         description = f"{_TASKS[task].format(thing=thing)} Use when the user has {second}."
         words = " ".join(chance.sample(_THINGS, 12))
+        if number % 4:
+            thing, *made_up = ("".join(chance.choices(_SYLLABLES, k=3)) for _ in range(25))
+            description = f"{thing.title()} {second}: {' '.join(made_up[:12])}. Use when the user works with {thing}."
+            words = " ".join(made_up)
         body = f"# {thing} {task}\n\n{' '.join(chance.sample(_SENTENCES, 4))}\n\nSee also: {words}."
         others.append((f"{thing}-{task}-{number}", description, body))
     return others
