@@ -473,8 +473,9 @@ def test_nested_skills_are_named_by_list_doctor_and_validate_and_loaded_when_ask
     assert [skill["name"] for skill in cli.json("validate", "library", "--nested")["skills"]] == ["library", "inner"]
     assert "Do the thing" in cli("load", "inner", "--root", "library", "--nested")
     (cli.cwd / "own.toml").write_text("[skills]\nnested = true\n")
-    for call in calls[:2]:
+    for call in calls:
         assert not named(cli.json(*call, "--config", "own.toml"))
+    assert cli("validate", "library", "--profile", "spec", "--config", "own.toml") == "Valid skill: library\n"
     listed = cli.json("list", "--root", "library", "--config", "own.toml")
     assert [skill["id"] for skill in listed["skills"]] == ["explicit:library", "explicit:inner"]
 

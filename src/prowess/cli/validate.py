@@ -14,6 +14,7 @@ from prowess.cli.documents import finding_row
 from prowess.cli.render import count
 from prowess.errors import ConfigError
 from prowess.skills.findings import RULES, visible
+from prowess.skills.index import Bounds
 from prowess.skills.reference import folder_of
 from prowess.skills.roots import is_url
 from prowess.skills.validate import PROFILES, Profile
@@ -51,7 +52,7 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
             raise ConfigError(f"Path '{path}' does not exist.", code="no-path", hint="Check the path.")
     with call.screen.working("Checking"):
         places = list(paths) if cwd == os.getcwd() else [os.path.join(cwd, path) for path in paths]
-        reports = list(check(places, profile=profile, bounds=call.bounds))
+        reports = list(check(places, profile=profile, bounds=_bounds(call, profile)))
     valid = all(report.valid for report in reports)
     if sarif:
         call.screen.document(to_sarif(reports, cwd))
@@ -77,6 +78,14 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
     else:
         _show(call, reports, quiet=quiet)
     return 0 if valid else 1
+
+
+def _bounds(call: Call, profile: Profile) -> Bounds:
+    """How far to look: as flags say, or the configuration, which the reference library does not have."""
+    if profile == "spec":
+        return call.bounds
+    with call.runtime() as runtime:
+        return runtime.bounds
 
 
 def _show_as_reference(call: Call, paths: tuple[str, ...], reports: list[Report]) -> None:
