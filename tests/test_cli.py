@@ -284,6 +284,34 @@ def test_doctor_says_which_isolation_a_script_gets(cli, tmp_path, executor, foun
     assert f"\nIsolation\n  {said}" in cli("doctor", "--config", "own.toml")
 
 
+@pytest.mark.parametrize(
+    ("settings", "code", "said"),
+    [
+        ('store = "foo://x"', "store-unknown", "'foo:'"),
+        ('store = "postgresql://[::1/db"', "store-url-invalid", "PostgreSQL"),
+        ('artifacts = "foo://x"', "artifacts-unknown", "'foo:'"),
+        ('[model]\nprovider = "opnai:gpt-5"', "model-unknown", "opnai"),
+        (
+            '[skills.dependencies]\npdf = ["pypdf >=> 5"]\nother = ["ok"]',
+            "config-dependency",
+            "skills.dependencies.pdf",
+        ),
+        ('[skills.dependencies]\npdfs = ["pypdf"]', "dependency-unmatched", "'pdfs'"),
+    ],
+)
+def test_doctor_names_settings_that_cannot_be_used(cli, make_skill, settings, code, said):
+    make_skill(cli.cwd / "s" / "pdf")
+    make_skill(cli.cwd / "s" / "other")
+    (cli.cwd / "own.toml").write_text(settings, encoding="utf-8")
+    before = sorted(cli.cwd.rglob("*"))
+    warning = code == "dependency-unmatched"
+    findings = cli.json("doctor", "--root", "s", "--config", "own.toml", code=0 if warning else 1)["findings"]
+    [found] = [finding for finding in findings if finding["code"] == code]
+    assert said in found["message"] and found["hint"] and found["path"] == str(cli.cwd / "own.toml")
+    assert ("Did you mean 'pdf'?" in found["hint"]) == warning
+    assert sorted(cli.cwd.rglob("*")) == before
+
+
 def test_new_makes_a_skill_that_validates(cli, tmp_path):
     for name, description in [
         ("csv-report", None),

@@ -390,6 +390,47 @@ def test_an_unknown_store_is_refused(project: Path, text: str) -> None:
     assert sorted(project.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("setting", "text", "value"),
+    [
+        ("artifacts", "None", "none"),
+        ("artifacts", "NONE", "none"),
+        ("artifacts", " none", "none"),
+        ("artifacts", "off", "none"),
+        ("artifacts", "", "none"),
+        ("artifacts", "memory", "memory:"),
+        ("artifacts", "Memory:", "memory:"),
+        ("store", "none", "memory:"),
+        ("store", "None", "memory:"),
+        ("store", "", "memory:"),
+        ("store", "memory", "memory:"),
+        ("store", "MEMORY:", "memory:"),
+    ],
+)
+def test_a_near_miss_of_a_setting_is_told_the_value_to_write(
+    project: Path, setting: str, text: str, value: str
+) -> None:
+    (project / ".agent" / "config.toml").write_text(f'{setting} = "{text}"\n')
+    before = sorted(project.iterdir())
+    words = ["artifacts", "list"] if setting == "artifacts" else ["sessions", "list"]
+    for call in (words, ["run", "hello"]):
+        ended, out, _ = run_here(["--json", *call], cwd=project, environ={"PROWESS_TRUST": "1"})
+        error = json.loads(out)["error"]
+        assert ended == 2 and error["code"] == f"{setting}-unknown" and f'Write {setting} = "{value}"' in error["hint"]
+    found = json.loads(run_here(["--json", "doctor"], cwd=project, environ={"PROWESS_TRUST": "1"}).out)["findings"]
+    assert [row["code"] for row in found if row["severity"] == "error"] == [f"{setting}-unknown"]
+    assert sorted(project.iterdir()) == before
+
+
+def test_a_path_may_be_called_none(project: Path) -> None:
+    (project / ".agent" / "config.toml").write_text('store = "./none"\nartifacts = "./None"\n')
+    (project / "a.txt").write_text("x")
+    (project / "a.yaml").write_text("- text: Hello.\n")
+    for words in (["artifacts", "put", "a.txt"], ["run", "hello", "--model", "scripted:a.yaml"]):
+        assert run_here(words, cwd=project, environ={"PROWESS_TRUST": "1"}).code == 0
+    assert (project / "none").is_file() and (project / "None").is_dir()
+
+
 def test_none_means_that_nothing_is_kept(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(project, "none")
     (project / "a.txt").write_text("x")

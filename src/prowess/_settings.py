@@ -132,7 +132,7 @@ DOCS = {
     "guidance": "Replaces the guidance that the model is shown; an empty text removes it; unset: ours.",
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
     "store": "Where sessions are kept: a path, `postgresql://…`, or `memory:`; unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
-    "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: a folder beside the store.",
+    "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: `.agent/artifacts`, without a project in the user's folder, whatever `store` is.",
 }
 
 # What this release acts on. The others are read and checked; the work that gives one its effect adds it here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Literal
 from urllib.parse import unquote
 
 from prowess._files import read_regular, write_whole
@@ -27,18 +28,35 @@ def artifacts_folder(text: str, base: str, home: str) -> str:
     if path.startswith("//"):
         path = unquote(path.removeprefix("//localhost").removeprefix("//"))
         path = path if path.startswith("/") else ""  # a folder of another machine
-    scheme = find_scheme(path)
-    if scheme or not path:
-        begins = f" begins with {scheme!r}" if scheme else " is no path"
+    scheme, meant = find_scheme(path), find_meant("artifacts", text)
+    if scheme or meant or not path:
+        begins = f" is {text!r}" if meant else f" begins with {scheme!r}" if scheme else " is no path"
         raise ConfigError(
             f"The setting artifacts{begins}, where artifacts cannot be kept.",
             code="artifacts-unknown",
-            hint="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
+            hint=meant
+            or "Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
             "A folder of such a name is written ./NAME.",
         )
     if path == "~" or path.startswith(("~/", f"~{os.sep}")):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))
+
+
+_NOTHING = ("", "none", "null", "nil", "no", "off", "false", "nothing", "disabled")
+
+
+def find_meant(setting: Literal["store", "artifacts"], text: str) -> str | None:
+    """Hint with the value to write, for a word that is near it (`None`, `off`, `memory`); None of a path."""
+    word = text.strip().lower().rstrip(":")
+    if word != "memory" and word not in _NOTHING:
+        return None
+    if setting == "artifacts" and word != "memory":
+        write = 'artifacts = "none" (nothing is kept)'
+    else:
+        write = f'{setting} = "memory:" (kept until the process ends)'
+    path = f" A path of that name is written ./{text}." if word else ""
+    return f"Write {write}, or leave {setting} out: then it is kept in its default place.{path}"
 
 
 def find_scheme(text: str) -> str | None:

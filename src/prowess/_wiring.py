@@ -25,7 +25,7 @@ from prowess._paths import inside
 from prowess._policies import RuleFiles, find_surroundings
 from prowess._record import Observer, Recorder
 from prowess._session import Session, take_up_history
-from prowess._state import ensure_ignored, find_scheme, state_folder
+from prowess._state import ensure_ignored, find_meant, find_scheme, state_folder
 from prowess._task import new_run
 from prowess.config import Config, Places
 from prowess.errors import ConfigError, ProwessError, StoreError
@@ -395,6 +395,14 @@ def open_store(config: Config, places: Places) -> EventLog:
     return SqliteEventLog(path)
 
 
+def check_store(config: Config, places: Places) -> None:
+    """Refuse an address that is no store. Nothing is opened or made, and no server is asked."""
+    if is_shared(config):
+        open_store(config, places)
+    else:
+        store_name(config, places)
+
+
 def store_name(config: Config, places: Places) -> str:
     """The store that sessions belong to, without opening it and without a password. What is kept in memory belongs to
     its project."""
@@ -414,14 +422,17 @@ def _without_password(address: str) -> str:
 
 
 def _log_file(config: Config, places: Places) -> str:
-    if not config.store:
+    if config.store is None:
         return default_log(places)
     damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
-    if begins := find_scheme(config.store) or damaged:
+    meant, begins = find_meant("store", config.store), find_scheme(config.store) or damaged
+    if meant or begins:
+        is_wrong = f"is {config.store!r}" if meant else f"begins with {begins!r}"
         raise ConfigError(
-            f"The setting store begins with {begins!r}, which is no store.",
+            f"The setting store {is_wrong}, which is no store.",
             code="store-unknown",
-            hint="Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
+            hint=meant
+            or "Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
         )
     return os.path.join(places.project, os.path.expanduser(config.store))
 

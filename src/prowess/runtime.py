@@ -235,7 +235,8 @@ class Runtime:
         return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
 
     def open_artifacts(self) -> ArtifactStore | None:
-        """Where `artifacts` says: a folder, a bucket, `memory:` or `none`; unset: a folder beside the store."""
+        """Where `artifacts` says: a folder, a bucket, `memory:` or `none`; unset: the project's folder, or the
+        user's, whatever the store is."""
         from prowess._state import artifacts_folder, ensure_ignored, state_folder
         from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
 

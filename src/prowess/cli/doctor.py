@@ -17,6 +17,7 @@ from prowess._load import load_entry
 from prowess._nouns import Finding
 from prowess._policies import find_surroundings, load_rules
 from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.doctor_settings import find_setting_problems
 from prowess.cli.documents import finding_row
 from prowess.cli.render import Screen, count, printable
 from prowess.errors import ConfigError, SkillError
@@ -92,6 +93,7 @@ def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
     catalog = runtime.catalog
     problems = _policy_problems(runtime)
     plan = runtime.plan() if problems else runtime.offer(runtime.plan())
+    problems += find_setting_problems(runtime)
     findings = [*broken, *problems, *runtime.findings, *_beyond_the_heads(runtime)]
     return {
         "schema": "prowess.doctor/1",

@@ -12,11 +12,14 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from prowess.errors import ConfigError, ModelAuth
 from prowess.events import Envelope
 from prowess.ports import Model
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "prowess.models"
 Recordings = Callable[[str], Sequence[Envelope]]
@@ -65,6 +68,17 @@ def resolve_model(
     if kind == "replay":
         return _recorded(make, written, name, base, recordings)
     return make()
+
+
+def check_spec(spec: str | None) -> None:
+    """Refuse a provider that there is not, and a name too many or too few, without making a model."""
+    written = (spec or "").strip() or "offline"
+    kind, _, name = written.partition(":")
+    provider = PROVIDERS.get(kind)
+    if provider is None:
+        _find_installed(written, kind)
+    elif bool(name) != bool(provider.after) and not (kind in _SCRIPTED and not name):
+        _refuse_name(written, kind, provider)
 
 
 # --- providers that want a key ---------------------------------------------------------------------------------------
@@ -146,13 +160,17 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
 # --- everything else -------------------------------------------------------------------------------------------------
 
 
-def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: dict[str, Any]) -> Model:
+def _find_installed(written: str, kind: str) -> EntryPoint:
     from importlib.metadata import entry_points  # it takes longer to import than all of this
 
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    entry = found.get(kind)
-    if entry is None:
+    if kind not in found:
         _refuse_unknown(written, kind, [*PROVIDERS, *sorted(found)])
+    return found[kind]
+
+
+def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: dict[str, Any]) -> Model:
+    entry = _find_installed(written, kind)
     try:
         make = entry.load()
     except (ImportError, AttributeError) as error:

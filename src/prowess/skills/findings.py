@@ -541,6 +541,13 @@ RULES: dict[str, Rule] = {
         "Correct the pattern under [skills.modes].",
         "A restriction that matches nothing restricts nothing.",
     ),
+    "dependency-unmatched": Rule(
+        "config",
+        "warning",
+        "The packages under [skills.dependencies] for '{pattern}' are for no skill: none here has such a name.",
+        "{remedy}",
+        "A script of the skill that was meant runs without the packages.",
+    ),
     # --- roots behind an address -----------------------------------------------------------------------------------
     "url-failed": Rule(
         "url",
