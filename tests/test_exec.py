@@ -170,6 +170,19 @@ def test_files_go_in_and_come_out(exec_: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("isolation")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--", "true"], "there is no new file in out/"), (["--output", "out/*.x", "--", "true"], "nothing matches")],
+)
+def test_save_that_saves_nothing_says_so_and_fails(exec_: Any, words: list[str], said: str) -> None:
+    answer = exec_("--save", *words)
+    assert answer.code == 125 and f"warning: Nothing was saved as an artifact: {said}" in answer.err
+    document = exec_("--json", "--save", *words).json
+    assert document["exit_code"] == 0 and said in " ".join(document["warnings"])
+    assert exec_("--save", "--shell", "--", "exit 3").code == 3, "the command's own failure comes first"
+
+
+@pytest.mark.needs("isolation")
 def test_more_ways_to_say_it(exec_: Any) -> None:
     assert exec_("--", "hello.py", "x").out == "hello x\n", "a script needs no folder"
     assert exec_("--env", "WHO=me", "--shell", "--", "echo $WHO").out == "me\n"

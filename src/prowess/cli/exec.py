@@ -65,7 +65,7 @@ _EMPTY: dict[str, Any] = {
 @click.option(
     "--install", multiple=True, metavar="PACKAGE", help="Install a Python package that a run lacked; asks. Repeatable."
 )
-@click.option("--save", is_flag=True, help="Keep what it made as artifacts.")
+@click.option("--save", is_flag=True, help="Keep what it made as artifacts; 125 when nothing, or not all, could be.")
 @click.option("--cwd", metavar="PATH", help="Start below the skill's folder, or in $WORK_DIR, $OUTPUT_DIR, …")
 @click.option("--stdin", "with_stdin", is_flag=True, help="Give it our standard input.")
 @click.option("--shell", is_flag=True, help="COMMAND is one text for bash -c.")
@@ -241,6 +241,9 @@ def _ran(call: Call, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
         names = [file.name for file in kit.work.last.files] if kit.work.last else []
         where = {"cwd": call.cwd, "folder": given["output_dir"], "force": given["force"]}
         copied, whole = copy_files(kit.work.root, names, data["warnings"], patterns=given["outputs"], **where)
+    if given["save"] and code == 0:
+        made = len(kit.work.last.files) if kit.work.last else 0
+        whole = whole and 0 < made <= len(data["artifact_files"])
     if call.screen.is_json:
         copies = {"copied": copied} if given["output_dir"] else {}
         session = kit.recorder.key.session

@@ -224,7 +224,10 @@ async def finish(
     collected = await _collect(prepared, desk)
     warnings += collected.warnings
     saved: list[Artifact] = []
-    if job.wanted.save and collected.files:
+    if job.wanted.save and not collected.files:
+        why = "nothing matches." if job.wanted.patterns else "there is no new file in out/."
+        warnings.append(f"Nothing was saved as an artifact: {why}")
+    elif job.wanted.save:
         saved, problems = await save_outputs(
             desk.artifacts, desk.key, desk.workspace.layout, collected.files, job.wanted.prefix
         )
