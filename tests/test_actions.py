@@ -448,10 +448,10 @@ def test_a_transcript_reads_as_the_model_wrote_it() -> None:
         (
             "user",
             [
-                "Observation (update_plan):\nplan: 0 of 1 done",
-                "Observation (skill_load csv-report):\n# Body",
+                "Observation (plan):\nplan: 0 of 1 done",
+                "Observation (select_skills csv-report):\n# Body",
                 "doc",
-                "Observation (skill_load user:charts):\n",
+                "Observation (select_skills user:charts):\n",
                 None,
             ],
         ),

@@ -87,7 +87,7 @@ def test_without_a_skill_nothing_runs_and_that_is_said() -> None:
     text = "```bash\nls\n```\n```python\nprint(1)\n```"
     assert find_code_calls(text, skill=None) == []
     (note,) = find_code_notes(text, skill=None)
-    assert "skill_load" in note and "not run" in note
+    assert "Load one first" in note and "not run" in note
     assert find_code_notes("```json\n{}\n```", skill=None) == []
 
 

@@ -726,6 +726,36 @@ def test_actions_are_the_same_calls(root: Path) -> None:
     assert "".join(event["text"] for event in played.of("text_delta")) == "It said hi."
 
 
+def test_nothing_that_a_text_model_is_told_names_a_tool_that_it_has_not(root: Path) -> None:
+    def act(type: str, **more: Any) -> dict[str, Any]:
+        return {"action": {"type": type, **more}}
+
+    script = [
+        act("run_script", skill={"name": "demo"}, relative_path="scripts/say.sh", args=[]),  # not loaded
+        act("call_tool", tool="select_skills", args={"skill": "demo"}),
+        act("call_tool", tool="Skill", args={"skill": "other"}),
+        act("call_tool", tool="update_plan", args={"patch": {"set": {"s9": {"status": "completed"}}}}),
+        act("call_tool", tool="skill_load", args={"skill": "demo", "docs": 7}),
+        *[act("select_skills", skills=[{"name": f"nobody-{n}"}], reason="r") for n in range(5)],  # repeat-failure
+        act("final_answer", content="```bash\nls\n```"),  # code of a skill, and several are loaded
+        act("final_answer", content="done"),
+    ]
+    settings = {"tools.code_blocks": True, "limits.turns": 20}
+    played = play(root, script, wrap=StructuredActions, settings=settings, load_mode="once", on_ask="deny")
+    codes = {outcome.get("code") for outcome in played.outcomes}
+    assert {"skill-not-loaded", "skill-not-found", "repeat-failure"} <= codes
+    told = [
+        text
+        for request in range(len(played.model.requests))
+        for role, text in played.texts(request)
+        if role != "assistant"
+    ]
+    assert len(told) > 20 and not [text for text in told if "skill_load" in text or "update_plan" in text]
+    observed = played.text()
+    assert "Observation (select_skills nobody-0):" in observed and "Observation (run_script demo):" in observed
+    assert "Load it first with select_skills" in observed and "select_skills failed 3 times running" in observed
+
+
 def test_a_text_model_that_does_not_understand_actions(root: Path) -> None:
     played = play(root, [{"text": "Sure! I will do that."}] * 9, wrap=StructuredActions)
     assert isinstance(played.error, ModelMalformed) and played.error.code == "action-invalid"

@@ -430,7 +430,8 @@ class Kit:
         known = {*(spec.name for spec in self.scene.tools.specs()), *TOOLS}
         if canonical_tools(call.tool)[0] in known and call.tool not in ("Skill", "skill", "select_skills"):
             return call, ""
-        return route_to_skill(call, known, self._find_name)
+        load = "select_skills" if self.style.protocol == "actions" else "skill_load"
+        return route_to_skill(call, known, self._find_name, load=load)
 
     def _find_name(self, text: str) -> str | None:
         catalog = self.skills.catalog()

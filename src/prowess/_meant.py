@@ -17,10 +17,13 @@ _REPEATED = "repeat-failure"
 MOST_ALIKE = 3
 
 
-def route_to_skill(call: ToolCall, tools: Collection[str], find: Callable[[str], str | None]) -> tuple[ToolCall, str]:
-    """A tool named like a skill is that skill, loaded; and so is `Skill(name)`. `find`: text -> the name of a skill."""
+def route_to_skill(
+    call: ToolCall, tools: Collection[str], find: Callable[[str], str | None], *, load: str = "skill_load"
+) -> tuple[ToolCall, str]:
+    """A tool named like a skill is that skill, loaded; and so is `Skill(name)`. `find`: text -> the name of a skill;
+    `load`: the model's word for loading one."""
     if call.tool in _AS_TOOL:
-        return replace(call, tool="skill_load"), f"{call.tool} is called skill_load here."
+        return replace(call, tool="skill_load"), "" if call.tool == load else f"{call.tool} is called {load} here."
     if call.tool in tools:
         return call, ""
     written = _AS_CALL.fullmatch(call.tool)
@@ -30,7 +33,7 @@ def route_to_skill(call: ToolCall, tools: Collection[str], find: Callable[[str],
     args: dict[str, Any] = {"skill": skill}
     if text := _arguments(call.args):
         args["arguments"] = text
-    word = f"'{call.tool}' is a skill, not a tool: it was taken as skill_load {skill}."
+    word = f"'{call.tool}' is a skill, not a tool: it was taken as {load} {skill}."
     return replace(call, tool="skill_load", args=args), word
 
 

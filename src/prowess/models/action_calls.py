@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from prowess.events import Finish
 from prowess.models.action_schema import (
     NEEDS,
+    NOT_TOOLS,
     PLANNING,
     CallTool,
     Document,
@@ -89,6 +90,12 @@ def render_documents(text: str, calls: Sequence[ToolCall]) -> str:
     actions = [_action_of(group) for _, group in groupby(rest, key=_kin)]
     lines = [_dump({**(plan if not at else {}), "action": action}) for at, action in enumerate(actions)]
     return "\n".join([text, *lines] if text else lines)
+
+
+def name_action(call: ToolCall) -> str:
+    """Name by which the model knows what it asked for: an action, or the tool that it called."""
+    kind = _action_of([call])["type"]
+    return NOT_TOOLS.get(call.tool, call.tool if kind == "call_tool" else kind)
 
 
 def _split_plan(calls: Sequence[ToolCall]) -> tuple[dict[str, Any], list[ToolCall]]:

@@ -171,6 +171,7 @@ def _without_prefix(message: str) -> str:
 _STRING: dict[str, Any] = {"type": "string"}
 NEEDS = {"select_skills": "skill_load", "load_resource": "skill_read", "run_script": "skill_run"}
 PLANNING = "update_plan"
+NOT_TOOLS = {NEEDS["select_skills"]: "select_skills", PLANNING: "plan"}  # what can be said in no other way
 
 
 def _object(fields: Mapping[str, Any], *optional: str) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def offered_actions(tools: Collection[str]) -> list[str]:
 
 def callable_tools(tools: Collection[str]) -> list[str]:
     """Those that call_tool is for: the others are said in their own way."""
-    return [name for name in tools if name not in (PLANNING, NEEDS["select_skills"])]
+    return [name for name in tools if name not in NOT_TOOLS]
 
 
 def constraints(tools: Collection[str]) -> list[str]:

@@ -7,11 +7,12 @@ those before it. Results that follow each other become one message that grows at
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from prowess.models.action_calls import render_documents
-from prowess.models.action_schema import NEEDS, PLANNING, callable_tools, constraints, offered_actions
+from prowess.models.action_calls import name_action, render_documents
+from prowess.models.action_schema import NEEDS, NOT_TOOLS, PLANNING, callable_tools, constraints, offered_actions
 from prowess.values import Message, Part, ToolCall, ToolSpec
 
 
@@ -46,13 +47,25 @@ def render_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec]) ->
 def _observation(message: Message, call: ToolCall | None) -> tuple[Part, ...]:
     about = ""
     if call is not None:
-        skill = call.args.get("skill")
-        about = f" ({call.tool} {skill})" if isinstance(skill, str) else f" ({call.tool})"
+        name, skill = name_action(call), call.args.get("skill")
+        about = f" ({name} {skill})" if isinstance(skill, str) else f" ({name})"
     head = f"Observation{about}:\n"
     if message.parts and message.parts[0].kind == "text":
-        first = replace(message.parts[0], text=head + (message.parts[0].text or ""))
+        first = replace(message.parts[0], text=head + _in_actions(message.parts[0].text or ""))
         return (first, *message.parts[1:])
     return (Part(text=head + ("" if message.parts else "(nothing)")), *message.parts)
+
+
+_REFUSED = re.compile(r"(?:failed|denied|waiting)(?: \[[^\]\n]{1,80}\])?: ")
+
+
+def _in_actions(text: str) -> str:
+    """A refusal is in our words, and may name tools that are no tools here. Other results are not ours to change."""
+    return (
+        re.sub(r"\b(?:skill_load|update_plan)\b", lambda found: NOT_TOOLS[found[0]], text)
+        if _REFUSED.match(text)
+        else text
+    )
 
 
 _SHAPES = {

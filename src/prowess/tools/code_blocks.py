@@ -37,8 +37,7 @@ def find_code_notes(text: str, *, skill: str | None) -> list[str]:
     blocks = list(_runnable(text))
     if skill is None and any(block.closed for block in blocks):
         notes.append(
-            "The code in your answer was not run: code is run for a loaded skill, and none is loaded. "
-            "Load one with skill_load first."
+            "The code in your answer was not run: code is run for a loaded skill, and none is loaded. Load one first."
         )
     notes += [
         f"The {block.language} block at line {block.line} of your answer has no end, and was not run."
