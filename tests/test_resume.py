@@ -185,3 +185,34 @@ def test_a_record_that_was_changed_is_no_history(tmp_path: Path, make_skill: Any
     with pytest.raises(AuditBroken) as broken:
         play(tmp_path / "skills", [{"text": "on"}], "go on", **given)
     assert "was changed since it was written" in broken.value.message and "runs verify" in str(broken.value.hint)
+
+
+@pytest.mark.needs("isolation")
+@pytest.mark.parametrize("load_mode", ["turn", "once", "session"])
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_a_loaded_skill_is_usable_in_the_next_process_and_the_one_after(
+    tmp_path: Path, make_skill: Any, load_mode: str, placement: str
+) -> None:
+    """As it is for the next requests of the process that loaded it, whether its text is still in view or not."""
+    make_skill(tmp_path / "demo", files={"scripts/say.sh": "echo said\n"})
+    given = {"settings": {"store": str(tmp_path / "log.db")}, "session": "s"}
+    given |= {"load_mode": load_mode, "placement": placement}
+    use = [call("skill_run", skill="demo", command="bash scripts/say.sh"), {"text": "done"}]
+    assert play(tmp_path, [call("skill_load", skill="demo"), *use], **given).result.ok
+    for _ in range(2):
+        assert [outcome["status"] for outcome in play(tmp_path, use, **given).outcomes] == ["ok"]
+    make_skill(tmp_path / "demo", files={"scripts/say.sh": "echo changed\n"})
+    assert "said" in play(tmp_path, use, **given).outcomes[0]["content"], "what was loaded is what runs"
+
+
+@pytest.mark.parametrize("load_mode", ["turn", "once", "session"])
+def test_an_unloaded_skill_is_not_usable_in_the_next_process(tmp_path: Path, make_skill: Any, load_mode: str) -> None:
+    make_skill(tmp_path / "demo", files={"docs/a.md": "A"})
+    settings = {"store": str(tmp_path / "log.db"), "tools.profile": "full"}
+    given: dict[str, Any] = {"settings": settings, "session": "s", "load_mode": load_mode}
+    use = [call("skill_read", skill="demo", path="docs/a.md"), {"text": "done"}]
+    load, unload = call("skill_load", skill="demo"), call("skill_unload", skill="demo")
+    assert play(tmp_path, [load, unload, {"text": "done"}], **given).result.ok
+    assert [outcome["code"] for outcome in play(tmp_path, use, **given).outcomes] == ["skill-not-loaded"]
+    assert play(tmp_path, [load, {"text": "done"}], **given).result.ok
+    assert [outcome["status"] for outcome in play(tmp_path, use, **given).outcomes] == ["ok"]

@@ -419,12 +419,12 @@ class Kit:
         return found
 
     def take_up_skills(self) -> None:
-        """What the conversation has in use, and what it has loaded, from the content that was pinned then."""
-        in_use = {each.id: each.digest for each in self.conversation.state.skills.values()}
-        for id, digest in {**self.conversation.loads, **in_use}.items():
+        """What the session has loaded, from the content that was pinned then: usable until it was unloaded, whether it
+        is in view or not, as in the process that loaded it."""
+        for id, digest in self.conversation.contents.items():
             loaded = self.find_content(id, digest)
             if loaded is not None:
-                self.work.adopt(loaded, in_use=in_use.get(id) == digest)
+                self.work.adopt(loaded, in_use=id not in self.conversation.unloaded)
 
     def _route(self, call: ToolCall) -> tuple[ToolCall, str]:
         known = {*(spec.name for spec in self.scene.tools.specs()), *TOOLS}

@@ -65,6 +65,8 @@ class Conversation:
         self._isolated: dict[str, bool] = {}  # by call, as it was decided about last
         self.asked_isolated: dict[str, bool] = {}  # by call: whether what a person was asked about would be isolated
         self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
+        self.contents: dict[str, str] = {}  # id -> digest of every skill that the session has loaded, as it was last
+        self.unloaded: set[str] = set()  # those of them that were unloaded; not by being shown once
         self.loads: dict[str, str] = {}  # id -> digest of what the request that is being worked on has loaded
         self.state = State()
         self.plan: Plan | None = None
@@ -326,12 +328,15 @@ class Conversation:
         self._add(Noted(self._request, event.kind, event.text))
 
     def _loaded(self, event: SkillLoaded) -> None:
-        self.loads[event.id] = event.digest
+        self.loads[event.id] = self.contents[event.id] = event.digest
+        self.unloaded.discard(event.id)
 
     def _unloaded(self, event: SkillUnloaded) -> None:
         self.state.unload(event.id)
         if event.reason == SHOWN_ONCE:
             self._over[event.id] = None
+        else:
+            self.unloaded.add(event.id)
         if self._placed_in_system:
             self.stale = self.stale or "skills changed under system placement"
 
