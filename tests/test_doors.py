@@ -342,3 +342,37 @@ def test_what_was_approved_by_name_was_asked_of_nobody(root: Path) -> None:
     [answered] = [each.event for each in events if each.event.type == "approval_answered"]
     assert answered.by == "approve=skill_run" and not answered.asked
     assert events[-1].event.prompts == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("plain.txt", "Give the folder that holds it: '.'."),
+        ("lib/SKILL.md", "Give the folder that holds it: 'lib'."),
+        ("./lib/SKILL.md", "Give the folder that holds it: './lib'."),
+        (Path("lib/SKILL.md"), "Give the folder that holds it: 'lib'."),
+        ("lib.zip", "Give an archive by its address: 'file://"),
+    ],
+)
+def test_a_file_in_the_place_of_a_folder_says_what_to_give(
+    given: str | Path, hint: str, tmp_path: Path, make_skill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_skill(tmp_path / "lib")
+    for name in ("plain.txt", "lib.zip"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path)
+    doors = (lambda: prowess.SkillKit(given), lambda: prowess.run_sync("go", skills=given, model=ScriptedModel([])))
+    for door in doors:
+        with pytest.raises(ConfigError, match="is a file, where a folder of skills is expected") as refused:
+            door()
+        assert refused.value.code == "root-not-folder" and str(refused.value.hint).startswith(hint)
+        assert f"'{given}'" in refused.value.message
+
+
+def test_to_prompt_names_the_skill_that_cannot_be_shown(tmp_path: Path, make_skill: Any) -> None:
+    good, bad = make_skill(tmp_path / "good"), make_skill(tmp_path / "bad", front="name: bad\n")
+    with pytest.raises(prowess.SkillInvalid) as refused:
+        prowess.to_prompt([good, bad, tmp_path / "other"])
+    assert str(bad) in str(refused.value.hint) and refused.value.code == "description-missing"
+    with pytest.raises(prowess.SkillInvalid, match=f"^SKILL.md not found in {tmp_path / 'other'}"):
+        prowess.to_prompt([good, tmp_path / "other"])

@@ -28,7 +28,7 @@ from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.ports import Approver, Asker, Model, SkillSource, Toolset
 from prowess.runtime import Runtime, open_runtime
 from prowess.skills.entry import Skill
-from prowess.skills.roots import named_root, refuse_missing
+from prowess.skills.roots import named_root, refuse_file, refuse_missing
 from prowess.tools.base import Tool, Tools, is_toolset
 from prowess.tools.function import is_tool
 from prowess.tools.toolset import Joined
@@ -233,7 +233,8 @@ def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtim
     others = [place for place in places if not isinstance(place, str)]
     with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
         for place in roots:
-            refuse_missing(named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home))
+            root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
+            refuse_file(refuse_missing(root), place)
         yield runtime
 
 
@@ -260,7 +261,8 @@ def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str
             places.append(given)
             continue
         text = os.fspath(given)
-        is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text
+        is_file = bool(os.path.splitext(text)[1]) and os.path.isfile(text)  # refused as a place: no skill is called so
+        is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text or is_file
         (places if is_place or text.startswith((".", "/", "~")) else names).append(text)
     return places, names
 

@@ -68,10 +68,15 @@ def read_properties(place: Place) -> Properties:
 
 
 def to_prompt(places: Place | Iterable[Place]) -> str:
-    """The XML that shows these skills to a model. Raises SkillInvalid."""
+    """The XML that shows these skills to a model. Raises SkillInvalid, which names the skill that cannot be shown."""
     lines = ["<available_skills>"]
     for place in [places] if isinstance(places, str | os.PathLike) else places:
-        properties = read_properties(place)
+        try:
+            properties = read_properties(place)
+        except SkillInvalid as error:
+            folder = folder_of(place)
+            hint = None if folder in error.message else f"It is the skill in {folder}."
+            raise SkillInvalid(error.message, code=error.code, hint=hint) from error
         location = find_skill_md(os.path.realpath(folder_of(place)))
         lines += ["<skill>", "<name>", html.escape(properties.name), "</name>"]
         lines += ["<description>", html.escape(properties.description), "</description>"]

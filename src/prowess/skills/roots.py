@@ -80,6 +80,16 @@ def refuse_missing(root: Root) -> Root:
     return root
 
 
+def refuse_file(root: Root, given: str) -> None:
+    """Refuse a file where a folder of skills is expected, with the folder or address to give instead."""
+    if root.url or not os.path.isfile(root.path):
+        return
+    hint = f"Give the folder that holds it: {os.path.dirname(given) or '.'!r}."
+    if root.path.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz")):
+        hint = f"Give an archive by its address: 'file://{root.path}'."
+    raise ConfigError(f"'{given}' is a file, where a folder of skills is expected.", code="root-not-folder", hint=hint)
+
+
 def _is_path(place: str) -> bool:
     try:
         return b"\0" not in os.fsencode(place)
