@@ -95,6 +95,7 @@ def library(tmp_path, make_skill):
     return tmp_path / "skills"
 
 
+LEAST = "the least; 2 % of 10000, the window of openai:mine, are 200"
 MORE = "more skills are installed and not listed here"
 
 
@@ -106,7 +107,8 @@ def test_the_budget_is_a_share_of_the_window_of_the_model_that_is_asked(library)
         assert (MORE in played.text(0)) is bool(event["plan"]["searchable"]), "what was left out is said"
         return event["plan"]["tokens"]["budget"]
 
-    assert planned(10_000) == 200
+    assert planned(4_096) == planned(10_000) == planned(20_000) == 400, "a small window has room for some skills"
+    assert planned(20_050) == 401
     assert planned(1_000_000) == 20_000
     assert planned(None) == 4_000
     assert planned(10_000, budget=500) == 500, "a budget that is configured wins"
@@ -142,11 +144,11 @@ def test_prompt_and_doctor_say_which_budget_holds_and_why(library, tmp_path):
     config = tmp_path / "own.toml"
     config.write_text('[model]\nprovider = "openai:mine"\nparams = { context_tokens = 10000 }\n', encoding="utf-8")
     own = ["--config", str(config)]
-    assert budget(*own) == (200, "2 % of 10000, the window of openai:mine")
+    assert budget(*own) == (400, LEAST)
     catalog = ask("doctor", *own)["catalog"]
-    assert (catalog["tokens"]["budget"], catalog["budget_why"]) == (200, "2 % of 10000, the window of openai:mine")
+    assert (catalog["tokens"]["budget"], catalog["budget_why"]) == (400, LEAST)
     shown = run_here(["prompt", "--root", str(library), *own], cwd=tmp_path)
-    assert "over the budget of 200 tokens (2 % of 10000, the window of openai:mine)" in shown.err and MORE in shown.out
+    assert f"over the budget of 400 tokens ({LEAST})" in shown.err and MORE in shown.out
     config.write_text("[skills]\nbudget = 700\n", encoding="utf-8")
     assert budget(*own, "--model", "openai:gpt-4o") == (700, f"skills.budget, {config}")
 

@@ -99,7 +99,7 @@ DOCS = {
     "skills.placement": "Where a loaded body stands in the request.",
     "skills.max_loaded": "Skills in view at one time; the one touched longest ago makes room. Unset: no bound.",
     "skills.max_bodies_per_turn": "Bodies that may be loaded in one turn.",
-    "skills.budget": "Tokens for the catalog; unset: 2 % of the model's window, of 200,000 where that is not known.",
+    "skills.budget": "Tokens for the catalog; unset: 2 % of the model's window (of 200,000 where that is not known), at least 400.",
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
     "skills.nested": "Also load skills that lie below another skill, as skills of their own.",
     "skills.dependencies": 'Skill name or pattern -> Python packages that its runs have, installed as wheels (`pdf = ["pypdf>=5"]`).',

@@ -18,6 +18,7 @@ from prowess.skills.prompt import more_line, shown_names, xml_entry
 
 CONTEXT_WINDOW = 200_000
 SHARE = 0.02
+LEAST = 400  # tokens: of a small window 2 % would be one skill, or none
 _FRAME = "<available_skills>\n</available_skills>\n"
 
 
@@ -34,7 +35,10 @@ def find_budget(model: str, window: int | None) -> CatalogBudget:
         return CatalogBudget(
             int(CONTEXT_WINDOW * SHARE), f"2 % of {CONTEXT_WINDOW}: the window of {model} is not known"
         )
-    return CatalogBudget(int(window * SHARE), f"2 % of {window}, the window of {model}")
+    share = int(window * SHARE)
+    if share < LEAST:
+        return CatalogBudget(LEAST, f"the least; 2 % of {window}, the window of {model}, are {share}")
+    return CatalogBudget(share, f"2 % of {window}, the window of {model}")
 
 
 def plan_catalog(
