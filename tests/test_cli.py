@@ -312,6 +312,32 @@ def test_doctor_names_settings_that_cannot_be_used(cli, make_skill, settings, co
     assert sorted(cli.cwd.rglob("*")) == before
 
 
+def test_prompt_says_what_is_not_known_of_a_model(cli, make_skill):
+    make_skill(cli.cwd / "s" / "pdf")
+    call = ("prompt", "--root", "s", "--model")
+    cli(*call, "openai:gtp-5")
+    assert "nothing is known about the model 'openai:gtp-5': the budget is 2 % of 200000" in cli.err
+    cli(*call, "openai:gpt-5")
+    assert cli.err == ""
+    assert cli.json(*call, "opnai:gpt-5", code=2)["error"]["code"] == "model-unknown"
+
+
+def test_config_show_tells_a_file_that_was_named_from_one_that_is_not_trusted(cli):
+    (cli.cwd / "own.toml").write_text("[skills]\nbudget = 700\n", encoding="utf-8")
+    assert "700" in cli("config", "show", "--set", "--config", "own.toml")
+    assert "configured by own.toml, which counts because you named it" in cli.err and "not trusted" not in cli.err
+    cli("config", "show")
+    assert "not trusted: its configuration may only restrict" in cli.err
+
+
+def test_search_says_when_a_query_has_only_common_words(cli, make_skill):
+    make_skill(cli.cwd / "s" / "pdf", description="Joins pages. Call when asked.", body="Join.")
+    cli("search", "the of", "--root", "s")
+    assert "'the of' has only words that every text has" in cli.err
+    cli("search", "zebra", "--root", "s")
+    assert "matches 'zebra'" in cli.err
+
+
 def test_new_makes_a_skill_that_validates(cli, tmp_path):
     for name, description in [
         ("csv-report", None),

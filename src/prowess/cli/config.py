@@ -58,6 +58,8 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
             call.screen.fields([(name, f"{value}  (environment)") for name, value in _in_force().items()])
         call.screen.findings(findings)
         trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
+        if file := call.options.get("config_file"):  # in the place of the project's own, whether that is trusted or not
+            trusted = f"configured by {file}, which counts because you named it"
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
     return 0
 

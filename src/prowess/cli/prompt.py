@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from prowess.cli.app import Call, roots_option, verb
-from prowess.cli.render import count
+from prowess.cli.render import count, printable
+from prowess.models.resolve import check_spec
 from prowess.skills.prompt import FORMATS, Format, render_catalog
 from prowess.values import to_json
 
@@ -35,8 +36,11 @@ def command(
 
     Nothing is printed when there are no skills to show, because nothing is what the model gets.
     """
+    check_spec(model)
     with call.runtime(roots=roots, flags={"model.provider": model} if model else None) as runtime:
         tokens, why = runtime.budget() if budget is None else (budget, "--budget")
+        if model and budget is None and "is not known" in why:
+            call.screen.note(f"warning: nothing is known about the model '{printable(model)}': the budget is {why}.")
         plan = runtime.offer(runtime.plan(budget_tokens=tokens))
         screen = call.screen
         if as_plan:

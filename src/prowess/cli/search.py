@@ -7,6 +7,7 @@ import time
 import click
 
 from prowess.cli.app import Call, roots_option, verb
+from prowess.skills.search import has_telling_words
 
 
 @verb("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
@@ -43,6 +44,10 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
             call.screen.table(
                 ["name", "source", "score", "description"],
                 [[e.name, e.source, f"{score:.2f}", " ".join(e.description.split())] for e, score in found],
+            )
+        elif not has_telling_words(words):
+            call.screen.note(
+                f"'{words}' has only words that every text has. Name what the skill is for: a task, a file type."
             )
         else:
             visible = sum(catalog.visibility(entry).model_visible for entry in catalog)

@@ -174,6 +174,17 @@ _GRAMMAR = re.compile(f"[{_HIRAGANA}的了吗呢吧把被我你您他她它们�
 
 def _query_terms(query: str) -> list[str]:
     """Up to 64 distinct words in their order, without those that say nothing unless there are no others."""
+    telling, others = _split_terms(query)
+    return list(telling or others)[:64]
+
+
+def has_telling_words(query: str) -> bool:
+    """Tell whether a query has a word that not every request has."""
+    return bool(_split_terms(query)[0])
+
+
+def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:
+    """(words that say something, words that say nothing)."""
     text = _one_spelling(query[:10_000])
     # NUL, lone surrogates and every sign that is syntax to FTS5 are no part of a word, so they end here.
     telling = {word.lower(): None for word in _joined(text)}
@@ -190,7 +201,7 @@ def _query_terms(query: str) -> list[str]:
         else:
             word = word.lower()
             (others if f" {word} " in _STOP_WORDS else telling)[word] = None
-    return list(telling or others)[:64]
+    return telling, others
 
 
 # A name is also indexed as one word with this sign before it, so that whoever types a name finds it first.
