@@ -338,6 +338,22 @@ def test_search_says_when_a_query_has_only_common_words(cli, make_skill):
     assert "matches 'zebra'" in cli.err
 
 
+def test_commands_that_are_suggested_keep_what_was_said(cli, make_skill):
+    library = make_skill(cli.cwd / "a folder" / "lib", description="Joins pages.")
+    make_skill(library / "inner")
+    (cli.cwd / "own.toml").write_text("", encoding="utf-8")
+    said = ["--config", "own.toml", "--nested", "--root", "a folder"]
+    for call in (["inspect", "innr"], ["load", "innr"]):
+        cli(*call, *said, code=1)
+        assert "See: prowess list --config own.toml --nested --root 'a folder'" in cli.err
+    cli("search", "zebra", *said)
+    assert "See: prowess list --config own.toml --nested --root 'a folder'" in cli.err
+    cli("list", "--config", "own.toml", "--root", "a folder")
+    assert f"1 finding: prowess doctor --config own.toml --root '{library.parent}'" in cli.err
+    cli("-C", "a folder", "runs", "show", "nobody", code=1)
+    assert "See: prowess runs list -C 'a folder'" in cli.err
+
+
 def test_new_makes_a_skill_that_validates(cli, tmp_path):
     for name, description in [
         ("csv-report", None),

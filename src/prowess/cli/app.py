@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -171,6 +173,21 @@ class Call:
                 found = make_finding(Note(code, None, {"kind": "a regular file"}), visible(root.path))
                 self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
 
+    def where(self) -> list[str]:
+        """The options that say which project this is about."""
+        given = (("-C", self.options.get("directory")), ("--config", self.options.get("config_file")))
+        return [word for flag, value in given if value for word in (flag, str(value))]
+
+    def follow_up(self, text: str, roots: Sequence[str] = ()) -> str:
+        """The text, with commands that can be copied: what was said about project and skills is in them, too."""
+        about_skills = [*(["--nested"] if self.options.get("nested") else [])]
+        about_skills += [word for root in roots for word in ("--root", root)]
+
+        def complete(found: re.Match[str]) -> str:
+            return shlex.join([*found[0].split(), *self.where(), *(about_skills if found["skills"] else [])])
+
+        return re.sub(_COMMANDS, complete, text)
+
     @property
     def bounds(self) -> Bounds:
         given = {name: self.options[name] for name in _BOUNDS if self.options.get(name) is not None}
@@ -184,6 +201,10 @@ _GLOBAL: tuple[Callable[[Any], Any], ...] = (
     click.option("-C", "directory", metavar="DIR", help="Work as if started in DIR."),
 )
 _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
+_COMMANDS = (
+    r"\bprowess (?:(?P<skills>list|doctor|inspect|load|search)\b"
+    r"|(?:sessions|runs|approvals|artifacts) list\b|config show\b)"
+)
 _BOUNDS = ("max_depth", "max_entries", "nested")
 
 
@@ -196,7 +217,11 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], cl
             options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
             options |= {key: given.pop(key, None) for key in _BOUNDS}
             call = Call(options)
-            code = function(call, **given)
+            try:
+                code = function(call, **given)
+            except ProwessError as error:
+                error.hint = error.hint and call.follow_up(error.hint, given.get("roots") or ())
+                raise
             return code or (_NOT_ALL_FOUND.get(name, 1) if call.missing_roots else 0)
 
         callback.__doc__ = function.__doc__

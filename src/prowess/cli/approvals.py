@@ -22,7 +22,7 @@ from prowess.cli.doing import render_doing
 from prowess.cli.question import make_question
 from prowess.cli.render import count
 from prowess.cli.run_records import note_findings, opened
-from prowess.cli.session_options import command_to_answer, where
+from prowess.cli.session_options import command_to_answer
 from prowess.cli.session_story import short_time
 from prowess.cli.waiting import Session, Waiting, find_waiting, read_waiting
 from prowess.config import find_places
@@ -160,7 +160,7 @@ def _to_answer(call: Call, question: Waiting) -> str:
 def to_resume(call: Call, question: Waiting) -> str:
     """With what was said about the run that asked, which is not in the configuration."""
     given = ["--session", question.key.session, "--resume"]
-    return shlex.join(["prowess", "run", *where(call), *question.again, *given])
+    return shlex.join(["prowess", "run", *call.where(), *question.again, *given])
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------

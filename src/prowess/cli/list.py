@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 
@@ -125,12 +124,12 @@ def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, p
     """What the table does not show, and where to look for it."""
     screen = call.screen
     named = [root for root in runtime.catalog.roots if root.origin == "flag"]
-    same_roots = "".join(f" --root {shlex.quote(root.shown)}" for root in named)
+    doctor = call.follow_up("prowess doctor", [root.shown for root in named])
     summary = [count(len(shown), "skill")]
     if hidden:
         summary.append(f"{hidden} more with --all")
     if problems:
-        summary.append(f"{count(len(problems), 'finding')}: prowess doctor{same_roots}")
+        summary.append(f"{count(len(problems), 'finding')}: {doctor}")
     if "untrusted" in shown:
         urls = [root.shown for root in runtime.catalog.roots if root.url and not root.trusted]
         summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")

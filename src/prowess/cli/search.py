@@ -51,7 +51,9 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
             )
         else:
             visible = sum(catalog.visibility(entry).model_visible for entry in catalog)
-            call.screen.note(f"None of {visible} skills matches '{words}'. See: prowess list")
+            call.screen.note(
+                f"None of {visible} skills matches '{words}'. See: {call.follow_up('prowess list', roots)}"
+            )
         for finding in trouble:
             call.screen.note(f"{finding.message} {finding.hint}")
     return 0

@@ -127,21 +127,15 @@ def wishes_of(given: dict[str, Any]) -> list[Wish]:
     return [Wish(ref=name, source=given["source"]) for name in given["skills"]]
 
 
-def where(call: Call) -> list[str]:
-    """The options that say which project this is about."""
-    given = (("-C", call.options.get("directory")), ("--config", call.options.get("config_file")))
-    return [word for flag, value in given if value for word in (flag, str(value))]
-
-
 def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:
-    return shlex.join(["prowess", "approvals", "answer", *where(call), call_id, answer, "--session", session])
+    return shlex.join(["prowess", "approvals", "answer", *call.where(), call_id, answer, "--session", session])
 
 
 def command_to_go_on(
     call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), verb: str = "run"
 ) -> str:
     """The same call again, in the session that there is now: whatever was said about it still holds."""
-    words = ["prowess", verb, *where(call), *_said_again(given), "--session", session, *more]
+    words = ["prowess", verb, *call.where(), *_said_again(given), "--session", session, *more]
     return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
 
 
