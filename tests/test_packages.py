@@ -41,6 +41,7 @@ class Shop:
         self.folder = folder
         self.asked: list[dict[str, Any]] = []  # about installing
         self.answer = "once"
+        self.is_person = True  # else a word such as --yes answers
         self.tier = Tier("local", "local", "none")
         self.settings: dict[str, Any] = {}
         wheels = folder / "wheels"
@@ -54,6 +55,13 @@ class Shop:
 
     def add(self, name: str, script: str) -> None:
         make_skill(self.folder / "skills" / name, files={"scripts/x.py": script})
+
+    def rule(self, verdict: str) -> None:
+        """The only rule there is."""
+        self.environ["PROWESS_TRUST"] = "1"
+        policy = self.folder / "skills" / ".agent" / "policy.toml"
+        policy.parent.mkdir(parents=True, exist_ok=True)
+        policy.write_text(f'[[rule]]\ntool = "install_dependencies"\nverdict = "{verdict}"\n', encoding="utf-8")
 
     def do(self, *calls: Mapping[str, Any], load: str = "demo") -> list[Outcome]:
         """Each `do` is a runtime of its own, so that nothing is remembered but on disk."""
@@ -70,7 +78,7 @@ class Shop:
         async def approver(call: Any, decision: Any) -> ApprovalAnswered:
             if call.tool == "install_dependencies":
                 self.asked.append(call.args)
-                return ApprovalAnswered(call_id=call.id, answer=self.answer, by="test")
+                return ApprovalAnswered(call_id=call.id, answer=self.answer, by="test", asked=self.is_person)
             return ApprovalAnswered(call_id=call.id, answer="once", by="test")
 
         given = {"executor": self.tier.executor, "environ": {**self.environ, **self.tier.environ}}
@@ -154,6 +162,40 @@ def test_what_was_added_belongs_to_that_content_of_the_skill_and_goes_with_its_e
     assert said(shop.one({**RUN, "install": [TINY]})) == "two\n"
     shop.add("demo", f"{SCRIPT}# changed\n")
     assert shop.one(RUN).code == "missing-dependency"
+
+
+def test_policy_is_asked_about_configured_packages_that_are_installed_already(shop: Shop) -> None:
+    shop.settings["skills.dependencies"] = {"*": [TINY]}
+    assert said(shop.one(RUN)) == "two\n" and shop.asked == []
+    shop.add("other", f"{SCRIPT}# another skill\n")
+    shop.rule("ask")
+    assert said(shop.one(RUN)) == said(shop.one(RUN)) == "two\n"
+    assert [each["skill"] for each in shop.asked] == ["demo"], "a person says it once for this content"
+    shop.answer = "no"
+    assert shop.one({**RUN, "skill": "other"}, load="other").status == "denied"
+    assert [each["skill"] for each in shop.asked] == ["demo", "other"]
+    shop.rule("deny")
+    assert shop.one({**RUN, "skill": "other"}, load="other").status == "denied"
+
+
+DECLARED = '# /// script\n# dependencies = ["tinydep"]\n# ///\n' + SCRIPT
+
+
+@pytest.mark.parametrize("way", ["rule", "yes"])
+@pytest.mark.parametrize(
+    ("script", "first"), [(DECLARED, RUN), (SCRIPT, {**RUN, "install": [TINY]})], ids=["declared", "asked for"]
+)
+def test_only_a_person_grants_packages_for_later(shop: Shop, way: str, script: str, first: Mapping[str, Any]) -> None:
+    shop.add("demo", script)
+    if way == "rule":
+        shop.rule("allow")
+    shop.is_person = False
+    assert [said(each) for each in shop.do(first, RUN)] == ["two\n"] * 2, "for as long as it is allowed"
+    shop.rule("ask")
+    asked, shop.answer = len(shop.asked), "no"
+    assert shop.one(first).status == "denied" and len(shop.asked) == asked + 1
+    shop.answer, shop.is_person = "once", True
+    assert said(shop.one(first)) == said(shop.one(RUN)) == "two\n" and len(shop.asked) == asked + 2
 
 
 def test_what_a_script_declares_and_the_configuration_names_are_together(shop: Shop) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -37,6 +37,7 @@ from prowess.values import Decision, Outcome, Spawn, ToolCall, to_json
 Append = Callable[..., Awaitable[object]]
 _YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
 _NO = re.compile(r"no(?:[,;:. ]+(?:because )?(.*))?", re.IGNORECASE | re.DOTALL)
+ANSWERED = "approval"  # the rule of a decision that somebody who was asked made
 MAX_CONTENT = 64 << 10  # characters of an outcome that a model is given at once
 
 
@@ -108,7 +109,8 @@ async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outc
         around = await scene.around(call)
         request = _request(call, named, scene.touched(call))
         decision = await _decide(request, call, named, around, scene, unwritten)
-        denied = _denied(decision, call, scene) or await _unmet(call, named, around, scene)
+        granted: set[str] = set()
+        denied = _denied(decision, call, scene) or await _unmet(call, named, around, scene, granted)
     except ProwessError as error:
         _let_through(error, scene)
         return _failed(error)
@@ -117,7 +119,7 @@ async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outc
         if not scene.broken():
             await _end(call, not_begun, scene, unwritten)
         raise
-    return denied if denied is not None else await _execute(call, named, decision, around, scene)
+    return denied if denied is not None else await _execute(call, named, decision, around, scene, granted)
 
 
 async def _decide(
@@ -158,8 +160,9 @@ async def _decide(
     _keep_answer(answer, request, named, around, scene)
     if answer.answer == "no":
         why = answer.why or "A person said no."
-        return Decision(verdict="deny", rule="approval", why=why)
-    return Decision(verdict="allow", rule="approval", why=f"Approved: {answer.answer}.", limits=decision.limits)
+        return Decision(verdict="deny", rule=ANSWERED, why=why)
+    rule = ANSWERED if answer.asked else "approval:given"
+    return Decision(verdict="allow", rule=rule, why=f"Approved: {answer.answer}.", limits=decision.limits)
 
 
 def _answered_before(
@@ -260,21 +263,30 @@ def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
     return None if answer is None else ApprovalAnswered(call_id=call.id, answer=answer, by="approver")
 
 
-async def _unmet(call: ToolCall, named: Named | None, around: Surroundings, scene: Scene) -> Outcome | None:
-    """What else has to be granted is decided in the same way, need by need."""
+async def _unmet(
+    call: ToolCall, named: Named | None, around: Surroundings, scene: Scene, granted: set[str]
+) -> Outcome | None:
+    """What else has to be granted is decided in the same way, need by need. Adds to `granted` what somebody who was
+    asked allowed."""
     try:
         needs = await scene.tools.needs(call)
     except ToolRetry as error:
         return Outcome(status="failed", code="invalid-call", content=str(error))
     for need in needs:
-        denied = _denied(await _decide(_request_for(need, named), call, named, around, scene, []), call, scene)
-        if denied is not None:
+        decision = await _decide(_request_for(need, named), call, named, around, scene, [])
+        if (denied := _denied(decision, call, scene)) is not None:
             return denied
+        granted.update([need.capability] if decision.rule == ANSWERED else ())
     return None
 
 
 async def _execute(
-    call: ToolCall, named: Named | None, decision: Decision, around: Surroundings, scene: Scene
+    call: ToolCall,
+    named: Named | None,
+    decision: Decision,
+    around: Surroundings,
+    scene: Scene,
+    granted: Collection[str],
 ) -> Outcome:
     """A tool may fail in any way that it names; that it was cancelled is written down before it goes on."""
     began = time.monotonic()
@@ -287,6 +299,7 @@ async def _execute(
             trigger=call.trigger,
             can_spawn=scene.spawn is not None and call.trigger not in _NEVER_SPAWNS,
             env=env,
+            granted=frozenset(granted),
             on_output=scene.on_output,
         )
         result = await scene.tools.call(call, within)

@@ -88,6 +88,7 @@ class Within:
     trigger: Trigger = "model"
     can_spawn: bool = False  # whether a Spawn would be carried out
     env: Mapping[str, str] = field(default_factory=dict)  # of the run: declared secrets, and what the model set
+    granted: frozenset[str] = frozenset()  # capabilities that somebody was asked about and allowed; rules are not asked
     on_output: Callable[[str, bytes], None] | None = None  # ("stdout" | "stderr", redacted bytes), as they come
 
 

@@ -47,11 +47,10 @@ class Wanted(NamedTuple):
     skill: str  # its digest
     python: str  # by path, for this machine
     elsewhere: Python | None  # what is known of one that is not of this machine
-    configured: bool = False  # it is the configuration that grants all of them, for as long as it names them
 
     @property
-    def what(self) -> tuple[str, str, bool]:
-        return self.skill, self.block.digest, self.configured
+    def what(self) -> tuple[str, str]:
+        return self.skill, self.block.digest
 
 
 def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Callable[[Entry], Sequence[str]]:
@@ -78,7 +77,8 @@ def find_packages(
     """None when a run needs nothing but what is there."""
     block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
     asked = parse_requirements(install, "install")
-    added = tuple(sorted({*environments.find_added(loaded.tree.digest), *asked} - {*configured}))
+    before = (*environments.find_added(loaded.tree.digest), *work.added.get(loaded.tree.digest, ()))
+    added = tuple(sorted({*before, *asked} - {*configured}))
     named = tuple(sorted({*configured, *added}))
     every = {*block.dependencies, *named}
     if not every:
@@ -96,15 +96,14 @@ async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: 
         if python not in work.pythons:
             work.pythons[python] = await find_python(loaded, workspace)
         elsewhere = work.pythons[python]
-    configured = packages.by == "configuration"
-    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere, configured)
+    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
 
 
 def find(environments: Environments, wanted: Wanted) -> Built | None:
-    """Packages that were installed before and are granted to this skill; asks nobody, and works offline."""
+    """Packages that were installed before and that a person granted to this skill; asks nobody, and works offline. What
+    a rule or the configuration allows is decided each time: they may change."""
     built = _find(environments, wanted)
-    granted = built is not None and (wanted.configured or environments.is_granted(built, wanted.skill))
-    return built if granted else None
+    return built if built is not None and environments.is_granted(built, wanted.skill) else None
 
 
 def _find(environments: Environments, wanted: Wanted) -> Built | None:
@@ -114,16 +113,16 @@ def _find(environments: Environments, wanted: Wanted) -> Built | None:
     return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
 
 
-async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, granted: bool) -> Built:
+async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, granted: bool, by_person: bool) -> Built:
     """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
-    more, is not installed without being granted."""
+    more, is not installed without being granted. What a person granted is kept for later runs."""
     for _ in range(_TRIES):
         built = _find(environments, wanted) if granted else find(environments, wanted)
         if built is None and not granted:
             break
         built = built or await install(environments, wanted)
         if environments.hold(built, held):
-            if granted and not wanted.configured:  # what the configuration grants, it can take back
+            if granted and by_person:
                 environments.keep_grant(built, wanted.skill, wanted.added)
             return built
         await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it

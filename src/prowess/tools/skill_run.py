@@ -92,7 +92,8 @@ async def plan_job(
     await refuse_missing(work, loaded, workspace, within.env)
     judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
     launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
-    started = await _equip(work, loaded, args, launch, workspace, held)
+    by_person = "install_dependencies" in within.granted
+    started = await _equip(work, loaded, args, launch, workspace, held, by_person=by_person)
     argv = ("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged))
     if launch is not None:
         argv = launch.seen_from(workspace.layout.seen(f"skills/{loaded.folder}"), python=started.python)
@@ -148,7 +149,14 @@ class Equipment(NamedTuple):
 
 
 async def _equip(
-    work: Work, loaded: Loaded, args: RunArguments, launch: Launch | None, workspace: Workspace, held: ExitStack
+    work: Work,
+    loaded: Loaded,
+    args: RunArguments,
+    launch: Launch | None,
+    workspace: Workspace,
+    held: ExitStack,
+    *,
+    by_person: bool,
 ) -> Equipment:
     """A script that declares packages has an environment of its own; any other run sees those that are named for its
     skill before what its interpreter has."""
@@ -161,7 +169,10 @@ async def _equip(
     if packages is None:
         return Equipment(env, notes=notes)
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
-    built = await installed.hold(work.environments, wanted, held, granted=wanted.what in work.to_install)
+    granted = wanted.what in work.to_install
+    built = await installed.hold(work.environments, wanted, held, granted=granted, by_person=by_person)
+    if packages.added:
+        work.added[loaded.tree.digest] = packages.added
     env = {**env, **installed.environment_of(built, declared=packages.declared)}
     python = built.python if packages.declared else ""
     notes = (*notes, *([built.note] if built.note else []))
