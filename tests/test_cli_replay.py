@@ -141,7 +141,13 @@ def test_answers_of_people_are_the_recorded_ones(cli: Cli, project: Path) -> Non
     settings = '[execution]\nrequire_approval_for = ["skill_run"]\n'
     (project / ".agent" / "config.toml").write_text(settings, encoding="utf-8")
     cli.prowess("trust", "--yes")
-    run = play(cli, project, [LOAD, run_script("echo hi"), {"text": "x"}])
+    asks = [LOAD, run_script("echo hi")]
+    (project / "script.json").write_text(json.dumps(asks), encoding="utf-8")
+    cli.prowess("run", "go", "--model", "scripted:script.json", "--session", "s", code=4)
+    cli.prowess("approvals", "answer", "c2", "yes", "--session", "s")
+    (project / "script.json").write_text(json.dumps([{"text": "x"}]), encoding="utf-8")
+    cli.prowess("run", "--resume", "--model", "scripted:script.json", "--session", "s")
+    run = cli.json("list", "--limit", "1")["runs"][0]["run"]
     assert cli.json("show", run)["prompts"]["answered"] == 1
     assert cli.json("replay", run)["same"]
     replies = [LOAD, run_script("echo hi"), {"text": "x"}]
@@ -489,6 +495,18 @@ def test_what_is_allowed_without_isolation_is_asked_about_in_a_replay(
     first = document["first"]
     assert first["what"] == "decision" and '"ask"' in first["actual"] and not mark.exists()
     assert "Add --yes skill_run." in document["notes"][-1], "nobody was there, and that is said"
+
+
+@pytest.mark.needs("isolation")
+def test_a_yes_of_the_command_line_is_said_again_in_a_replay(cli: Cli, project: Path) -> None:
+    rule = '[[rule]]\ntool = "skill_run"\nverdict = "ask"\nwhy = "careful"\n'
+    (project / ".agent" / "policy.toml").write_text(rule, encoding="utf-8")
+    cli.prowess("trust", "--yes")
+    run = play(cli, project, [LOAD, run_script("echo x"), {"text": "x"}])
+    document = cli.json("replay", run, code=1)
+    assert document["first"]["actual"] == "call_acted waiting approval-needed"
+    assert "Add --yes skill_run." in document["notes"][-1]
+    assert cli.json("replay", run, "--yes", "skill_run")["same"]
 
 
 def test_a_record_in_a_folder_that_nobody_trusts_names_no_roots(

@@ -51,6 +51,13 @@ def test_what_was_said_is_a_part_of_it(tmp_path: Path) -> None:
     assert marked(marks, NoteAppended(text="x")).event == NoteAppended(text="x"), "others take none"
 
 
+def test_an_answer_that_nobody_was_asked_for_takes_none(tmp_path: Path) -> None:
+    """`--yes`, `approve=[…]` and earlier approvals hold for as long as they are said."""
+    marks = Marks(str(tmp_path), str(tmp_path / "a.db"))
+    given = replace(ANSWERED, asked=False, by="--yes skill_run")
+    assert marked(marks, given).event == given
+
+
 def test_a_key_is_private_and_a_broken_one_is_kept_aside(tmp_path: Path) -> None:
     found = marked(Marks(str(tmp_path), "x"), ASKED)
     path = tmp_path / "record-key.json"

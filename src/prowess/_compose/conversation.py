@@ -213,10 +213,10 @@ class Conversation:
                 self.children[event.call] = envelope.run
 
     def _apply_recorded(self, envelope: Envelope) -> None:
-        """An answer that nobody here gave is history, and answers nothing."""
+        """An answer that nobody here gave, or nobody was asked for, is history, and answers nothing."""
         event, self.run = envelope.event, envelope.run
         self.apply(event)
-        if isinstance(event, ApprovalAnswered) and not self._vouches(envelope):
+        if isinstance(event, ApprovalAnswered) and not (event.asked and self._vouches(envelope)):
             del self.answers[event.call_id, event.capability]
 
     def apply(self, event: Event | UnknownEvent) -> None:

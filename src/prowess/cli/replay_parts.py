@@ -54,6 +54,9 @@ class Recorded:
         self.was_cut_off = not ends or ends[-1].stop_reason == "cancelled"
         self.to_compare = settled(_before_the_cut(self.events) if self.was_cut_off else self.events)
         self._answers = _answers(self.events, is_own)
+        answered = [each.event for each in self.events if isinstance(each.event, ApprovalAnswered)]
+        self.unasked = frozenset(event.call_id for event in answered if not event.asked)
+        """Calls that --yes or an earlier approval answered: that counts for the recorded run alone."""
         self._said = _said(self.events)
 
     @property

@@ -54,7 +54,8 @@ def replay(
     """Do again what was decided in a run, with today's code and skills and without a model; say where it goes apart.
 
     It works in a session and a workspace of its own; scripts are really run. Answers are those that you gave then;
-    whatever nobody was asked then is denied now, and what would run without isolation is asked about again. A run that
+    whatever nobody was asked then is denied now. What --yes approved, and what would run without isolation, is asked
+    about again. A run that
     was cut off is repeated as far as its record goes. Roots and executor are those that you gave it, unless you give
     others. In a folder that is not trusted, and of a record that you did not make, neither counts. Exit code 0: the
     same; 1: it went another way.
@@ -242,11 +243,13 @@ class Replaying:
         }
 
     async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        """Without isolation a yes of then is not enough: who is here now says it, or nobody does."""
-        if asked_isolated(decision) is not False:
+        """Without isolation a yes of then is not enough, and a --yes never is: who is here now says it, or nobody."""
+        isolated = asked_isolated(decision) is not False
+        if isolated and call.id not in self.recorded.unasked:
             return await self.recorded.approve(call, decision)
         answer = await self._ask(call, decision)
-        note = f"{call.tool} would run without isolation, and nobody is here to approve it. Add --yes {call.tool}."
+        why = "was approved for the recorded run alone" if isolated else "would run without isolation"
+        note = f"{call.tool} {why}, and nobody is here to approve it. Add --yes {call.tool}."
         if answer is None and note not in self.notes:
             self.notes.append(note)
         return answer

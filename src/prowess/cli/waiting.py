@@ -101,10 +101,14 @@ class _Reading:
             self._decisions[run, event.call_id] = event.decision
         elif isinstance(event, ApprovalAsked):
             self._ask(event, run, envelope.at, self._is_own(envelope))
-        elif isinstance(event, ApprovalAnswered) and self._is_own(envelope):
+        elif isinstance(event, ApprovalAnswered) and (not event.asked or self._is_own(envelope)):
             for place in self._places(run, event.call_id):
-                if event.capability in ("", place[2]):
+                if event.capability not in ("", place[2]):
+                    continue
+                if event.asked:
                     self._asked[place] = self._asked[place]._replace(answer=event)
+                else:  # by --yes: nobody waits, and whoever resumes says it again
+                    del self._asked[place]
         elif isinstance(event, CallActed) and event.outcome.status != "waiting":
             for place in self._places(run, event.call_id):
                 del self._asked[place]

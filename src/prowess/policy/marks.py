@@ -34,6 +34,8 @@ class Marks:
         event = envelope.event
         if not isinstance(event, RunStarted | ApprovalAsked | ApprovalAnswered):
             return envelope
+        if isinstance(event, ApprovalAnswered) and not event.asked:  # --yes holds for as long as it is said
+            return envelope
         self._key = self._key or _find_key(self._file) or _make_key(self._file)
         if self._key is None:
             return envelope
