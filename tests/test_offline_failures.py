@@ -271,6 +271,41 @@ def test_a_name_or_a_text_is_never_code(written: str) -> None:
     assert filled is None or "INJECTED" not in filled
 
 
+WRITTEN = """\
+echo @ > work/x.sh && bash work/x.sh
+echo @ > work/x; chmod +x work/x; work/x
+printf %s @ > work/x.py && python3 ./work/x.py
+cp @ work/run.sh && timeout 5 sh work/run.sh
+echo @ | tee x.sh && . ./x.sh
+echo @ | tee -a x.sh; bash x.sh
+echo @ &> x.sh; bash x.sh
+echo @ >&x.sh; bash x.sh
+echo @ >| x.sh; bash x.sh
+cd work && echo @ >x.sh && cd .. && bash work/x.sh
+echo @ > "$OUT_DIR/x.sh" && bash "$OUT_DIR/x.sh"
+echo @ > work/x.py; python3 -m x
+echo @ > work/x.sh && bash work/*.sh
+echo @ > a.awk && awk -f a.awk b.csv
+python3 scripts/make.py @ > out/x.py && python3 out/x.py
+echo @ > <out.sh> && bash <out.sh>
+echo @ > x && BASH_ENV=x scripts/y
+BASH_ENV=@ bash scripts/y.sh
+LD_PRELOAD=@ ls
+X+=@ ls
+env PYTHONSTARTUP=@ python3 scripts/y.py
+env -u HOME X=@ ls
+export BASH_ENV=@; bash scripts/y.sh
+X=@; ls $X""".split("\n")
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_no_value_runs_from_a_file_or_a_variable(written: str) -> None:
+    """Plain ones neither: a file is run by its name."""
+    for value in (INJECTED, "x.sh"):
+        assert commands(written.replace("@", "<text>"), f'do "{value}"') is None
+        assert commands(written.replace("@", "<file>"), "do it", value) is None
+
+
 @pytest.mark.parametrize("written", ["timeout 10 bash -c <text>", "echo <text> | bash", "uv run python -c <text>"])
 def test_a_plain_word_is_a_program_too(written: str) -> None:
     assert commands(written, 'do "reboot"') is None
@@ -286,6 +321,16 @@ def test_a_plain_word_is_a_program_too(written: str) -> None:
         ("grep -c <text> notes.txt", "grep -c 'a b' notes.txt"),
         ("python3 -m x -c <text>", "python3 -m x -c 'a b'"),
         ("tool -c <text>", None),
+        (
+            "echo <text> > work/a.txt && python3 scripts/x.py work/a.txt",
+            "echo 'a b' > work/a.txt && python3 scripts/x.py work/a.txt",
+        ),
+        (
+            "python3 scripts/x.py <text> && python3 scripts/x.py --check",
+            "python3 scripts/x.py 'a b' && python3 scripts/x.py --check",
+        ),
+        ("python3 x.py <text> 2>&1 | sort", "python3 x.py 'a b' 2>&1 | sort"),
+        ("LANG=C python3 scripts/x.py key=<text>", "LANG=C python3 scripts/x.py key='a b'"),
     ],
 )
 def test_an_argument_of_a_program_is_none(written: str, runs: str | None) -> None:

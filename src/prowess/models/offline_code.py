@@ -41,15 +41,24 @@ def split_commands(text: str) -> Iterator[Simple]:
 
 
 def reads_code(text: str) -> bool:
-    """Tell whether something in it reads a word that is to be filled in as a program."""
+    """Tell whether something in it reads a word that is to be filled in as a program, or a file that it may be in."""
     marked = False
+    written: set[str] = set()  # names of files that may hold such words
     for command in split_commands(text):
+        head = _before_script(command.words)
+        script = command.words[len(head) : len(head) + 2]  # `x.py`, or `-m x`
+        script = script if script and script[0].text == "-m" else script[:1]
         own = any(MARK in word.text for word in command.words)
-        if (own and _runs_words(_before_script(command.words))) or (
-            (own or marked) and _runs_what_it_reads(command, behind=marked)
-        ):
+        if own and (_runs_words(head) or _sets_variable(head)):
+            return True
+        if marked and _runs_written([*head, *script], written):
+            return True
+        if (own or marked) and _runs_what_it_reads(command, behind=marked):
             return True
         marked = marked or own
+        if marked:
+            given = len(head) + 1 if script else _first(command.words) + 1
+            written.update(name for word in command.words[given:] for name in _names(word))
     return False
 
 
@@ -115,6 +124,28 @@ def _runs_words(head: Sequence[Word]) -> bool:
     return any(_CODE.match(text) for at in _runners(head)[:1] for text in texts[at + 1 :])
 
 
+def _sets_variable(head: Sequence[Word]) -> bool:
+    """Some are read as code, as BASH_ENV and LD_PRELOAD are; any other may be more than one word where it is used."""
+    first, anywhere = _first(head), any(_SETS.fullmatch(word.text) for word in head)
+    return any(
+        MARK in word.text and _ASSIGNMENT.match(word.text) and (anywhere or at < first) for at, word in enumerate(head)
+    )
+
+
+def _runs_written(words: Sequence[Word], written: set[str]) -> bool:
+    """A program, or what an interpreter or a variable is given, by the name of one of these files."""
+    found = [at for at, word in enumerate(words) if any(name in written or "*" in name for name in _names(word))]
+    texts = [word.text for word in words]
+    runs = bool(_runners(words)) or _sources(words) or any(map(_ALWAYS.fullmatch, texts))
+    return bool(found) and (runs or found[0] <= _first(words))
+
+
+def _names(word: Word) -> set[str]:
+    """Names of files in it, of whatever folder; a module by its name."""
+    names = {part.rsplit("/", 1)[-1] for part in re.split(r"[=:<>&|]+", word.text)} - {""}
+    return names | {name.removesuffix(".py") for name in names}
+
+
 def _runs_what_it_reads(command: Simple, *, behind: bool) -> bool:
     """A shell or an interpreter without a program of its own: `… | bash`, `python3 < x`."""
     head = _before_script(command.words)
@@ -136,7 +167,7 @@ def _sources(words: Sequence[Word]) -> bool:
 
 
 _TOKENS = re.compile(
-    r"(?P<word>(?:[^\s;&|()'\"\\]++|'[^']*+(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|\\(?:.|\Z))++)"
+    r"(?P<word>(?:[^\s;&|()'\"\\>]++|>[|&]?|&>|'[^']*+(?:'|\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|\\(?:.|\Z))++)"
     r"|\|\||\|&|&&|[;&|()\n]",
     re.DOTALL,
 )
@@ -166,4 +197,6 @@ _BUILTIN = re.compile(
     r"let|declare|typeset|local|export|readonly|read|unset|mapfile|readarray|getopts|alias|enable|bind|complete|compgen"
 )
 _READS_ONLY = re.compile(r"[ef]?grep|ls|cp|mv|mkdir|sort|head|tail|wc|cut|uniq|tr|cat|echo|date|curl")
-_PREFIX = re.compile(r"if|then|elif|else|while|until|do|time|command|builtin|[!{]|\w+=.*", re.DOTALL)
+_ASSIGNMENT = re.compile(r"\w+(?:\[[^]]*\])?\+?=")
+_SETS = re.compile(r"(?:.*/)?(?:env|export|declare|typeset|local|readonly)")
+_PREFIX = re.compile(r"if|then|elif|else|while|until|do|time|command|builtin|[!{]|\w+\+?=.*", re.DOTALL)
