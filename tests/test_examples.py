@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,6 +203,46 @@ def test_without_files_a_question_about_one_is_not_asked(tmp_path: Path) -> None
     assert "log.txt is not there. Run download.py --with-files." in asked.stderr
     missing = run(GAIA / "run.py", "--data", str(tmp_path / "none.json"))
     assert (missing.returncode, missing.stdout) == (2, "") and "download.py makes such a file." in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"file": "/etc/hostname"}, "names the file '/etc/hostname', which is not below"),
+        ({"file": "../secret.txt"}, "names the file '../secret.txt', which is not below"),
+        ({"file": "link.txt"}, "names the file 'link.txt', which is not below"),
+        ({"answer": None}, "question q has no text 'answer'"),
+        ({"question": None}, "question q has no text 'question'"),
+    ],
+)
+def test_a_data_file_is_looked_at_before_anything_is_asked(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    (tmp_path / "secret.txt").write_text("x", encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    question = {"task_id": "q", "question": "How many lines?", "answer": "1", "file": None, **change}
+    path = tmp_path / "data" / "q.json"
+    path.write_text(json.dumps({"questions": [question]}), encoding="utf-8")
+    ran = run(GAIA / "run.py", "--data", str(path))
+    assert (ran.returncode, ran.stdout) == (2, "") and why in ran.stderr, ran
+
+
+def test_without_a_key_no_question_is_scored() -> None:
+    ran = run(GAIA / "run.py", "--model", "openai:gpt-5", OPENAI_API_KEY="")
+    assert (ran.returncode, ran.stdout) == (2, "") and "[model-no-key]" in ran.stderr, ran
+    for wrong in ("0", "-1"):
+        none = run(GAIA / "run.py", "--limit", wrong)
+        assert (none.returncode, none.stdout) == (2, "") and "at least 1" in none.stderr
+
+
+def test_a_server_without_an_end_is_left(tmp_path: Path) -> None:
+    class Endless(Hub):
+        def answer(self, exchange: Exchange) -> None:
+            at = int(exchange.request.path.split("offset=")[1].split("&")[0])
+            rows = [{"row": {"task_id": str(at), "Question": "?"}}] * 2_000
+            exchange.answer(200, json.dumps({"rows": rows, "num_rows_total": at + 5_000}).encode())
+
+    ran = Endless().download(tmp_path)
+    assert (ran.returncode, list(tmp_path.iterdir())) == (1, []) and "the server has no end" in ran.stderr
 
 
 def test_a_download_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import httpx
 
 DATASET = "gaia-benchmark/GAIA"
 PAGE = 100  # rows; the server gives no more at once
+MOST_ROWS = 10_000  # all questions are far fewer
 
 
 def main() -> int:
@@ -63,6 +64,8 @@ def rows(client: httpx.Client, server: str, config: str, split: str) -> Iterator
             raise ValueError(f"the server gave no rows from {offset} on")
         yield from (each["row"] for each in page["rows"])
         offset, total = offset + len(page["rows"]), page.get("num_rows_total", 0)
+        if offset > MOST_ROWS:
+            raise ValueError(f"the server has no end: {offset} rows, and it says that there are {total}")
 
 
 def as_question(row: dict[str, Any]) -> dict[str, Any]:
