@@ -204,6 +204,9 @@ def test_what_people_ask_of_the_skills_that_ship(request_text: str, files: list[
     "request_text",
     [
         "write a poem about the sea",
+        "write a poem",
+        "Write a letter",
+        "check this",
         "book a flight to Paris",
         "translate this text to French",
         "今天天气怎么样",

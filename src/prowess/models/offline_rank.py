@@ -1,7 +1,7 @@
 """Which skill, and which command of it, a request is about: the search that people use, asked twice.
 
 A skill fits when the request shares two telling words with it; or one that stands in the skill's name and comes first
-in the request, or is half of it. What a description says it is not for counts against it.
+in the request, or is half of it. A verb such as "write" alone says nothing. What a description says it is not for counts against it.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def _rank(text: str, skills: Sequence[Listed], endings: Sequence[str]) -> list[R
     terms = list(dict.fromkeys([*words, *endings]))
     split = [_split(skill.description) for skill in skills]
     score, matched, in_name = [0.0] * len(skills), [0] * len(skills), [0] * len(skills)
+    subject = [False] * len(skills)  # it shares more than a verb that goes with everything
     searches = zip(
         _search(terms, [Document("", skill.name, split[at][0]) for at, skill in enumerate(skills)]),
         _search(terms, [Document("", skill.name, "") for skill in skills]),
@@ -78,12 +79,13 @@ def _rank(text: str, skills: Sequence[Listed], endings: Sequence[str]) -> list[R
         for at in range(len(skills)):
             score[at] += min(good[at], MOST) if at in good else -bad.get(at, 0.0)
             matched[at] += at in good
+            subject[at] |= at in good and term not in _VERBS
             in_name[at] = max(in_name[at], (FIRST if term in first else 1) if at in names else 0)
     alone = len(words) == 1 and len(text.split()) <= 3
 
     def fits(at: int) -> bool:
         half = 2 * matched[at] >= len(words) and (in_name[at] or score[at] >= TELLING)
-        return score[at] >= LEAST and bool(matched[at] > 1 or alone or half or in_name[at] == FIRST)
+        return score[at] >= LEAST and subject[at] and bool(matched[at] > 1 or alone or half or in_name[at] == FIRST)
 
     ranked = [Ranked(skill, round(score[at], 4), fits(at)) for at, skill in enumerate(skills) if matched[at]]
     return sorted(ranked, key=lambda each: (not each.fits, -each.score, each.skill.name))
@@ -110,6 +112,9 @@ _WEAK = frozenset(
     " was we were our what when where which who why will with would you your file files 一个 一下 一份 一些 如何 可以"
     " 需要 想要 使用 什么 怎么 今天 文件".split()
 )
+
+
+_VERBS = frozenset("add change check draft edit explain find fix improve look open read review send write".split())
 
 
 def _terms(text: str) -> list[str]:

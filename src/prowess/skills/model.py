@@ -258,7 +258,7 @@ class Catalog:
             raise SkillDenied(
                 f"The skill '{entry.name}' may not be started by name: user-invocable: false.",
                 code="skill-not-invocable",
-                hint="Say in your own words what you want: the model may load it.",
+                hint="Ask without /name and $name, in words of its description: the model may load it.",
             )
         return self.visibility(entry)
 
