@@ -140,7 +140,14 @@ def test_a_no_installs_nothing_and_leaves_the_skill_as_it_was(shop: Shop) -> Non
     shop.answer = "no"
     denied, failed = shop.do({**RUN, "install": [TINY]}, RUN)
     assert (denied.status, failed.code) == ("denied", "missing-dependency")
+    assert "A person said no to installing tinydep." in denied.content
     assert list_environments(str(shop.folder / "workspaces" / "environments")) == []
+
+
+def test_a_run_after_a_failed_installation_says_why(shop: Shop) -> None:
+    first, second = shop.do({**RUN, "install": ["no-such-dep"]}, RUN)
+    assert first.code == "dependencies-failed" and second.code == "missing-dependency"
+    assert any("failed before: no-such-dep. No wheel fits." in each for each in second.data["warnings"]), second.data
 
 
 def test_a_yes_to_one_package_is_none_to_another(shop: Shop) -> None:
@@ -249,7 +256,9 @@ def test_a_project_that_is_not_trusted_names_no_packages(shop: Shop, tmp_path: P
     assert ignored.code == 1 and 'demo = ["tinydep"]' in ignored.err and "config-ignored-untrusted" in ignored.err
     asked = run("--executor", "local", "--install", TINY)
     assert asked.code == 126 and "install_dependencies" in asked.err, asked
-    assert run("--executor", "local", "--install", TINY, "--yes", "install_dependencies").out == "two\n"
+    assert "It would install tinydep for the skill" in asked.err and "wheels from your package index" in asked.err
+    installed = run("--executor", "local", "--install", TINY, "--yes", "install_dependencies")
+    assert installed.out == "two\n" and "packages: tinydep==2.0" in installed.err
     make_skill(shop.folder / "skills" / "demo", files={"scripts/x.py": f"{SCRIPT}#\n"})
     assert run(trust="1").out == "two\n"
 

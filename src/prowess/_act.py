@@ -159,7 +159,8 @@ async def _decide(
     await scene.append(replace(answer, call_id=call.id, capability=request.tool, later=False))
     _keep_answer(answer, request, named, around, scene)
     if answer.answer == "no":
-        why = answer.why or "A person said no."
+        packages = ", ".join(map(str, request.args.get("dependencies") or ())) if request.kind == "capability" else ""
+        why = answer.why or (f"A person said no to installing {packages[:500]}." if packages else "A person said no.")
         return Decision(verdict="deny", rule=ANSWERED, why=why)
     rule = ANSWERED if answer.asked else "approval:given"
     return Decision(verdict="allow", rule=rule, why=f"Approved: {answer.answer}.", limits=decision.limits)

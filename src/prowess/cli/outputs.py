@@ -22,6 +22,8 @@ def show_end(screen: Screen, kit: Kit, outcome: Outcome, copied: list[str]) -> N
     if missing := data.get("missing_dependency"):
         hint = printable(str(missing.get("hint")), lines=True).replace("\n", "\n  ")
         screen.note(f"missing: {printable(str(missing.get('name')))}. {hint}")
+    if packages := data.get("dependencies"):
+        screen.note(f"packages: {printable(', '.join(packages))}")
     for file in data["output_files"]:
         where = os.path.join(kit.work.root, file["name"])
         screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")

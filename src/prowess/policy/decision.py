@@ -366,7 +366,11 @@ def _by_capability(request: Request, around: Surroundings) -> Decision:
     if request.args.get("by") == "configuration":
         why = "The configuration names these packages for this skill."
         return Decision(verdict="allow", rule="config:skills.dependencies", why=why)
-    why = f"{name} brings code from elsewhere, so a person is asked once for exactly this."
+    packages = ", ".join(map(str, request.args.get("dependencies") or ())) or "packages"
+    why = (
+        f"It would install {packages[:500]} for the skill '{request.skill}': wheels from your package index, into an "
+        "environment in the workspace folder that only such runs use. A person is asked once for exactly this."
+    )
     return Decision(verdict="ask", rule="table:capability", why=why)
 
 

@@ -167,10 +167,18 @@ async def _equip(
     if block is not None and not block.dependencies:
         await installed.refuse_other_python(block, loaded, workspace)
     if packages is None:
-        return Equipment(env, notes=notes)
+        failed = work.not_installed.get(loaded.tree.digest)
+        return Equipment(
+            env, notes=(*notes, f"An installation for this skill failed before: {failed}") if failed else notes
+        )
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
     granted = wanted.what in work.to_install
-    built = await installed.hold(work.environments, wanted, held, granted=granted, by_person=by_person)
+    try:
+        built = await installed.hold(work.environments, wanted, held, granted=granted, by_person=by_person)
+    except WorkspaceError as error:
+        work.not_installed[loaded.tree.digest] = f"{', '.join(wanted.block.dependencies)}. {error.hint or ''}"[:500]
+        raise
+    work.not_installed.pop(loaded.tree.digest, None)
     if packages.added:
         work.added[loaded.tree.digest] = packages.added
     env = {**env, **installed.environment_of(built, declared=packages.declared)}

@@ -84,6 +84,7 @@ class Work:
         self.granted = list(options.granted)
         self.to_install: set[tuple[str, str]] = set()  # (skill, block): what had to be granted
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
+        self.not_installed: dict[str, str] = {}  # why the last installation for a skill failed, by digest
         self.fit: set[str] = set()  # digests of skills whose requirements were found
         self.last: Result | None = None  # of skill_run, with the names of its files as they are
         self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine

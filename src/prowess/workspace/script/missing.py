@@ -170,8 +170,8 @@ def _how_to_install(name: str, around: Around) -> str:
     listed = json.dumps(sorted({*named, name}), ensure_ascii=False)
     key = skill if re.fullmatch(r"[A-Za-z0-9_-]+", skill) else json.dumps(skill, ensure_ascii=False)
     return (
-        f"The package is probably '{name}': look it up first. "
-        f'Call it again with install: ["{name}"] (prowess exec: --install {name}); a person is asked. Or a person adds '
+        f"'{name}' is probably the missing package: check its name. To install it, a model calls again with "
+        f'install: ["{name}"], a person runs prowess exec … --install {name}; both are asked first. Or add '
         f"to .agent/config.toml:\n[skills.dependencies]\n{key} = {listed}\n{used}"
     )
 
