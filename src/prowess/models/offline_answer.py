@@ -86,8 +86,8 @@ def render_no_skill(ranked: Sequence[Ranked], *, installed: bool) -> str:
         lines += ["", "The nearest:"]
         lines += [f"- {each.skill.name}: {_first_sentence(each.skill.description)}" for each in ranked[:3]]
     example = ranked[0].skill.name if ranked else "skill-name"
-    how = f"Name the skill that you mean, for instance `/{example} …`; one that is 'model only' in `prowess list`, in words"
-    lines += ["", f"{how} of its description. {_NEEDS_A_MODEL} do more than that."]
+    how = f"Name the skill that you mean, for instance `/{example} …`; one that `prowess list` calls 'model only', in"
+    lines += ["", f"{how} words of its description. {_NEEDS_A_MODEL} do more than that."]
     return "\n".join([*lines, "", _unsigned()])
 
 

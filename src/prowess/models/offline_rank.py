@@ -1,7 +1,8 @@
 """Which skill, and which command of it, a request is about: the search that people use, asked twice.
 
 A skill fits when the request shares two telling words with it; or one that stands in the skill's name and comes first
-in the request, or is half of it. A verb such as "write" alone says nothing. What a description says it is not for counts against it.
+in the request, or is half of it. A verb such as "write" alone says nothing. What a description says it is not for
+counts against it.
 """
 
 from __future__ import annotations
