@@ -294,7 +294,7 @@ def test_a_damaged_index_is_made_anew(tmp_path, make_skill, damage):
                 "flipped": data[:-40] + bytes([data[-40] ^ 1]) + data[-39:],
                 "empty": b"",
                 "json": b"0badc0de {]\n",
-                "rows": data.replace(b'"skills":{', b'"skills":{"a":[1],'),
+                "rows": data.replace(b'"skills":[[', b'"skills":[[1],['),
                 "lines": data[: data.index(b"\n") + 1],
                 "deep": b"x\n" + b"[" * 100_000,
             }[damage]
@@ -314,7 +314,8 @@ def line_of(document: object) -> bytes:
 
 def change(name: str, header: Any, part: Any) -> list[Any]:
     """The two documents of an index, one thing in them not as it was written."""
-    rows, row = part["skills"], part["skills"]["b"]
+    rels, changed, sizes, _, tokens, descriptions, of_kind = columns = part["skills"]
+    kind = part["kinds"][of_kind[rels.index("b")]]
     wrong = {
         "null header": lambda: [None, part],
         "list header": lambda: [[], part],
@@ -322,34 +323,43 @@ def change(name: str, header: Any, part: Any) -> list[Any]:
         "deep": lambda: [header, b"[" * 200_000],
         "null part": lambda: [header, None],
         "list of skills": lambda: part.update(skills=[["a", 1]]),
-        "short row": lambda: rows.update(a=rows["a"][:3]),
-        "null row": lambda: rows.update(a=None),
-        "long row": lambda: row.append(1),
-        "short rest": lambda: row[5].pop(),
-        "text size": lambda: row.__setitem__(1, "1"),
-        "text tokens": lambda: row.__setitem__(3, "1"),
-        "description": lambda: row.__setitem__(4, ["no text"]),
-        "name": lambda: row[5].__setitem__(0, 7),
-        "version": lambda: row[5].__setitem__(2, [1]),
-        "keywords": lambda: row[5].__setitem__(3, [None]),
-        "control number": lambda: row[5].__setitem__(4, 99),
-        "negative control": lambda: row[5].__setitem__(4, -1),
-        "note number": lambda: row[5].__setitem__(5, [99]),
-        "text note number": lambda: row[5].__setitem__(5, "x"),
+        "short column": lambda: changed.pop(),
+        "null column": lambda: columns.__setitem__(1, None),
+        "text column": lambda: columns.__setitem__(5, "ab"),
+        "no column": lambda: columns.__delitem__(3),
+        "one more column": lambda: columns.append([1, 1]),
+        "same skill twice": lambda: rels.__setitem__(0, rels[1]),
+        "null folder": lambda: rels.__setitem__(0, None),
+        "short kind": lambda: kind.pop(),
+        "text size": lambda: sizes.__setitem__(1, "1"),
+        "text tokens": lambda: tokens.__setitem__(0, "1"),
+        "true as tokens": lambda: tokens.__setitem__(0, True),
+        "description": lambda: descriptions.__setitem__(0, ["no text"]),
+        "kind number": lambda: of_kind.__setitem__(0, 99),
+        "negative kind": lambda: of_kind.__setitem__(0, -1),
+        "name": lambda: kind.__setitem__(0, 7),
+        "version": lambda: kind.__setitem__(2, [1]),
+        "keywords": lambda: kind.__setitem__(3, [None]),
+        "text keywords": lambda: kind.__setitem__(3, "ab"),
+        "control number": lambda: kind.__setitem__(4, 99),
+        "negative control": lambda: kind.__setitem__(4, -1),
+        "note number": lambda: kind.__setitem__(5, 99),
+        "text note number": lambda: kind.__setitem__(5, "x"),
         "no controls": lambda: part.update(controls=[]),
         "bad controls": lambda: part["controls"][0].__setitem__(6, [[]]),
         "null controls": lambda: part["controls"].__setitem__(0, None),
-        "unknown note": lambda: part["notes"].__setitem__(0, ["no-such-code", None, {}]),
-        "note details": lambda: part["notes"][0].__setitem__(2, None),
+        "unknown note": lambda: part["notes"].__setitem__(1, [["no-such-code", None, {}]]),
+        "note details": lambda: part["notes"][1][0].__setitem__(2, None),
     }[name]()
-    return wrong or [header, part]
+    return wrong if isinstance(wrong, list) else [header, part]
 
 
 CHANGES = (
-    "null header|list header|no root|deep|null part|list of skills|short row|null row|long row|short rest|text size"
+    "null header|list header|no root|deep|null part|list of skills|short column|null column|text column|no column"
+    "|one more column|same skill twice|null folder|short kind|text size|text tokens|true as tokens|description"
+    "|kind number|negative kind|name|version|keywords|text keywords|control number|negative control|note number"
+    "|text note number|no controls|bad controls|null controls|unknown note|note details"
 )
-CHANGES += "|text tokens|description|name|version|keywords|control number|negative control|note number|text note number"
-CHANGES += "|no controls|bad controls|null controls|unknown note|note details"
 
 
 @pytest.mark.parametrize("name", CHANGES.split("|"))
@@ -361,7 +371,7 @@ def test_an_index_with_right_checksums_and_wrong_content_is_made_anew(tmp_path, 
     clean = prowess.discover(library, cache_dir=cache)
     [index] = (cache / "index").iterdir()
     header, part = (json.loads(line.partition(b" ")[2]) for line in index.read_bytes().splitlines())
-    assert part["notes"] and len(part["skills"]["b"]) == 6
+    assert len(part["notes"]) == 2 and len(part["skills"]) == 7
     index.write_bytes(b"".join(map(line_of, change(name, header, part))))
     again = prowess.discover(library, cache_dir=cache)
     assert again.entries == clean.entries and set(codes(again)) == {"cache-corrupt", *codes(clean)}

@@ -51,21 +51,23 @@ def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> d
 def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibility]]) -> Iterator[str]:
     """`skill_row` of each as JSON, several times as fast: what many skills have in common is rendered once."""
     kinds: dict[tuple[object, ...], str] = {}
-    codes: dict[tuple[str, ...], str] = {(): "[]"}
+    codes: dict[int, str] = {}
     for entry, seen in entries:
-        kind = (entry.version, seen, entry.controls)
+        kind = (entry.version, seen, id(entry.controls))  # the catalog keeps them, so that an id means one thing
         common = kinds.get(kind)
         if common is None:
             common = kinds[kind] = json.dumps(_of_its_kind(entry, seen))[1:-1]
-        found = catalog.finding_codes(entry) if entry.notes else ()
-        if found not in codes:
-            codes[found] = json.dumps(found)
-        in_catalog = entry.catalog_tokens or cost_in_catalog(entry)
-        body = estimate_bytes(entry.size_bytes) + _FRAME
+        found = codes.get(id(entry.notes))
+        if found is None:
+            found = codes[id(entry.notes)] = json.dumps(catalog.finding_codes(entry))
+        name, source = quoted(entry.name), entry.source
+        is_plain = entry.rel == entry.name and not entry.suffix
+        own_id = f'"{source}:{name[1:]}' if is_plain else quoted(entry.id)
         yield (
-            f'{{"id": {quoted(entry.id)}, "name": {quoted(entry.name)}, "description": {quoted(entry.description)}, '
-            f'"source": "{entry.source}", "path": {quoted(entry.path)}, {common}, '
-            f'"tokens": {{"catalog": {in_catalog}, "body": {body}, "exact": false}}, "finding_codes": {codes[found]}}}'
+            f'{{"id": {own_id}, "name": {name}, '
+            f'"description": {quoted(entry.description)}, "source": "{source}", "path": {quoted(entry.path)}, '
+            f'{common}, "tokens": {{"catalog": {entry.catalog_tokens or cost_in_catalog(entry)}, '
+            f'"body": {estimate_bytes(entry.size_bytes) + _FRAME}, "exact": false}}, "finding_codes": {found}}}'
         )
 
 

@@ -21,7 +21,16 @@ from prowess._nouns import Finding
 from prowess._paths import is_inside
 from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import Note, make_finding
-from prowess.skills.known import DEFAULT_CONTROLS, NOTHING_KNOWN, Known, changed_ns, load_known, save_known, still_holds
+from prowess.skills.known import (
+    NOTHING_KNOWN,
+    Known,
+    Row,
+    Signature,
+    changed_ns,
+    load_known,
+    save_known,
+    still_holds,
+)
 from prowess.skills.nested import has_nested, look_below, without_nested
 
 SKIPPED = frozenset(
@@ -99,7 +108,7 @@ class _Walk:
         self.source, self.trusted = root.source, root.trusted
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
-        self.fresh: dict[str, list[Any]] = {}
+        self.fresh: dict[str, Signature] = {}
         self.hits = self.read = 0
         self.budget = bounds.max_entries
         self.searched: set[str] = {base}
@@ -156,9 +165,8 @@ class _Walk:
     def _without_known(self, children: list[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
         """Take in the skills that are known and unchanged, and leave the others. Of a library that was read before this
         is nearly everything, so it is written to be fast: one stat per skill, no calls of our own."""
-        rows, lstat, ending = self.known.rows, os.lstat, f"{os.sep}SKILL.md"
-        source, base, trusted = self.source, self.base, self.trusted
-        take_in, make = self.entries.append, self.known.entry
+        (rows, kinds), lstat, ending = self.known, os.lstat, f"{os.sep}SKILL.md"
+        source, base, trusted, take_in = self.source, self.base, self.trusted, self.entries.append
         hits = 0
         for child in children:
             rel = prefix + child.name
@@ -171,15 +179,16 @@ class _Walk:
             except OSError:
                 yield child
                 continue
-            if row[0] != changed_ns(found) or row[1] != found.st_size or row[2] != found.st_ino:
+            changed, size, inode, tokens, said, kind = row
+            if changed != changed_ns(found) or size != found.st_size or inode != found.st_ino:
                 yield child
                 continue
             hits += 1
-            if len(row) > 5:
-                take_in(self._look_again(make(row, self.root, base, rel, None), row))
-            else:  # nothing out of the ordinary: as Entry(…) would make it, at half the cost
-                said = (child.name, None, row[4], None, (), DEFAULT_CONTROLS, row[1])
-                take_in(_new(Entry, (source, base, rel, "SKILL.md", *said, (), trusted, None, "", row[3])))
+            name, declared, version, words, controls, notes = kinds[kind]
+            # As Entry(…) would make it, at half the cost.
+            head = (name or child.name, declared, said, version, words, controls, size, notes)
+            entry = _new(Entry, (source, base, rel, "SKILL.md", *head, trusted, None, "", tokens))
+            take_in(self._look_again(entry, row) if notes and has_nested(notes) else entry)
         self.hits += hits
 
     def _folder_behind(self, child: os.DirEntry[str]) -> str | None:
@@ -254,9 +263,9 @@ class _Walk:
         self.entries.append(entry)
         settled = changed_ns(found) < started_ns - _SETTLED_NS
         if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):
-            self.fresh[rel] = [changed_ns(found), found.st_size, found.st_ino]
+            self.fresh[rel] = (changed_ns(found), found.st_size, found.st_ino)
 
-    def _look_again(self, entry: Entry, row: list[Any]) -> Entry:
+    def _look_again(self, entry: Entry, row: Row) -> Entry:
         """Nested files that are remembered may be gone. Below a skill that had none nothing is looked for, because that
         would cost a known library as much as a new one; but a root that is a skill may hide a whole library."""
         if self.bounds.nested or (entry.rel and not has_nested(entry.notes)):

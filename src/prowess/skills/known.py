@@ -1,7 +1,7 @@
 """What a scan remembers of a root: for each skill a signature of its SKILL.md, and what its head said.
 
 One small file per root. It can be deleted at any time, is replaced as a whole, and a changed byte makes it worthless: a
-cache may make an answer faster, never different. Notes and controls that many skills share are written once. Every line
+cache may make an answer faster, never different. What many skills share (their kind) is written once. Every line
 is a checksum and JSON: first a header, then some hundred skills in each, so that no more is in memory at once.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -20,51 +20,36 @@ from prowess.skills.entry import Entry, Root
 from prowess.skills.findings import RULES, Note, make_finding
 from prowess.skills.head import Controls
 
-FORMAT = 4
+FORMAT = 5
 _SKILLS_IN_LINE = 256
 _MOST_BYTES = 1 << 28
 _TEXT = (str, NoneType)
-DEFAULT_CONTROLS = Controls()
 # The time of the last change of anything about the file: unlike mtime it cannot be set back. On Windows st_ctime is
 # the time of creation.
 changed_ns = operator.attrgetter("st_mtime_ns" if os.name == "nt" else "st_ctime_ns")
 
+Signature = tuple[int, int, int]  # time of the last change, size, inode
+Row = tuple[int, int, int, int, str, int]  # a signature, tokens in the catalog, description, number of its kind
+_ROW = (int, int, int, int, str, int)
+# name when it is not the folder's, declared, version, keywords, controls, notes
+Kind = tuple[str | None, str | None, str | None, tuple[str, ...], Controls, tuple[Note, ...]]
+
 
 class Known(NamedTuple):
-    """rows: rel -> [time, size, inode, tokens in the catalog, description] and, for what is not the ordinary case, a
-    sixth item: [name, declared, version, keywords, number of its controls, numbers of its notes]."""
+    rows: dict[str, Row]  # by the skill's folder below the root
+    kinds: list[Kind]
 
-    rows: dict[str, list[Any]]
-    notes: list[Note]
-    controls: list[Controls]
-
-    def entry(self, row: list[Any], root: Root, base: str, rel: str, linked: str | None) -> Entry:
-        name, declared, version, keywords, controls, notes = row[5] if len(row) > 5 else _ORDINARY
-        return Entry(
-            root.source,
-            base,
-            rel,
-            "SKILL.md",
-            name or rel.rpartition("/")[2],
-            declared,
-            row[4],
-            version,
-            tuple(keywords),
-            self.controls[controls],
-            row[1],
-            tuple([self.notes[number] for number in notes]),
-            root.trusted,
-            linked,
-            "",
-            row[3],
-        )
+    def entry(self, row: Row, root: Root, base: str, rel: str, linked: str | None) -> Entry:
+        _, size, _, tokens, description, number = row
+        name, declared, version, keywords, controls, notes = self.kinds[number]
+        head = (name or rel.rpartition("/")[2], declared, description, version, keywords, controls, size, notes)
+        return Entry(root.source, base, rel, "SKILL.md", *head, root.trusted, linked, "", tokens)
 
 
-NOTHING_KNOWN = Known({}, [], [DEFAULT_CONTROLS])
-_ORDINARY: list[Any] = [None, None, None, (), 0, ()]
+NOTHING_KNOWN = Known({}, [])
 
 
-def still_holds(row: list[Any], found: os.stat_result) -> bool:
+def still_holds(row: Row, found: os.stat_result) -> bool:
     return row[0] == changed_ns(found) and row[1] == found.st_size and row[2] == found.st_ino
 
 
@@ -78,13 +63,15 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
             header = {} if _is_older(first) else _read_line(first)
             if header.get("format") != FORMAT or header["root"] != base:
                 return NOTHING_KNOWN, []  # an older release's, or another root's with the same hash
-            known = Known({}, [], [])
+            known, notes, controls = Known({}, []), list[tuple[Note, ...]](), list[Controls]()
             for line in file:
                 part = _read_line(line)
-                known.notes.extend(map(_note, part["notes"]))
-                known.controls.extend(map(_controls, part["controls"]))
-                _refuse_misshapen(part["skills"], known)
-                known.rows.update(part["skills"])
+                notes.extend(tuple(map(_note, rows)) for rows in part["notes"])
+                controls.extend(map(_controls, part["controls"]))
+                known.kinds.extend(_kind(row, controls, notes) for row in part["kinds"])
+                rels, *columns = part["skills"]
+                _refuse_misshapen([rels, *columns], len(known.kinds))
+                known.rows.update(zip(rels, zip(*columns, strict=True), strict=True))
         if len(known.rows) != header["skills"]:
             raise ValueError("a part of it is missing")
         return known, []
@@ -94,23 +81,17 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
         return NOTHING_KNOWN, [make_finding(Note("cache-corrupt", None, {"reason": str(error)[:80]}), path)]
 
 
-def _refuse_misshapen(rows: dict[str, list[Any]], known: Known) -> None:
+def _refuse_misshapen(columns: list[list[Any]], kinds: int) -> None:
     """Whoever can write a line can write its checksum too. Thousands of rows are usual, so this has to be cheap."""
-    most_controls, most_notes = len(known.controls), len(known.notes)
-    fine = most_controls > 0
-    for row in rows.values():
-        changed, size, inode, tokens, description, *rest = row
-        fine = fine and type(changed) is type(size) is type(inode) is type(tokens) is int and type(description) is str
-        if rest:
-            [[name, declared, version, keywords, controls, notes]] = rest
-            fine = fine and type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
-            fine = fine and type(controls) is int and 0 <= controls < most_controls
-            fine = fine and type(keywords) is type(notes) is list and (not keywords or _are_texts(keywords))
-            fine = fine and (not notes or all(type(number) is int and 0 <= number < most_notes for number in notes))
-        if not fine:
+    for column, wanted in zip(columns, (str, *_ROW), strict=True):
+        if type(column) is not list or set(map(type, column)) != {wanted}:
             raise ValueError("it is not as it was written")
-    if not fine:
-        raise ValueError("it has no controls")
+    _refuse_numbers(columns[-1], kinds)
+
+
+def _refuse_numbers(numbers: list[Any], count: int) -> None:
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) >= count:
+        raise ValueError("it has a number of nothing")
 
 
 def _are_texts(items: Iterable[Any]) -> bool:
@@ -118,9 +99,9 @@ def _are_texts(items: Iterable[Any]) -> bool:
 
 
 def save_known(
-    cache_dir: str, base: str, entries: Iterable[Entry], signatures: Mapping[str, list[Any]]
+    cache_dir: str, base: str, entries: Iterable[Entry], signatures: Mapping[str, Signature | Row]
 ) -> list[Finding]:
-    """`signatures` has the first three items of a row for each skill that may be remembered."""
+    """`signatures` has each skill that may be remembered."""
     remembered = [entry for entry in entries if entry.rel in signatures]
     path = _path(cache_dir, base)
     try:
@@ -131,21 +112,23 @@ def save_known(
         return [make_finding(Note("cache-unwritable", None, {"reason": reason}), path)]
 
 
-def _lines(base: str, entries: list[Entry], signatures: Mapping[str, list[Any]]) -> Iterator[bytes]:
-    notes, controls = _Numbers(), _Numbers()
-    controls.of(DEFAULT_CONTROLS)
+def _lines(base: str, entries: list[Entry], signatures: Mapping[str, Signature | Row]) -> Iterator[bytes]:
+    kinds, notes, controls = _Numbers(), _Numbers(), _Numbers()
+
+    def number_of_kind(entry: Entry) -> int:
+        name = None if entry.name == entry.rel.rpartition("/")[2] else entry.name
+        numbers = (controls.of(entry.controls, entry.controls), notes.of(entry.notes, repr(entry.notes)))
+        kind = (name, entry.declared, entry.version, entry.keywords, *numbers)
+        return kinds.of(kind, kind)
+
     yield _write_line({"schema": "prowess.index/1", "format": FORMAT, "root": base, "skills": len(entries)})
-    for start in range(0, max(1, len(entries)), _SKILLS_IN_LINE):
-        skills = {
-            entry.rel: [
-                *signatures[entry.rel][:3],
-                entry.catalog_tokens,
-                entry.description,
-                *_rest(entry, notes, controls),
-            ]
-            for entry in entries[start : start + _SKILLS_IN_LINE]
-        }
-        yield _write_line({"notes": notes.take_new(), "controls": controls.take_new(), "skills": skills})
+    for start in range(0, len(entries), _SKILLS_IN_LINE):
+        rows = [
+            (e.rel, *signatures[e.rel][:3], e.catalog_tokens, e.description, number_of_kind(e))
+            for e in entries[start : start + _SKILLS_IN_LINE]
+        ]
+        new = {"notes": notes.take_new(), "controls": controls.take_new(), "kinds": kinds.take_new()}
+        yield _write_line({**new, "skills": [*zip(*rows, strict=True)]})
 
 
 class _Numbers:
@@ -153,10 +136,9 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._new: list[Any] = []
-        self._number: dict[str, int] = {}
+        self._number: dict[Hashable, int] = {}
 
-    def of(self, item: Any) -> int:
-        key = repr(item)
+    def of(self, item: Any, key: Hashable) -> int:
         if key not in self._number:
             self._number[key] = len(self._number)
             self._new.append(item)
@@ -168,11 +150,14 @@ class _Numbers:
         return new
 
 
-def _rest(entry: Entry, notes: _Numbers, controls: _Numbers) -> list[list[Any]]:
-    name = None if entry.name == entry.rel.rpartition("/")[2] else entry.name
-    of_controls, of_notes = controls.of(entry.controls), [notes.of(note) for note in entry.notes]
-    rest = [name, entry.declared, entry.version, entry.keywords, of_controls, of_notes]
-    return [rest] if any(rest) else []
+def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[Note, ...]]) -> Kind:
+    name, declared, version, keywords, controls, notes = row
+    texts = type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
+    if not texts or type(keywords) is not list or not _are_texts(keywords):
+        raise ValueError("it has a kind that is none")
+    _refuse_numbers([controls], len(all_controls))
+    _refuse_numbers([notes], len(all_notes))
+    return name, declared, version, tuple(keywords), all_controls[controls], all_notes[notes]
 
 
 def _note(row: list[Any]) -> Note:
