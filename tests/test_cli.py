@@ -11,8 +11,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 import prowess
+from command_lines import run_here
 from prowess._tokens import estimate
 from prowess.cli.documents import finding_row, skill_row
 from prowess.cli.main import VERBS, main
@@ -64,10 +67,44 @@ def project(tmp_path, make_skill, cli):
     return tmp_path
 
 
-def test_version_is_answered_before_click_is_imported():
-    code = "import sys; from prowess.cli.main import main; main(['--version']); assert 'click' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "prowess 0.1.0\n")
+@pytest.mark.parametrize("words", [["--version"], ["list", "--json"], ["list", "--root", ".", "--json"]])
+def test_what_is_asked_most_is_answered_before_click_is_imported(words, tmp_path):
+    code = "import sys; from prowess.cli.main import main; main(sys.argv[1:]); assert 'click' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith(("prowess 0.1.0", '{"schema": "prowess.list/1"')), (
+        done.stderr
+    )
+
+
+_LIST_WORDS = [
+    "--json",
+    "--root",
+    "skills",
+    "--root=skills",
+    "missing",
+    "a file",
+    "--all",
+    "-v",
+    "--",
+    "--max-depth",
+    "",
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(st.sampled_from(_LIST_WORDS), max_size=6))
+@example(words=["--json", "--root", "missing", "--root", "skills"])
+@example(words=["--root", "a file", "--json"])
+@example(words=["--root", "--json", "skills"])
+@example(words=["--json", "--root"])
+def test_a_list_without_a_parser_is_the_list_with_one(tmp_path, make_skill, words):
+    """A global option before the verb always takes the parser."""
+    if not (tmp_path / "skills").exists():
+        make_skill(tmp_path / "skills" / "one")
+        make_skill(tmp_path / "skills" / "odd", front="name: odd\n")
+        (tmp_path / "a file").touch()
+    plain, parsed = (run_here([*before, "list", *words], cwd=tmp_path) for before in ([], ["-C", "."]))
+    assert plain == parsed
 
 
 def test_help_has_an_example_for_every_verb(cli):

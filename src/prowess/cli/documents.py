@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from prowess._nouns import Finding
-from prowess._tokens import estimate, estimate_bytes
-from prowess.skills.entry import Entry, Skill, Visibility
+from prowess._tokens import estimate_bytes
+from prowess.skills.entry import Entry, Visibility
 from prowess.skills.model import Catalog
-from prowess.skills.prompt import cost_in_catalog, render_skill
 
 
 def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibilit
         yield (
             f'{{"id": {own_id}, "name": {name}, '
             f'"description": {quoted(entry.description)}, "source": "{source}", "path": {quoted(entry.path)}, '
-            f'{common}, "tokens": {{"catalog": {entry.catalog_tokens or cost_in_catalog(entry)}, '
+            f'{common}, "tokens": {{"catalog": {entry.catalog_tokens}, '
             f'"body": {estimate_bytes(entry.size_bytes) + _FRAME}, "exact": false}}, "finding_codes": {found}}}'
         )
 
@@ -84,16 +83,10 @@ def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
 
 def rough_tokens(entry: Entry) -> dict[str, Any]:
     """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
-    in_catalog = entry.catalog_tokens or cost_in_catalog(entry)
-    return {"catalog": in_catalog, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
+    return {"catalog": entry.catalog_tokens, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
 
 
 _FRAME = 55  # what a load puts around a body
-
-
-def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate) -> dict[str, Any]:
-    """What a skill costs: its entry in the catalog, and what a load adds."""
-    return {"catalog": cost_in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": False}
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:

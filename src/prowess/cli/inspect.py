@@ -10,7 +10,8 @@ import click
 from prowess._check import check_loaded
 from prowess._load import load_entry
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.documents import finding_row, skill_row, skill_tokens
+from prowess.cli.costs import skill_tokens
+from prowess.cli.documents import finding_row, skill_row
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry, Skill

@@ -10,14 +10,14 @@ import click
 
 from prowess._nouns import Finding, Status
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.documents import render_finding_rows, render_skill_rows, skill_row, skill_tokens
+from prowess.cli.costs import skill_tokens
+from prowess.cli.documents import render_skill_rows, skill_row
+from prowess.cli.list_json import find_shown, write_list
 from prowess.cli.render import count
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry, Skill, Visibility
 from prowess.skills.findings import visible
-
-_NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
 
 
 @verb(
@@ -46,27 +46,13 @@ def command(
     """
     with call.runtime(roots=roots) as runtime:
         with call.screen.working("Reading skills"):
-            catalog = runtime.catalog
-            entries = [entry for entry in catalog if source in (None, entry.source)]
-            shown = [(entry, catalog.visibility(entry)) for entry in entries]
-            if not everything:
-                shown = [pair for pair in shown if pair[1].status not in _NOT_BY_DEFAULT]
+            shown, hidden = find_shown(runtime.catalog, everything=everything, source=source)
         if call.screen.is_json:
             whole = digest or tokens
-            rows = _whole_rows(runtime, shown, digest, tokens) if whole else render_skill_rows(catalog, shown)
-            call.screen.long_document(
-                {
-                    "schema": "prowess.list/1",
-                    "skills": rows,
-                    "findings": render_finding_rows(runtime.findings),
-                    "roots": [
-                        json.dumps({"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists})
-                        for r in catalog.roots
-                    ],
-                }
-            )
+            rows = _whole_rows(runtime, shown, digest, tokens) if whole else render_skill_rows(runtime.catalog, shown)
+            write_list(call, runtime, rows)
         else:
-            _show(call, runtime, shown, hidden=len(entries) - len(shown), digest=digest)
+            _show(call, runtime, shown, hidden=hidden, digest=digest)
     return 0
 
 

@@ -60,8 +60,12 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     import gc
 
     gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
-    from prowess.cli.app import leave, run
+    from prowess.cli.call import leave
 
+    if _is_plain_list(args):
+        from prowess.cli.list_json import run
+    else:
+        from prowess.cli.app import run
     gc.freeze()
     gc.enable()
     if is_process:
@@ -71,6 +75,19 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     if code == 130 and is_process:
         leave()
     return code
+
+
+def _is_plain_list(args: Sequence[str]) -> bool:
+    """Tell whether this is `list --json` with no option but `--root DIR`: it needs no parser, whose import takes longer
+    than listing a thousand skills."""
+    if args[:2] == ["list", "--json"]:
+        options = args[2:]
+    elif args[:1] == ["list"] and args[-1] == "--json":
+        options = args[1:-1]
+    else:
+        return False
+    names, roots = options[::2], options[1::2]
+    return len(names) == len(roots) and {*names} <= {"--root"} and not any(root.startswith("-") for root in roots)
 
 
 def _tell_unless_interrupted(told: sys.UnraisableHookArgs) -> None:

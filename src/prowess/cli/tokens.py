@@ -11,7 +11,8 @@ from prowess._load import load_entry
 from prowess._tokens import TokenCounter, get_counter
 from prowess._wiring import fixed_prompt
 from prowess.cli.app import Call, roots_option, verb
-from prowess.cli.documents import rough_tokens, skill_tokens
+from prowess.cli.costs import skill_tokens
+from prowess.cli.documents import rough_tokens
 from prowess.errors import SkillError
 from prowess.runtime import Runtime
 from prowess.skills.entry import Entry

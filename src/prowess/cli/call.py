@@ -1,0 +1,158 @@
+"""One call of the command line: what was asked for, how to answer, and every error shown once. Knows no parser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from prowess.cli.render import Screen
+from prowess.errors import ConfigError, ProwessError
+from prowess.runtime import Runtime, open_runtime
+from prowess.skills.findings import Note, make_finding, visible
+from prowess.skills.index import Bounds
+from prowess.skills.roots import is_missing, named_root
+
+BOUNDS = ("max_depth", "max_entries", "nested")
+_COMMANDS = (
+    r"\bprowess (?:(?P<skills>list|doctor|inspect|load|search)\b"
+    r"|(?:sessions|runs|approvals|artifacts) list\b|config show\b)"
+)
+
+
+def answer(action: Callable[[], int], *, as_json: bool) -> int:
+    """Run one call. Never a traceback for something a user can do."""
+    _have_streams()
+    try:
+        code = action()
+        sys.stdout.flush()
+        return code
+    except ProwessError as error:
+        Screen(json=as_json).error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a full disk, a folder that vanished: the user's world, not our mistake
+        if error.filename is None:  # it may be stdout itself that cannot be written to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            as_json = False
+        reason = error.strerror or type(error).__name__
+        place = f": {error.filename}" if error.filename else ""
+        failure = ProwessError(
+            f"The system refused{place}: {reason.lower()}.",
+            code="system-error",
+            hint="Check that the path exists, may be read or written, and that the disk is not full.",
+        )
+        Screen(json=as_json).error(failure)
+        return 1
+
+
+def leave() -> None:
+    """After an interrupt: what was cut off in its midst says nothing more, and one more ends us without a word."""
+    import logging  # only who is interrupted pays for it
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.unraisablehook = lambda _: None
+    logging.getLogger("asyncio").disabled = True
+
+
+def _have_streams() -> None:
+    """Output is UTF-8 whatever the locale says, and what UTF-8 cannot hold is spelled out instead of raising. A stream
+    that was closed before we started is nowhere."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+class Call:
+    """One call of one verb: what was asked for globally, and how to answer."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.screen = Screen(json=bool(options.get("json")), verbose=int(options.get("verbose") or 0))
+        self.missing_roots: list[str] = []
+
+    @property
+    def cwd(self) -> str:
+        directory = self.options.get("directory")
+        if directory is None:
+            try:
+                return os.getcwd()
+            except FileNotFoundError:
+                raise ConfigError(
+                    "The working folder does not exist any more.",
+                    code="no-folder",
+                    hint="Change to another one, or use -C.",
+                ) from None
+        if not os.path.isdir(directory):
+            raise ConfigError(f"There is no folder '{directory}'.", code="no-folder", hint="Check the value of -C.")
+        return os.path.abspath(directory)
+
+    @contextmanager
+    def runtime(
+        self, *, roots: Sequence[str] = (), without_files: bool = False, flags: dict[str, Any] | None = None
+    ) -> Iterator[Runtime]:
+        with open_runtime(
+            cwd=self.cwd,
+            environ=os.environ,
+            roots=roots,
+            flags=flags,
+            config_file=self.options.get("config_file"),
+            without_files=without_files,
+            bounds=self.bounds,
+        ) as runtime:
+            self._warn_of_missing(roots, runtime)
+            yield runtime
+
+    def _warn_of_missing(self, places: Sequence[str], runtime: Runtime) -> None:
+        """A root that was named and is no folder ends the call with exit code 1, whatever else it found."""
+        for place in places:
+            root = named_root(place, origin="flag", base=runtime.places.cwd, home=runtime.places.home)
+            code = "root-missing" if is_missing(root) else "root-not-folder" if os.path.isfile(root.path) else None
+            if code is not None and root.path not in self.missing_roots:
+                self.missing_roots.append(root.path)
+                found = make_finding(Note(code, None, {"kind": "a regular file"}), visible(root.path))
+                self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
+
+    def where(self) -> list[str]:
+        """The options that say which project this is about."""
+        given = (("-C", self.options.get("directory")), ("--config", self.options.get("config_file")))
+        return [word for flag, value in given if value for word in (flag, str(value))]
+
+    def follow_up(self, text: str, roots: Sequence[str] = ()) -> str:
+        """The text, with commands that can be copied: what was said about project and skills is in them, too."""
+        about_skills = [*(["--nested"] if self.options.get("nested") else [])]
+        about_skills += [word for root in roots for word in ("--root", root)]
+
+        def complete(found: re.Match[str]) -> str:
+            return shlex.join([*found[0].split(), *self.where(), *(about_skills if found["skills"] else [])])
+
+        return re.sub(_COMMANDS, complete, text)
+
+    @contextmanager
+    def complete_hints(self, roots: Sequence[str]) -> Iterator[None]:
+        """Complete the commands in the hint of an error that ends the call."""
+        try:
+            yield
+        except ProwessError as error:
+            error.hint = error.hint and self.follow_up(error.hint, roots)
+            raise
+
+    @property
+    def bounds(self) -> Bounds:
+        given = {name: self.options[name] for name in BOUNDS if self.options.get(name) is not None}
+        return Bounds()._replace(**given)
