@@ -3,6 +3,9 @@
     python benchmarks/bench_discovery.py
 
 The loop is not a competitor: it keeps nothing, checks nothing and dies at the first bad file. It is the floor.
+
+`list --json` is a whole process, so it has two floors: the loop alone, in a process that already runs, and the loop as
+a process, which also starts Python and imports PyYAML. The first is the harder one.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
         ("discovery: cold with index written / floor", times["cold, index written"] / times["floor"], 1.3),
         ("discovery: the same with real skills", of_real["written"] / of_real["floor"], 1.3),
         ("discovery: warm / floor", times["warm"] / times["floor"], 0.15),
-        ("discovery: list --json, warm / floor as a process", listing["list --json"] / listing["floor"], 0.4),
+        ("discovery: list --json, warm / floor alone", listing["list --json"] / listing["floor alone"], 0.37),
+        ("discovery: list --json, warm / floor as a process", listing["list --json"] / listing["floor"], 0.33),
         ("discovery: per skill, 20,000 / 5,000 (linear)", per_skill["20k"] / per_skill["5k"] / 4, 1.25),
         ("discovery: peak of list, 9,001 skills, index written, MB", peaks[0], 45),
         ("discovery: peak of list, 9,001 skills, warm, MB", peaks[1], 45),
@@ -103,13 +107,14 @@ def fastest(actions: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> d
 
 
 def listing_ms(library: Path, base: Path) -> dict[str, float]:
-    """CPU of whole processes, whose modules were compiled before."""
+    """CPU of whole processes, whose modules were compiled before, and of the floor alone, in turns with them."""
     commands = {
-        "floor": [sys.executable, "-c", f"{FLOOR_ALONE}\nfloor({str(library)!r})"],
+        "floor": [sys.executable, "-c", f"{FLOOR_CODE}\nfloor({str(library)!r})"],
         "list --json": [sys.executable, "-m", "prowess", "list", "--json", "--root", str(library)],
     }
-    best = dict.fromkeys(commands, float("inf"))
+    best = dict.fromkeys(["floor alone", *commands], float("inf"))
     for turn in range(ROUNDS + 3):
+        best["floor alone"] = min(best["floor alone"], fastest({"floor": lambda: floor(library)}, rounds=1)["floor"])
         for name, command in commands.items():
             ms = process_ms(command, environment(base))
             if turn:  # the first turn compiles modules and fills the cache
@@ -117,7 +122,7 @@ def listing_ms(library: Path, base: Path) -> dict[str, float]:
     return best
 
 
-FLOOR_ALONE = "import os, yaml\n" + inspect.getsource(floor).replace("library: Path", "library")
+FLOOR_CODE = "import os, yaml\n" + inspect.getsource(floor).replace("library: Path", "library")
 
 
 def environment(base: Path, cache: Path | None = None) -> dict[str, str]:
