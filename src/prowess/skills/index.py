@@ -259,7 +259,8 @@ class _Walk:
         self.read += 1
         started_ns = time.time_ns()
         entry = read_entry(self.root, self.base, rel, os.path.join(path, file), found, linked=linked)
-        entry = entry._replace(notes=(*entry.notes, *look_below_entry(entry, self.bounds)))
+        if nested := look_below_entry(entry, self.bounds):
+            entry = entry._replace(notes=(*entry.notes, *nested))
         self.entries.append(entry)
         settled = changed_ns(found) < started_ns - _SETTLED_NS
         if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):

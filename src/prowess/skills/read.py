@@ -133,7 +133,7 @@ def make_entry(
         trusted,
         linked,
     )
-    return entry._replace(catalog_tokens=cost_in_catalog(entry))
+    return Entry(*entry[:-1], cost_in_catalog(entry))  # a third of the time of _replace
 
 
 def folder_name(root: str, rel: str) -> str:
