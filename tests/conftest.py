@@ -22,6 +22,8 @@ settings.register_profile(
     "ci", max_examples=300, deadline=None, derandomize=_IN_CI, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "default"))
+# For properties whose examples take longest, because they make files or read long text: five took a quarter of all time.
+dear = settings(max_examples=min(settings.default.max_examples, 100))
 
 pytest_plugins = ("not_run", "two_machines")
 _OURS = ("PROWESS_", "SKILLS_", "TRPC_")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import dear
 from prowess._audit import (
     SessionRecord,
     check_copy,
@@ -318,6 +319,7 @@ def test_large_texts_are_found_wherever_they_stand() -> None:
 
 
 @given(st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@dear
 def test_no_outcome_breaks_a_summary(data: Any) -> None:
     fields = ("isolation", "primary_output", "skill", "path", "show", "exit_code", "duration_ms", "stdout")
     given = dict.fromkeys(fields, data)

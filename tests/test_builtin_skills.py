@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import prowess
+from conftest import dear
 from guard import GUARD_S
 from prowess._tokens import estimate, get_counter
 from prowess.skills.prompt import xml_entry
@@ -723,7 +724,7 @@ PIECES = st.sampled_from([*'{}[]:,"\\', "\n", "1", "-0.5e3", "null", "NaN", '"k"
     ],
 )
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(dear, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_input_ends_in_a_traceback(
     script: str, arguments: list[str], pieces: st.SearchStrategy[str], data: st.DataObject, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import prowess
 from agents import open_session
 from command_lines import Answer, run_here
+from conftest import dear
 from kits import yes
 from prowess.events import CallPlanned, Envelope
 from prowess.models.offline import OfflineModel
@@ -194,6 +195,7 @@ FOLDERS = st.sampled_from(["", "./", "path/to/", "/path/to/", "data/", "inputs/"
 
 
 @given(FOLDERS, STEMS, ENDINGS, STEMS, ENDINGS, st.sampled_from(["{}", "'{}'", '"{}"', "-i {}", "--in={}", "< {}"]))
+@dear
 def test_no_example_ever_runs_where_a_file_was_given(
     folder: str, stem: str, ending: str, mine: str, kind: str, place: str
 ) -> None:

@@ -14,6 +14,7 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from conftest import dear
 from prowess.skills.fields import split_tools
 from prowess.skills.findings import RULES, make_finding
 from prowess.skills.front_matter import FrontMatter
@@ -453,6 +454,7 @@ WORDS = st.lists(st.from_regex(r"[A-Za-z]{1,8}(?:, |: |-)?[a-z]{1,8}", fullmatch
 
 @pytest.mark.parametrize("quote", ['"', "'"])
 @given(WORDS, WORDS, WORDS)
+@dear
 def test_a_broken_quoted_value_loses_its_opening_quote_and_no_word(quote: str, a: str, b: str, c: str) -> None:
     written = {
         f"{quote}{a}": a,

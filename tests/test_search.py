@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from conftest import dear
 from prowess.cli.main import main
 from prowess.skills.search import Document, Hit, open_search
 
@@ -264,6 +265,7 @@ def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[Document], q
     st.lists(st.from_regex(r"[a-z]{3,9}[0-9]", fullmatch=True), min_size=2, max_size=6, unique=True),
     st.sampled_from("-_ "),
 )
+@dear
 def test_each_word_of_its_own_name_finds_a_document(words: list[str], joiner: str) -> None:
     with open_search([*LIBRARY, Document("it", joiner.join(words), "")]) as index:
         for query in (*words, joiner.join(words), words[0].upper()):
