@@ -22,7 +22,7 @@ settings.register_profile(
     "ci", max_examples=300, deadline=None, derandomize=_IN_CI, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "default"))
-# For properties whose examples take longest, because they make files or read long text: five took a quarter of all time.
+# For the properties whose examples take longest (they make files or read long text): five took a quarter of the time.
 dear = settings(max_examples=min(settings.default.max_examples, 100))
 
 pytest_plugins = ("not_run", "two_machines")
@@ -52,21 +52,30 @@ def machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="session")
-def workspace_dir() -> Iterator[str]:
-    """Where the user that scripts run as can get to, which pytest's own folders are not."""
-    folder = tempfile.mkdtemp(prefix="prowess-test-")
-    os.chmod(folder, 0o711)
+def _workspace_dirs() -> Iterator[str]:
+    folder = _open_folder()
     yield folder
     remove_tree(folder)
 
 
 @pytest.fixture
+def workspace_dir(_workspace_dirs: str) -> str:
+    """Where the user that scripts run as can get to, which pytest's own folders are not."""
+    return _open_folder(_workspace_dirs)
+
+
+@pytest.fixture
 def folder() -> Iterator[Path]:
     """As tmp_path, and the user that scripts run as can get to it."""
-    path = Path(tempfile.mkdtemp(prefix="prowess-test-"))
-    path.chmod(0o711)
-    yield path
-    remove_tree(str(path))
+    path = _open_folder()
+    yield Path(path)
+    remove_tree(path)
+
+
+def _open_folder(parent: str | None = None) -> str:
+    path = tempfile.mkdtemp(prefix="prowess-test-", dir=parent)
+    os.chmod(path, 0o711)
+    return path
 
 
 def make_skill(
