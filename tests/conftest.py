@@ -29,7 +29,8 @@ pytest_plugins = ("not_run", "two_machines")
 _OURS = ("PROWESS_", "SKILLS_", "TRPC_")
 _LONGEST_FIRST = (
     "test_container.py", "test_escapes.py", "test_docs.py", "test_sandbox_executor.py", "test_objects.py",
-    "test_dependencies.py", "test_local_executor.py", "test_event_log.py",
+    "test_dependencies.py", "test_packages.py", "test_local_executor.py", "test_event_log.py", "test_cli_approvals.py",
+    "test_cli_chat.py", "test_cli_run.py", "test_demanding_user.py", "test_resume.py", "test_posix.py",
 )  # fmt: skip
 
 
