@@ -24,8 +24,8 @@ fi
 folder=$BARE_INSIDE not_run=$1 user=bare uid=61234
 hidden=(bwrap docker dockerd podman containerd runc postgres initdb pg_ctl psql)
 
-# Both passes write 2 GB in 150,000 files. In memory, where there is enough, nobody waits for the disk or removes them.
-in_memory=$(awk '/^MemAvailable:/ && $2 > 6000000' /proc/meminfo)
+# Both passes write 1.5 GB in 150,000 files. In memory, where there is enough, nobody waits for the disk or removes them.
+in_memory=$(awk '/^MemAvailable:/ && $2 > 4000000' /proc/meminfo)
 if [ -n "$in_memory" ]; then mount -t tmpfs -o mode=755 tmpfs "$folder"; fi
 
 # A file that cannot be executed lies over each program; where Debian keeps PostgreSQL, there is an empty folder.
