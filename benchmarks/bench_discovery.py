@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from corpus import make_library, make_real_library
 
 import prowess
+from corpus import make_library, make_real_library
 from prowess.skills.index import Bounds
 
 ROUNDS = 7
