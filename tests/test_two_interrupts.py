@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -192,3 +193,12 @@ def test_the_cursor_is_back_wherever_an_interrupt_came() -> None:
     os.close(ours)
     child.wait(GUARD_S)
     assert b"\x1b[?25l" in shown and shown.rfind(b"\x1b[?25l") < shown.rfind(b"\x1b[?25h"), shown
+
+
+def test_one_more_while_leaving_finds_the_cursor_back(tmp_path: Path) -> None:
+    """A Ctrl-C that comes right where the display was to be stopped leaves it as it is: leaving stops it."""
+    code = "import os, signal; from prowess.cli.call import leave; from prowess.cli.live import Display\n"
+    code += "Display().start(); leave(); os.kill(os.getpid(), signal.SIGINT)"
+    terminal = Terminal(cwd=tmp_path, program=["-c", code])
+    assert terminal.finish() == -signal.SIGINT
+    assert 0 <= terminal.shown.rfind(b"\x1b[?25l") < terminal.shown.rfind(b"\x1b[?25h")

@@ -56,13 +56,17 @@ def answer(action: Callable[[], int], *, as_json: bool) -> int:
 
 
 def leave() -> None:
-    """After an interrupt: what was cut off in its midst says nothing more, and one more ends us without a word."""
+    """After an interrupt: the terminal is put back, what was cut off says nothing more, and one more Ctrl-C ends us
+    without a word."""
     import logging  # only who is interrupted pays for it
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if live := sys.modules.get("prowess.cli.live"):  # a Ctrl-C may have come right where the display was to be stopped
+        live.stop_all()
     sys.unraisablehook = lambda _: None
     logging.getLogger("asyncio").disabled = True
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _have_streams() -> None:

@@ -63,7 +63,7 @@ class Display:
 
     def start(self) -> None:
         if self._live is not None and not self._is_over:
-            atexit.register(self.stop)  # an impatient Ctrl-C may come right where `__exit__` begins
+            _SHOWN.append(self)  # an impatient Ctrl-C may come right where `__exit__` begins
             self._live.start()
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Display:
         if self._live is not None:
             with _uninterrupted():
                 self._live.stop()
-                atexit.unregister(self.stop)
+                _SHOWN[:] = [display for display in _SHOWN if display is not self]
 
     def __enter__(self) -> Display:
         self._is_over = False
@@ -222,6 +222,16 @@ class Display:
             return ""
         done = sum(step.status == "completed" for step in steps)
         return f"step {min(done + 1, len(steps))} of {len(steps)}"
+
+
+_SHOWN: list[Display] = []  # those that have hidden the cursor
+
+
+@atexit.register
+def stop_all() -> None:
+    """Stops every display that nobody has stopped: the cursor is back."""
+    for display in [*_SHOWN]:
+        display.stop()
 
 
 _BY = {"user": "named by you", "caller": "named by you", "path": "for a file", "nested": "as a child run"}

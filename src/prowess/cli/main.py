@@ -50,18 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"prowess {prowess.__version__}\n")
         return 0
     try:
-        return _run(args, is_process=argv is None)
-    except KeyboardInterrupt:  # before there was anything that could be interrupted
+        code = _run(args, is_process=argv is None)
+    except KeyboardInterrupt:  # before there was anything that could be interrupted, or after it
         sys.stderr.write("Interrupted.\n")
-        return 130
+        code = 130
+    if code == 130 and argv is None:
+        from prowess.cli.call import leave
+
+        leave()
+    return code
 
 
 def _run(args: Sequence[str], *, is_process: bool) -> int:
     import gc
 
     gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
-    from prowess.cli.call import leave
-
     if _is_plain_list(args):
         from prowess.cli.list_json import run
     else:
@@ -71,10 +74,7 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     if is_process:
         gc.set_threshold(50_000)  # a catalog is many objects and no cycles: looking for some takes longer than listing
         sys.unraisablehook = _tell_unless_interrupted
-    code = run(args)
-    if code == 130 and is_process:
-        leave()
-    return code
+    return run(args)
 
 
 def _is_plain_list(args: Sequence[str]) -> bool:
