@@ -37,14 +37,14 @@ from typing import Any
 from bench_log import commit, open_bare
 
 from prowess import Limits, open_runtime, tool
-from prowess.events import CallActed, Envelope, ModelReplied
+from prowess.core.events import CallActed, Envelope, ModelReplied
+from prowess.core.values import Lease, SessionKey, ToolCall, Usage
 from prowess.models.scripted import ScriptedModel
-from prowess.runtime import Runtime
-from prowess.stores.chain import verify_chain
+from prowess.records.chain import verify_chain
+from prowess.runtime.runtime import Runtime
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.tools.base import Tools
-from prowess.values import Lease, SessionKey, ToolCall, Usage
 
 FOLDER = Path(__file__).resolve().parent
 OTHERS = FOLDER / "out" / "others" / "bin" / "python"

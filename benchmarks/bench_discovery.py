@@ -24,7 +24,7 @@ import yaml
 
 import prowess
 from corpus import make_library, make_real_library
-from prowess.skills.index import Bounds
+from prowess.skills.scanner import Bounds
 
 ROUNDS = 7
 Row = tuple[str, float, float | None]

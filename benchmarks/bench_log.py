@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from prowess.events import CallActed, CallDecided, CallPlanned, Envelope, ModelReplied
-from prowess.stores.chain import GENESIS, seal
+from prowess.core.events import CallActed, CallDecided, CallPlanned, Envelope, ModelReplied
+from prowess.core.values import Decision, Outcome, SessionKey, ToolCall, Usage
+from prowess.records.chain import GENESIS, seal
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.stores.sqlite_file import migrate
-from prowess.values import Decision, Outcome, SessionKey, ToolCall, Usage
 
 APPENDS = 1_000
 KEY = SessionKey(session="bench")

@@ -42,7 +42,7 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
         commands = {
             "pass": [sys.executable, "-c", "pass"],
             "import prowess": [sys.executable, "-c", "import prowess"],
-            "import prowess.skills": [sys.executable, "-c", "import prowess.skills.model, prowess.skills.parse"],
+            "import prowess.skills": [sys.executable, "-c", "import prowess.skills.catalog, prowess.skills.parse"],
             "--version": [prowess, "--version"],
             "list --json": [prowess, "list", "--json", "--root", library],
             "list": ["script", "-qec", f"{prowess} list --root {library}", "/dev/null"],

@@ -24,25 +24,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import prowess
-from prowess._files import write_whole
+from prowess._internal.files import write_whole
+from prowess.core.events import ApprovalAnswered
+from prowess.core.ports import Executor, Program
+from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import WorkspaceUnavailable
-from prowess.events import ApprovalAnswered
-from prowess.ports import Executor, Program
-from prowess.runtime import open_runtime
-from prowess.values import Decision, SessionKey, ToolCall
-from prowess.workspace.box.boxes import Boxed
-from prowess.workspace.box.bwrap import ARGS_FD, EMPTY_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
-from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.runtime.runtime import open_runtime
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.executors.sandbox import SandboxExecutor
+from prowess.workspace.executors.workspace import OpenedWorkspace
+from prowess.workspace.isolation.bwrap import ARGS_FD, EMPTY_FD, HOSTS_FD, SECCOMP_FD, STATUS_FD
+from prowess.workspace.isolation.mounts import Boxed
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.layout import environment
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import LocalExecutor
-from prowess.workspace.opened import OpenedWorkspace
-from prowess.workspace.place import OpenPlace, Place
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command
-from prowess.workspace.process.processes import Processes
 from prowess.workspace.process.streams import memory_file
-from prowess.workspace.sandbox import SandboxExecutor
-from prowess.workspace.staging import Tree, publish, remove_tree
+from prowess.workspace.session_folder import OpenPlace, Place
+from prowess.workspace.skill_trees import Tree, publish, remove_tree
 
 ROUNDS = 150
 AT_ONCE = 200

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from prowess._tokens import estimate, estimate_bytes, get_counter
+from prowess._internal.tokens import estimate, estimate_bytes, get_counter
 
 _SUFFIXES = {
     ".md",

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kits import yes
-from prowess._session import Session
-from prowess._task import Result
-from prowess.events import Envelope, render_event
+from prowess.agent.session import Session
+from prowess.agent.task import Result
+from prowess.core.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
-from prowess.runtime import open_runtime
+from prowess.runtime.runtime import open_runtime
 
 KEPT_IN_MEMORY = {"store": "memory:", "artifacts": "memory:"}
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jsonschema
 import pytest
 
+from prowess.cli.commands.schema import FOLDER
 from prowess.cli.main import main
-from prowess.cli.schema import FOLDER
 
 
 class Answer(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prowess.workspace.staging import remove_tree
+from prowess.workspace.skill_trees import remove_tree
 
 # `HYPOTHESIS_PROFILE=ci make test` looks harder. CI does so by itself, with the same examples each time: there, red
 # means that the change is wrong, not that the dice fell differently.

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prowess.events import ModelReplied
-from prowess.runtime import open_runtime
+from prowess.core.events import ModelReplied
+from prowess.core.values import ToolCall
+from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.tools.base import Tools
 from prowess.tools.function import tool
-from prowess.values import ToolCall
 
 CALLS = 10
 

@@ -54,7 +54,12 @@ def _serve(door: socket.socket) -> None:
 
     for module, _ in VERBS.values():
         importlib.import_module(module)
-    for late in ("prowess._doors", "prowess._session", "prowess._wiring", "prowess.workspace.sandbox"):
+    for late in (
+        "prowess.runtime.api",
+        "prowess.agent.session",
+        "prowess.runtime.factories",
+        "prowess.workspace.executors.sandbox",
+    ):
         importlib.import_module(late)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how the one in between has ended
     while True:

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prowess._kit import Kit
-from prowess.events import ApprovalAnswered, Envelope
-from prowess.policy.marks import Marks
-from prowess.runtime import open_runtime
+from prowess.agent.toolkit import Kit
+from prowess.core.events import ApprovalAnswered, Envelope
+from prowess.core.values import Decision, SessionKey, ToolCall
+from prowess.records.marks import Marks
+from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
-from prowess.values import Decision, SessionKey, ToolCall
 
 
 async def answer_later(path: Path, key: SessionKey, run: str, event: ApprovalAnswered) -> None:

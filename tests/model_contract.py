@@ -24,12 +24,12 @@ from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
 from guard import GUARD_S
+from prowess.core.events import CallDelta, TextDelta
+from prowess.core.ports import Model
+from prowess.core.values import Message, Part, ToolSpec
 from prowess.errors import ModelAuth, ModelError, ModelOverloaded
-from prowess.events import CallDelta, TextDelta
-from prowess.models.anthropic import AnthropicModel
-from prowess.models.openai import OpenAIModel
-from prowess.ports import Model
-from prowess.values import Message, Part, ToolSpec
+from prowess.models.providers.anthropic import AnthropicModel
+from prowess.models.providers.openai import OpenAIModel
 
 KEY = "sk-a-secret-that-nobody-may-see"
 WEATHER = ToolSpec(

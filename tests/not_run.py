@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from prowess.workspace.box.selftest import Proof, probe
-from prowess.workspace.process.processes import Processes
+from prowess.workspace.isolation.selftest import Proof, probe
+from prowess.workspace.process.client import Processes
 
 _NOT_RUN = "not run"  # a property of the report, with which it gets from a worker to whoever sums up
 _DESELECTED = pytest.StashKey[int]()

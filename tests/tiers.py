@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, NoReturn, TypeVar
 
 import pytest
-
-from prowess.workspace.box.bwrap import find_trusted
-from prowess.workspace.box.selftest import Mechanism, Proof, probe
-from prowess.workspace.process.processes import Processes
 from test_container import engine as engine  # a fixture: whoever imports `tiers` imports it as well
+
+from prowess.workspace.isolation.bwrap import find_trusted
+from prowess.workspace.isolation.selftest import Mechanism, Proof, probe
+from prowess.workspace.process.client import Processes
 
 BOXES: dict[str, Mechanism] = {"bwrap": "bwrap+seccomp", "landlock": "landlock+seccomp"}
 ISOLATED = ("bwrap", "landlock", "docker")  # as REQUIRE_TIERS names them

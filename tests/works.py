@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prowess._discover import discover
-from prowess._load import load
+from prowess.core.ports import Redaction, Within
+from prowess.core.values import Decision, Outcome, SessionKey, ToolCall
 from prowess.errors import ProwessError, ToolFailed, ToolRetry
 from prowess.policy.secrets import Redactor
-from prowess.ports import Redaction, Within
+from prowess.skills.discover import discover
+from prowess.skills.load import load
 from prowess.stores.memory import MemoryArtifacts
 from prowess.tools.base import Tool, Tools
-from prowess.tools.work import Work, WorkOptions
-from prowess.values import Decision, Outcome, SessionKey, ToolCall
-from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.tools.session_work import Work, WorkOptions
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import LocalExecutor
-from prowess.workspace.process.processes import Processes
+from prowess.workspace.process.client import Processes
 
 UID = DEFAULT_UID if os.geteuid() == 0 else None  # whom scripts run as
 

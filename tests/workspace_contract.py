@@ -29,15 +29,15 @@ import pytest
 
 import prowess
 from guard import GUARD_S
+from prowess.core.ports import Executor, Interactive, Program, Workspace
+from prowess.core.values import Isolation, SessionKey
 from prowess.errors import PathEscape, WorkspaceError, WorkspaceUnavailable
-from prowess.ports import Executor, Interactive, Program, Workspace
-from prowess.values import Isolation, SessionKey
 from prowess.workspace.layout import environment
 from prowess.workspace.limits import MIB, NAMES, RunLimits
-from prowess.workspace.place import OpenPlace, Place
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Ended, NotStarted
-from prowess.workspace.process.processes import Processes
-from prowess.workspace.staging import Tree, publish, remove_tree
+from prowess.workspace.session_folder import OpenPlace, Place
+from prowess.workspace.skill_trees import Tree, publish, remove_tree
 
 FRONT = "---\nname: demo\ndescription: Shows what a workspace promises. Use when it is tested.\n---\n\n# Demo\n"
 SCRIPT = '#!/bin/sh\necho "here is $0 in $(pwd)"\n'

@@ -89,7 +89,7 @@ expect() { # WHAT, then the words that come before the command
 }
 
 no_landlock=(.venv/bin/python tools/no_landlock.py)
-surface='tests/test_cli*.py tests/test_exec.py tests/test_demo.py tests/test_docs.py tests/test_examples.py tests/test_demanding_*.py'
+surface='tests/cli tests/project'
 step as_user make demo
 expect landlock+seccomp
 step as_user REQUIRE_TIERS=landlock make test ARGS="--write-not-run=$folder/home/not-run"

@@ -29,14 +29,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prowess._agent import Limits
+from prowess.agent.agent import Limits
+from prowess.core.events import CallDelta, ModelReplied, TextDelta
+from prowess.core.values import Message, Part, ToolSpec
 from prowess.errors import ModelError, ProwessError
-from prowess.events import CallDelta, ModelReplied, TextDelta
-from prowess.models.anthropic import AnthropicModel
-from prowess.models.openai import OpenAIModel
-from prowess.runtime import open_runtime
+from prowess.models.providers.anthropic import AnthropicModel
+from prowess.models.providers.openai import OpenAIModel
+from prowess.runtime.runtime import open_runtime
 from prowess.testing import skill_dir
-from prowess.values import Message, Part, ToolSpec
 
 WIRES = ("chat", "responses", "messages")
 ATTEMPTS = 3

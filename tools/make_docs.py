@@ -14,6 +14,7 @@ import json
 import pkgutil
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ import prowess
 from prowess import errors
 from prowess.cli.app import group
 from prowess.cli.main import VERBS
-from prowess.config import describe_fields
-from prowess.skills.findings import RULES
+from prowess.core.findings import RULES
+from prowess.runtime.config import describe_fields
 from prowess.skills.validate import graded
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,7 @@ def main(args: list[str]) -> int:
         "configuration-reference.md": settings,
         "errors.md": all_errors,
         "isolation.md": isolation,
+        "architecture.md": architecture,
     }
     stale = False
     for name, render in pages.items():
@@ -66,7 +68,7 @@ def main(args: list[str]) -> int:
 HELD = """
 # What was tried, and what held
 
-The escape suite (`tests/test_escapes.py`) lets a hostile skill attempt each of these in every executor.
+The escape suite (`tests/escapes/test_escapes.py`) lets a hostile skill attempt each of these in every executor.
 
 - *held*: the attempt failed, and the same attempt succeeded without isolation.
 - **does not hold**: the attempt succeeded there, and the suite asserts that, too.
@@ -83,6 +85,40 @@ def isolation() -> str:
     sys.path.insert(0, str(ROOT / "tests"))
     render_table = importlib.import_module("escapes.table").render_table
     return f"{NOTICE.format(source='tests/escapes/cases.py')}{HELD}{render_table().rstrip()}\n"
+
+
+def architecture() -> str:
+    """The page as it is, with the table of layers drawn from the imports of the code."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    rows = ["| package | imports |", "|---|---|"]
+    for layer in next(contract for contract in contracts if contract["id"] == "layers")["layers"]:
+        for package in layer.split(" | "):
+            seen = sorted({name for path in _modules(package) for name in _imported_packages(path)} - {package})
+            rows.append(f"| `{package}` | {', '.join(f'`{name}`' for name in seen) or 'nothing of ours'} |")
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    start, end = "<!-- layers -->\n", "<!-- end of layers -->"
+    before, rest = page.split(start)
+    return "".join([before, start, "\n".join(["", *rows, "", end]), rest.split(end)[1]])
+
+
+def _modules(package: str) -> list[Path]:
+    return [*(SOURCE / package).rglob("*.py"), *SOURCE.glob(f"{package}.py")]
+
+
+def _imported_packages(path: Path) -> Iterator[str]:
+    """Of every import that is executed: what stands under TYPE_CHECKING is not."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    skipped = {id(inner) for block in typing_only for inner in ast.walk(block)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in skipped and node.module:
+            first, _, rest = node.module.partition(".")
+            if first == "prowess" and rest:
+                yield rest.partition(".")[0]
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -143,7 +179,7 @@ def finding_codes() -> str:
     unknown = {rule.stage for rule in RULES.values()} - set(STAGES)
     assert not unknown, f"tools/make_docs.py has no introduction for the stages {sorted(unknown)}"
     parts = [
-        NOTICE.format(source="src/prowess/skills/findings.py"),
+        NOTICE.format(source="src/prowess/core/findings.py"),
         "# Finding codes\n",
         "Prowess never drops a skill in silence: what it repaired, ignored or refused is a finding, with a code that "
         "keeps its meaning. An **error** makes the skill unusable, or `prowess validate` fail; a **warning** is "
@@ -176,7 +212,7 @@ def settings() -> str:
     ]
     return "\n".join(
         [
-            NOTICE.format(source="src/prowess/_settings.py"),
+            NOTICE.format(source="src/prowess/runtime/settings.py"),
             "# Settings\n",
             "Every setting of `config.toml`. `limits.turns` is the key `turns` of the table `[limits]`. "
             "`prowess config show --origin` says which value is in force, and where it came from.\n",

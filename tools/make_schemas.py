@@ -16,9 +16,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from prowess import events
-from prowess._settings import DOCS, Config
-from prowess.values import Artifact, CatalogPlan, Finding, Head, Isolation, SessionKey, SkillRef, Trigger, Usage
+from prowess.core import events
+from prowess.core.values import Artifact, CatalogPlan, Finding, Head, Isolation, SessionKey, SkillRef, Trigger, Usage
+from prowess.runtime.settings import DOCS, Config
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -17,7 +17,7 @@ from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "ratchets.toml"
-LATE_IMPORTS_ALLOWED = ("__init__.py", "runtime.py", "_wiring.py", "cli/main.py")
+LATE_IMPORTS_ALLOWED = ("__init__.py", "runtime/runtime.py", "runtime/factories.py", "cli/main.py")
 
 
 def main(args: list[str]) -> int:

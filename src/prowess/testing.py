@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from prowess.core.events import Answer, ApprovalAnswered, render_event
+from prowess.core.ports import EventLog
+from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import ConfigError
-from prowess.events import Answer, ApprovalAnswered, render_event
-from prowess.models.actions import StructuredActions
+from prowess.models.actions.model import StructuredActions
 from prowess.models.replay import ReplayModel, load_recording
 from prowess.models.scripted import ScriptedModel, load_script
-from prowess.ports import EventLog
 from prowess.stores.memory import MemoryArtifacts, MemoryEventLog
-from prowess.values import Decision, SessionKey, ToolCall
 
 __all__ = [
     "MemoryArtifacts",

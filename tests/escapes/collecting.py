@@ -10,10 +10,10 @@ from typing import Any
 from escapes import naive
 from escapes.story import Found, Story, found_by_host
 from escapes.tiers import BareWorkspace
+from prowess.core.ports import Workspace
 from prowess.errors import WorkspaceError
-from prowess.ports import Workspace
 from prowess.workspace.outputs import OutputFile, collect
-from prowess.workspace.staging import remove_tree
+from prowess.workspace.skill_trees import remove_tree
 
 SETTLE_S = 60.0
 ODD_NAMES, MANY = 6, 1500

@@ -12,9 +12,9 @@ import pytest
 
 from escapes.opened import executor_of
 from guard import GUARD_S
+from prowess.core.ports import Executor
 from prowess.errors import WorkspaceUnavailable
-from prowess.ports import Executor
-from prowess.workspace.process.processes import Processes
+from prowess.workspace.process.client import Processes
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any
 from escapes.scene import SKILL
 from escapes.story import Found, Story, found_by_host
 from escapes.tiers import ENGINE, BareWorkspace
+from prowess.core.ports import Executor, Workspace
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
-from prowess.ports import Executor, Workspace
 from prowess.workspace.limits import MIB, RunLimits, refuse_absent
 
 NAMES = ["../../x", "..", ".", "", "/etc", "a/b", "a\0b", "a\nb", "-rf", "x" * 300, "\udcff", ".hidden", "a\\..\\b"]

@@ -22,8 +22,8 @@ from escapes.lifetime import Lifetime, hold
 from escapes.limits import TIGHT, Limits
 from escapes.scene import ORDINARY, Scene
 from escapes.story import Found, Story
+from prowess.core.values import to_json
 from prowess.errors import WorkspaceUnavailable
-from prowess.values import to_json
 
 
 def refuse_as_root_outside_a_private_mount_namespace() -> None:

@@ -20,11 +20,11 @@ from escapes import naive
 from escapes.scene import SKILL
 from escapes.story import Found, Story, end_left, find_pids, found_by_host
 from escapes.tiers import BareWorkspace
-from prowess.ports import Executor, Program, Workspace
-from prowess.values import SessionKey
+from prowess.core.ports import Executor, Program, Workspace
+from prowess.core.values import SessionKey
 from prowess.workspace.layout import environment
-from prowess.workspace.place import OpenPlace, Place
-from prowess.workspace.staging import Tree, remove_tree
+from prowess.workspace.session_folder import OpenPlace, Place
+from prowess.workspace.skill_trees import Tree, remove_tree
 
 SETTLE_S = 60.0
 

@@ -15,9 +15,9 @@ from escapes import naive
 from escapes.scene import SKILL
 from escapes.story import Found, Story, found_by_host
 from escapes.tiers import BareWorkspace
+from prowess.core.ports import Executor, Workspace
 from prowess.errors import WorkspaceError
 from prowess.policy.secrets import Redactor
-from prowess.ports import Executor, Workspace
 from prowess.workspace.job import Desk, Job, Result, run_job
 from prowess.workspace.limits import MIB, RunLimits
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from escapes.scene import SKILL, Scene
-from prowess.workspace.place import Place
+from prowess.workspace.session_folder import Place
 
 libc = ctypes.CDLL(None, use_errno=True)
 Said = dict[str, dict[str, Any]]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from escapes.tiers import BareWorkspace
-from prowess.ports import Program
+from prowess.core.ports import Program
 from prowess.workspace.limits import MIB
 
 SHORT_S, LONG_S = 1.0, 10.0

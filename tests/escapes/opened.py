@@ -9,16 +9,16 @@ from typing import Any
 import prowess
 from escapes.reports import ROOT
 from escapes.scene import ORDINARY
-from prowess.ports import Executor, Program
-from prowess.values import SessionKey
+from prowess.core.ports import Executor, Program
+from prowess.core.values import SessionKey
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.executors.sandbox import SandboxExecutor
 from prowess.workspace.layout import environment
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import LocalExecutor
-from prowess.workspace.place import OpenPlace
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Ended
-from prowess.workspace.process.processes import Processes
-from prowess.workspace.sandbox import SandboxExecutor
-from prowess.workspace.staging import publish
+from prowess.workspace.session_folder import OpenPlace
+from prowess.workspace.skill_trees import publish
 
 UID = ORDINARY if ROOT else None
 KINDS = ("local", "bwrap+seccomp", "landlock+seccomp")

@@ -25,7 +25,7 @@ import prowess
 from escapes.cases import TIERS
 from escapes.scene import ORDINARY, PYTHON
 from escapes.tiers import ENGINE
-from prowess.workspace.box.bwrap import find_trusted
+from prowess.workspace.isolation.bwrap import find_trusted
 
 TESTS = Path(__file__).resolve().parent.parent
 PATIENCE_S = 900

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import prowess
-from prowess.values import SessionKey
-from prowess.workspace.box.bwrap import find_trusted
-from prowess.workspace.box.selftest import DEFAULT_UID
-from prowess.workspace.place import OpenPlace, Place
-from prowess.workspace.staging import Tree, publish, remove_tree
+from prowess.core.values import SessionKey
+from prowess.workspace.isolation.bwrap import find_trusted
+from prowess.workspace.isolation.selftest import DEFAULT_UID
+from prowess.workspace.session_folder import OpenPlace, Place
+from prowess.workspace.skill_trees import Tree, publish, remove_tree
 
 # Who runs a skill's scripts when we are root. Stories that are told at the same time have a user each, because the
 # kernel counts processes by user, and because a secret of another story is no secret of this one.

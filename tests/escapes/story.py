@@ -19,14 +19,14 @@ from escapes.hosts import sites
 from escapes.looks import Looks
 from escapes.scene import NEIGHBOUR, SKILL, Scene
 from escapes.tiers import ENGINE, Bare, BareWorkspace
+from prowess.core.ports import Executor, Program, Workspace
 from prowess.errors import WorkspaceError
-from prowess.ports import Executor, Program, Workspace
 from prowess.workspace.container.engine import OWNER_LABEL
 from prowess.workspace.inputs import Input, Places, stage_input
 from prowess.workspace.layout import environment
 from prowess.workspace.outputs import collect
-from prowess.workspace.place import Place
 from prowess.workspace.process.command import Ended
+from prowess.workspace.session_folder import Place
 
 PATIENCE_S = 15.0
 Found = dict[str, dict[str, Any]]

@@ -22,14 +22,14 @@ import pytest
 from escapes.opened import KINDS, UID, Opened
 from escapes.reports import ROOT
 from escapes.scene import ORDINARY, PYTHON
+from prowess.core.ports import Executor
+from prowess.core.values import Isolation, from_json
 from prowess.errors import ConfigError, WorkspaceUnavailable
 from prowess.policy.decision import Request, Surroundings, decide
-from prowess.ports import Executor
-from prowess.values import Isolation, from_json
-from prowess.workspace.box.bwrap import SECCOMP_FD, Box, boxed, find_trusted, system_of_host
+from prowess.workspace.isolation.bwrap import SECCOMP_FD, Box, boxed, find_trusted, system_of_host
 from prowess.workspace.limits import MIB, RunLimits, refuse_absent
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command, Ended, NotStarted
-from prowess.workspace.process.processes import Processes
 
 NotRun = Callable[[str, str], None]
 
@@ -39,13 +39,13 @@ NotRun = Callable[[str, str], None]
 WORSE = """
 import asyncio, errno, json, struct, sys
 from prowess.errors import WorkspaceUnavailable
-from prowess.values import to_json
-from prowess.workspace.process import kernel
-from prowess.workspace.choose import AutoExecutor
+from prowess.core.values import to_json
+from prowess.workspace.process import seccomp as kernel
+from prowess.workspace.executors.auto import AutoExecutor
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import LocalExecutor
-from prowess.workspace.process.processes import Processes
-from prowess.workspace.sandbox import SandboxExecutor
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.process.client import Processes
+from prowess.workspace.executors.sandbox import SandboxExecutor
 
 LD, JEQ, JSET, RET = 0x20, 0x15, 0x45, 0x06
 def refusing(*rules):  # (number, argument, test, value, errno); without an argument, the call itself
@@ -220,8 +220,8 @@ BROKEN = """
 import asyncio, json, sys
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.process.processes import Processes
-from prowess.workspace.sandbox import SandboxExecutor
+from prowess.workspace.process.client import Processes
+from prowess.workspace.executors.sandbox import SandboxExecutor
 async def story():
     async with Processes() as processes:
         said = {}

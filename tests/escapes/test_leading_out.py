@@ -11,8 +11,8 @@ import pytest
 import prowess
 from escapes.doors import OUTSIDE
 from escapes.opened import KINDS, Opened
+from prowess.core.ports import Executor
 from prowess.errors import WorkspaceError
-from prowess.ports import Executor
 from prowess.workspace.inputs import Input, Places, stage_input
 from prowess.workspace.layout import Layout, resolve_cwd, safe_name
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from prowess.cli.main import main
+from prowess.core.findings import visible
+from prowess.core.values import Isolation
 from prowess.policy.decision import Request, Surroundings, decide
-from prowess.skills.findings import visible
-from prowess.values import Isolation
 
 NotRun = Callable[[str, str], None]
 

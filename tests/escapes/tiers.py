@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from escapes.scene import INHERITED_FD, ORDINARY, PYTHON
-from prowess.ports import Executor, Interactive, Program
-from prowess.values import Isolation, Located
+from prowess.core.ports import Executor, Interactive, Program
+from prowess.core.values import Isolation, Located
 from prowess.workspace.container.executor import ContainerExecutor
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.executors.sandbox import SandboxExecutor
 from prowess.workspace.layout import LEADS, Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.local import LocalExecutor
-from prowess.workspace.place import Place
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Ended
-from prowess.workspace.process.processes import Processes
-from prowess.workspace.sandbox import SandboxExecutor
-from prowess.workspace.staging import Tree
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree
 
 TIERS = ("local", "bwrap", "landlock", "docker")
 CONTROLS = ("control", "root")

@@ -12,12 +12,12 @@ from typing import Any
 
 import agents
 from agents import Played
+from prowess.core.events import ApprovalAnswered
+from prowess.core.values import Decision, ToolCall, to_json
 from prowess.errors import ProwessError
-from prowess.events import ApprovalAnswered
 from prowess.models.scripted import ScriptedModel
 from prowess.policy.trust import grant_folder
-from prowess.runtime import Runtime, open_runtime
-from prowess.values import Decision, ToolCall, to_json
+from prowess.runtime.runtime import Runtime, open_runtime
 from tiers import Tier
 
 SECRET = "s3cr3t-0f-th3-p3rs0n"

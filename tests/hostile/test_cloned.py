@@ -14,7 +14,7 @@ from agents import call
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
 from prowess.errors import ModelError, ProwessError
-from prowess.runtime import open_runtime
+from prowess.runtime.runtime import open_runtime
 from stub_provider import Answer, open_stub
 from tiers import leave_out
 

@@ -11,7 +11,7 @@ from agents import call, calls
 from hostile.scene import Clone, Person, Scene, decisions, executed, local, outcome, outcomes, seen, stdout
 from hostile.table import case, holds
 from hostile.test_widening import WRITE, front
-from prowess._agent import Limits
+from prowess.agent.agent import Limits
 
 
 @case(

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from test_url_root import zipped
 
 from agents import call
 from hostile.scene import SECRET, Scene, executed, local, outcome, seen, stdout
 from hostile.table import case
 from hostile.test_posing import CLOSING
 from loopback import Exchange, Server, redirecting
+from prowess.core.values import Outcome
 from prowess.policy.trust import grant_url
-from prowess.runtime import open_runtime
+from prowess.runtime.runtime import open_runtime
 from prowess.skills.url_root import open_url_root
 from prowess.tools.network_request import NetworkRequest
-from prowess.values import Outcome
-from test_url_root import zipped
 from works import call as call_tool
 from works import within
 

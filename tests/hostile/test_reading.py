@@ -14,7 +14,7 @@ from agents import call, calls, play
 from hostile.scene import SECRET, Person, Scene, local, one_by_one, outcome, outcomes, seen, stdout
 from hostile.table import case, holds
 from prowess.errors import SkillError
-from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 from spans import watch_spans
 
 

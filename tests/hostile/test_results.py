@@ -13,7 +13,7 @@ from hostile.scene import Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
 from hostile.test_posing import CLOSING, HIDDEN, SYSTEM, tags
 from prowess.models.scripted import ScriptedModel
-from prowess.stores.chain import verify_chain
+from prowess.records.chain import verify_chain
 from prowess.tools.base import Tools
 from prowess.tools.function import tool
 

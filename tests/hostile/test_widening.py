@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_dependencies import make_wheel
 
 from agents import call, calls
 from hostile.scene import SECRET, Person, Scene, decisions, executed, one_by_one, outcome, outcomes, seen, stdout
 from hostile.table import case, holds
-from prowess._agent import Limits
-from prowess.events import ModelReplied
+from prowess.agent.agent import Limits
+from prowess.core.events import ModelReplied
+from prowess.core.values import ToolCall
 from prowess.policy.trust import grant_folder
-from prowess.values import ToolCall
-from test_dependencies import make_wheel
 
 
 def front(name: str, *lines: str) -> str:

@@ -10,7 +10,7 @@ import click
 
 from prowess.cli.call import BOUNDS, Call, answer
 from prowess.cli.main import VERBS
-from prowess.cli.render import Screen
+from prowess.cli.screen import Screen
 from prowess.errors import ConfigError
 
 

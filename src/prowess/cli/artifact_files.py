@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from prowess._files import open_regular
-from prowess._mime import is_text
-from prowess.cli.render import printable
+from prowess._internal.files import open_regular
+from prowess._internal.mime import is_text
+from prowess.cli.screen import printable
 from prowess.errors import ConfigError, StoreError
-from prowess.workspace.leaving import open_outside
+from prowess.workspace.export import open_outside
 
 _MOST_STDIN_BYTES = 1 << 30
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from prowess.cli.approve import read_answer, somebody_is_there
-from prowess.cli.render import printable
+from prowess.cli.approver import read_answer, somebody_is_there
+from prowess.cli.screen import printable
 
 _LONGEST = 4000
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from prowess.cli.render import Screen
+from prowess.cli.screen import Screen
+from prowess.core.findings import Note, make_finding, visible
 from prowess.errors import ConfigError, ProwessError
-from prowess.runtime import Runtime, open_runtime
-from prowess.skills.findings import Note, make_finding, visible
-from prowess.skills.index import Bounds
+from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.skills.roots import is_missing, named_root
+from prowess.skills.scanner import Bounds
 
 BOUNDS = ("max_depth", "max_entries", "nested")
 _COMMANDS = (

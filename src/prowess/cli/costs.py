@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from prowess._tokens import estimate
-from prowess.skills.entry import Skill
-from prowess.skills.prompt import cost_in_catalog, render_skill
+from prowess._internal.tokens import estimate
+from prowess.skills.render import cost_in_catalog, render_skill
+from prowess.skills.skill import Skill
 
 
 def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from prowess._session import Session
-from prowess._task import Result
-from prowess.cli.doing import one_line, render_doing, seconds
+from prowess.agent.session import Session
+from prowess.agent.task import Result
+from prowess.cli.call_text import one_line, render_doing, seconds
 from prowess.cli.live import render_usage
-from prowess.cli.outputs import copy_files, describe_isolation, show_notes
-from prowess.cli.render import Screen, count, printable, size
+from prowess.cli.run_result import copy_files, describe_isolation, show_notes
+from prowess.cli.screen import Screen, count, printable, size
 from prowess.workspace.outputs import name_some
 
 

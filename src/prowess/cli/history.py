@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 
-from prowess._files import read_regular, write_whole
+from prowess._internal.files import read_regular, write_whole
 
 _KEPT, _MOST_BYTES = 1000, 4 << 20
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prowess.cli.doing import one_line, render_doing, render_done, seconds
-from prowess.cli.render import printable
-from prowess.events import (
+from prowess.cli.call_text import one_line, render_doing, render_done, seconds
+from prowess.cli.screen import printable
+from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallActed,
@@ -35,8 +35,8 @@ from prowess.events import (
     SkillUnloaded,
     TextDelta,
 )
+from prowess.core.values import Plan, ToolCall, Usage
 from prowess.policy.decision import find_risk
-from prowess.values import Plan, ToolCall, Usage
 
 _TAIL = 4000  # of a text that is being written
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -17,30 +17,36 @@ if TYPE_CHECKING:
 
 # verb -> (module, what it does). The only place that names the verbs.
 VERBS: dict[str, tuple[str, str]] = {
-    "list": ("prowess.cli.list", "Show every skill that was found, and its status."),
-    "inspect": ("prowess.cli.inspect", "Show everything about one skill, and why it is or is not visible."),
-    "validate": ("prowess.cli.validate", "Check skills against the specification and good practice."),
-    "prompt": ("prowess.cli.prompt", "Print exactly what a model is shown of the library."),
-    "load": ("prowess.cli.load", "Print what a model gets when it loads a skill."),
-    "run": ("prowess.cli.run", "Let a model do something with skills."),
-    "chat": ("prowess.cli.chat", "Talk with a model that has skills."),
-    "exec": ("prowess.cli.exec", "Run a command of a skill in an isolated workspace."),
-    "workspaces": ("prowess.cli.workspaces", "Show and clean what sessions left on disk; build the container image."),
-    "runs": ("prowess.cli.runs", "Show, check, repeat, compare, export and remove the records of runs."),
-    "sessions": ("prowess.cli.sessions", "Show and remove what was said and done in sessions."),
-    "artifacts": ("prowess.cli.artifacts", "Show, read, save and remove the files that runs have saved."),
-    "search": ("prowess.cli.search", "Find skills by what they are for."),
-    "doctor": ("prowess.cli.doctor", "Explain what was found, repaired, shadowed, skipped and missing."),
-    "tokens": ("prowess.cli.tokens", "Count what skills cost in tokens."),
-    "new": ("prowess.cli.new", "Write a new skill from a template."),
-    "init": ("prowess.cli.init", "Make a folder a project: .agent/ with configuration and skills."),
-    "trust": ("prowess.cli.trust", "Trust a folder or an address, show what is trusted, or take it back."),
-    "approvals": ("prowess.cli.approvals", "Answer questions that wait; show and take back what is approved for good."),
-    "policy": ("prowess.cli.policy", "Explain what policy says about a call, and which rule decided."),
-    "config": ("prowess.cli.config", "Show the configuration in force and where each value came from."),
-    "schema": ("prowess.cli.schema", "Print the JSON Schema of a document that Prowess reads or writes."),
-    "read-properties": ("prowess.cli.reference", "Print a skill's properties as the reference library does."),
-    "to-prompt": ("prowess.cli.reference", "Print the XML of some skills as the reference library does."),
+    "list": ("prowess.cli.commands.list", "Show every skill that was found, and its status."),
+    "inspect": ("prowess.cli.commands.inspect", "Show everything about one skill, and why it is or is not visible."),
+    "validate": ("prowess.cli.commands.validate", "Check skills against the specification and good practice."),
+    "prompt": ("prowess.cli.commands.prompt", "Print exactly what a model is shown of the library."),
+    "load": ("prowess.cli.commands.load", "Print what a model gets when it loads a skill."),
+    "run": ("prowess.cli.commands.run", "Let a model do something with skills."),
+    "chat": ("prowess.cli.commands.chat", "Talk with a model that has skills."),
+    "exec": ("prowess.cli.commands.exec", "Run a command of a skill in an isolated workspace."),
+    "workspaces": (
+        "prowess.cli.commands.workspaces",
+        "Show and clean what sessions left on disk; build the container image.",
+    ),
+    "runs": ("prowess.cli.commands.runs", "Show, check, repeat, compare, export and remove the records of runs."),
+    "sessions": ("prowess.cli.commands.sessions", "Show and remove what was said and done in sessions."),
+    "artifacts": ("prowess.cli.commands.artifacts", "Show, read, save and remove the files that runs have saved."),
+    "search": ("prowess.cli.commands.search", "Find skills by what they are for."),
+    "doctor": ("prowess.cli.commands.doctor", "Explain what was found, repaired, shadowed, skipped and missing."),
+    "tokens": ("prowess.cli.commands.tokens", "Count what skills cost in tokens."),
+    "new": ("prowess.cli.commands.new", "Write a new skill from a template."),
+    "init": ("prowess.cli.commands.init", "Make a folder a project: .agent/ with configuration and skills."),
+    "trust": ("prowess.cli.commands.trust", "Trust a folder or an address, show what is trusted, or take it back."),
+    "approvals": (
+        "prowess.cli.commands.approvals",
+        "Answer questions that wait; show and take back what is approved for good.",
+    ),
+    "policy": ("prowess.cli.commands.policy", "Explain what policy says about a call, and which rule decided."),
+    "config": ("prowess.cli.commands.config", "Show the configuration in force and where each value came from."),
+    "schema": ("prowess.cli.commands.schema", "Print the JSON Schema of a document that Prowess reads or writes."),
+    "read-properties": ("prowess.cli.commands.reference", "Print a skill's properties as the reference library does."),
+    "to-prompt": ("prowess.cli.commands.reference", "Print the XML of some skills as the reference library does."),
 }
 
 
@@ -66,7 +72,7 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
 
     gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
     if _is_plain_list(args):
-        from prowess.cli.list_json import run
+        from prowess.cli.commands.list_json import run
     else:
         from prowess.cli.app import run
     gc.freeze()

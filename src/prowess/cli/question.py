@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prowess.skills.findings import visible
-from prowess.values import Decision, ToolCall
+from prowess.core.findings import visible
+from prowess.core.values import Decision, ToolCall
 
 _FIRST = ("command", "script", "args", "cwd", "env", "inputs", "stdin", "dependencies", "path", "url", "method")
 _OURS = ("why", "skill", "digest", "runs in", "reaches", "changed", "diff")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from prowess._triggers import Wish
+from prowess.agent.activation import Wish
 from prowess.cli.app import Call, roots_option, source_option
 from prowess.errors import ConfigError
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from prowess.cli.render import Screen, count, printable
-from prowess.events import (
+from prowess.cli.screen import Screen, count, printable
+from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallActed,
@@ -22,9 +22,9 @@ from prowess.events import (
     SkillUnloaded,
     UnknownEvent,
 )
-from prowess.skills.findings import visible
-from prowess.stores.run_summary import RunSummary, summarise
-from prowess.values import Outcome, ToolCall
+from prowess.core.findings import visible
+from prowess.core.values import Outcome, ToolCall
+from prowess.records.summary import RunSummary, summarise
 
 _ARGS = 100  # characters of a call's arguments that a person is shown
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from prowess.core.events import Envelope, RunFinished, RunStarted, render_event
 from prowess.errors import ProwessError
-from prowess.events import Envelope, RunFinished, RunStarted, render_event
 
 Show = Callable[[Envelope, bool], None]  # the event, and whether it is of a child run
 _PATIENCE_S = 5.0

@@ -13,9 +13,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prowess._files import open_regular
-from prowess.errors import ConfigError, ModelError
-from prowess.events import (
+from prowess._internal.files import open_regular
+from prowess.core.events import (
     CallDelta,
     CatalogPlanned,
     Compacted,
@@ -27,7 +26,8 @@ from prowess.events import (
     TextDelta,
     parse_event,
 )
-from prowess.values import Message, ToolSpec
+from prowess.core.values import Message, ToolSpec
+from prowess.errors import ConfigError, ModelError
 
 MAX_LINE_BYTES = 64 << 20
 NO_SUMMARY = "No summary: "  # begins what is said when a model was asked for one and gave none

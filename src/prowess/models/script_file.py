@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from prowess._files import read_regular
+from prowess._internal.files import read_regular
 from prowess.errors import ConfigError
-from prowess.models.action_schema import parse_document
+from prowess.models.actions.schema import parse_document
 
 LIMIT_BYTES = 4 << 20
 MAX_DEPTH = 50

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from prowess._tokens import estimate
+from prowess._internal.tokens import estimate
+from prowess.core.events import CallDelta, ModelReplied, TextDelta
+from prowess.core.values import Message, ToolCall, ToolSpec, Usage, to_json
 from prowess.errors import ModelError
-from prowess.events import CallDelta, ModelReplied, TextDelta
-from prowess.models.action_calls import translate
-from prowess.models.action_schema import parse_document
+from prowess.models.actions.calls import translate
+from prowess.models.actions.schema import parse_document
 from prowess.models.script_file import check_entry, read_script
-from prowess.values import Message, ToolCall, ToolSpec, Usage, to_json
 
 Request = tuple[tuple[Message, ...], tuple[ToolSpec, ...]]
 Reply = Mapping[str, Any] | ModelReplied | Exception

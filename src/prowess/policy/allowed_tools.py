@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from prowess.policy.commands import begins_with
+from prowess.policy.commands.check import begins_with
+from prowess.policy.commands.env_names import find_unlisted
+from prowess.policy.commands.parse import NotSimple, split_command
 from prowess.policy.globs import match_path, match_word
-from prowess.policy.lexer import NotSimple, split_command
-from prowess.policy.names import find_unlisted
 
 _SESSION = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
 COMMAND_TOOLS = ("skill_run", "skill_exec")

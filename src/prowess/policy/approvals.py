@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from prowess._nouns import Finding
+from prowess._internal.json_file import UserFile, file_signature, now
+from prowess.core.catalog_values import Finding
+from prowess.core.events import ApprovalAnswered
+from prowess.core.findings import Note, make_finding, visible
 from prowess.errors import StoreError
-from prowess.events import ApprovalAnswered
-from prowess.policy.user_file import UserFile, file_signature, now
-from prowess.skills.entry import Skill
-from prowess.skills.findings import Note, make_finding, visible
+from prowess.skills.skill import Skill
 
 SCHEMA = "prowess.approvals/1"
 ALLOWED_TOOLS = "allowed-tools"  # the capability with which a skill's own list may also grant

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from prowess._kept import USER_SCOPE
+from prowess.core.storage_values import USER_SCOPE
+from prowess.core.values import Decision, Isolation, Verdict
 from prowess.policy.allowed_tools import (
     COMMAND_TOOLS,
     NEVER_NARROWED,
@@ -28,13 +29,12 @@ from prowess.policy.allowed_tools import (
     grants_all,
     is_own_folder,
 )
-from prowess.policy.command_rules import FindProgram, Fit, certainly_fits, find_mentioned, name_wanted, read_call
-from prowess.policy.commands import why_not_listed
-from prowess.policy.lexer import NotSimple, split_command
-from prowess.policy.names import find_refusal, find_unlisted
+from prowess.policy.commands.check import why_not_listed
+from prowess.policy.commands.env_names import find_refusal, find_unlisted
+from prowess.policy.commands.parse import NotSimple, split_command
+from prowess.policy.commands.rules import FindProgram, Fit, certainly_fits, find_mentioned, name_wanted, read_call
+from prowess.policy.commands.words import show
 from prowess.policy.rules import Request, Rule, Rules, fit, unlocated
-from prowess.policy.shell_words import show
-from prowess.values import Decision, Isolation, Verdict
 
 __all__ = [
     "RISKS",

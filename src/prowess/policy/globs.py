@@ -6,7 +6,7 @@ pattern that allows never allows it. Whoever denies asks `is_plain_path` first.
 
 from __future__ import annotations
 
-from prowess._glob import Glob
+from prowess._internal.globs import Glob
 
 
 def match_word(pattern: str, word: str) -> bool:

@@ -25,11 +25,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
-from prowess._nouns import Finding
+from prowess.core.catalog_values import Finding
+from prowess.core.values import Located, Source, Verdict
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
-from prowess.policy.arguments import Misfit, find_default, find_misfit
-from prowess.policy.command_rules import (
+from prowess.policy.call_arguments import Misfit, find_default, find_misfit
+from prowess.policy.commands.rules import (
     CommandRule,
     FindProgram,
     Fit,
@@ -40,9 +41,8 @@ from prowess.policy.command_rules import (
     without_options,
 )
 from prowess.policy.globs import match_anything, match_path, match_word
-from prowess.policy.path_rules import fits_path
-from prowess.policy.url_rules import fits_url, urls_like
-from prowess.values import Located, Source, Verdict
+from prowess.policy.path_match import fits_path
+from prowess.policy.url_match import fits_url, urls_like
 
 SCHEMA = "prowess.policy/1"
 _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why", "matches", "misses")

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 
-from prowess._files import read_regular
+from prowess._internal.files import read_regular
 from prowess.errors import ConfigError
 
 MAX_BYTES = 64 * 1024

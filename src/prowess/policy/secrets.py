@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from prowess.errors import WorkspaceError
-from prowess.policy.names import find_refusal
-from prowess.policy.patterns import compile_pattern
+from prowess.policy.commands.env_names import find_refusal
+from prowess.policy.safe_regex import compile_pattern
 
 SHORTEST = 4  # a shorter value is in every text, and replacing it would tell what it is
 WINDOW = 8_192  # the longest match of a pattern that is found whole

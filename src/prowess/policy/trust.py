@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from prowess._digest import content_sha256
-from prowess._files import read_regular
-from prowess._nouns import Finding
-from prowess._paths import is_inside
+from prowess._internal.digest import content_sha256
+from prowess._internal.files import read_regular
+from prowess._internal.json_file import UserFile, file_signature, now
+from prowess._internal.paths import is_inside
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError, StoreError
-from prowess.policy.user_file import UserFile, file_signature, now
-from prowess.skills.findings import Note, make_finding
 
 SCHEMA = "prowess.trust/1"
 TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")

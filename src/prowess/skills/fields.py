@@ -11,10 +11,10 @@ import re
 import unicodedata
 from typing import Any
 
-from prowess.skills.findings import Note
+from prowess._internal.text import find_invisible, strip_invisible
+from prowess.core.findings import Note
 from prowess.skills.front_matter import FrontMatter
-from prowess.skills.head import Controls, Head
-from prowess.skills.text import find_invisible, strip_invisible
+from prowess.skills.metadata import Controls, Head
 
 SPECIFICATION = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 EXTENSIONS = (

@@ -12,8 +12,8 @@ import re
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from prowess.skills.findings import Note
-from prowess.skills.text import Spans
+from prowess._internal.text import Spans
+from prowess.core.findings import Note
 
 MAX_DEPTH = 24
 FIRST_LINE = 2  # the text begins on the line below the opening fence

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from prowess.skills.findings import Note
+from prowess.core.findings import Note
 
 MAX_NAMED = 20  # of one skill: a SKILL.md at the top of a library has thousands below it
 _CODES = ("skill-nested", "entry-limit")

@@ -11,9 +11,9 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from prowess._nouns import Source
+from prowess.core.catalog_values import Source
 from prowess.errors import ConfigError
-from prowess.skills.entry import Root
+from prowess.skills.skill import Root
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|/)")
 FOLDERS = (".agent", ".agents", ".claude")

@@ -16,16 +16,16 @@ from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from prowess._files import read_regular, write_whole
+from prowess._internal.files import read_regular, write_whole
 from prowess.errors import ProwessError
-from prowess.skills.known import changed_ns
-from prowess.skills.read import read_opening
+from prowess.skills.entry_reader import read_opening
+from prowess.skills.scan_cache import changed_ns
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from prowess.skills.entry import Entry
-    from prowess.skills.model import Catalog
+    from prowess.skills.catalog import Catalog
+    from prowess.skills.skill import Entry
 
 
 class Found(NamedTuple):

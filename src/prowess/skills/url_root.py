@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from prowess._archive import extract
-from prowess._digest import FileDigest, tree_digest
-from prowess._fetch import FetchLimits, fetch
-from prowess._files import open_regular, read_regular, write_whole
-from prowess._urls import shown_url
+from prowess._internal.archive import extract
+from prowess._internal.digest import FileDigest, tree_digest
+from prowess._internal.fetch import FetchLimits, fetch
+from prowess._internal.files import open_regular, read_regular, write_whole
+from prowess._internal.urls import shown_url
+from prowess.core.findings import Note, make_finding
+from prowess.core.values import Finding, from_json, to_json
 from prowess.errors import FetchError, PackError, ProwessError
-from prowess.skills.findings import Note, make_finding
-from prowess.values import Finding, from_json, to_json
 
 _MAX_META_BYTES = 64 * 1024
 _MAX_SKILL_BYTES = 1024 * 1024

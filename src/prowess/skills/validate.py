@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from prowess._nouns import Severity
-from prowess._tokens import estimate
-from prowess.skills.entry import Skill
-from prowess.skills.findings import RULES, Note
+from prowess._internal.text import Lines, fenced_code, find_invisible
+from prowess._internal.tokens import estimate
+from prowess.core.catalog_values import Severity
+from prowess.core.findings import RULES, Note
 from prowess.skills.parse import parse_front
-from prowess.skills.prompt import xml_entry
-from prowess.skills.text import Lines, fenced_code, find_invisible
+from prowess.skills.render import xml_entry
+from prowess.skills.skill import Skill
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prowess.errors import MissingExtra
-from prowess.skills.index import SKIPPED
+from prowess.skills.scanner import SKIPPED
 
 
 def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]:

@@ -1,8 +1,20 @@
-"""What is kept: the event log of each session, and the files that runs saved.
+"""Where events and artifacts are kept.
 
-- chain                       the links between events, and who may append the next one
-- memory, sqlite, postgres    event logs; migrations has their tables
-- runs                        a log around a log, with a folder for each run; run_summary is what is in run.json
-- artifacts                   saved files, in a folder or in memory
-- objects                     saved files in a bucket: S3, Google Cloud, Azure
+- artifact_content: what stores of artifacts have in common
+- artifacts: A version of a saved file is whole or not there, its number is given once, and nothing is ever written
+  over
+- bucket: A bucket of S3, Google Cloud or Azure
+- bucket_settings: an address and what the caller passes along become an opened bucket
+- content: content on its way into a store
+- memory: what is kept for as long as the process lives
+- migrations: the tables of a session store, numbered from the first release on, in SQLite and in PostgreSQL
+- object_artifacts: in a bucket, too, a version is whole or not there, its number is given once, and nothing is ever
+  written over
+- postgres: an event log in PostgreSQL
+- postgres_pool: connections to one PostgreSQL database
+- postgres_queries: what is asked of the tables in PostgreSQL
+- run_folders: every run is also a folder `<timestamp>-<run>/`
+- sqlite: an event log in one SQLite file
+- sqlite_file: A Prowess database in SQLite
+- sqlite_queries: what is asked of the tables in SQLite
 """

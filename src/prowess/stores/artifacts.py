@@ -24,12 +24,21 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
 
-from prowess._files import open_regular, read_regular, write_whole
-from prowess._mime import SNIFF_BYTES, guess_mime
-from prowess._paths import inside
-from prowess.events import render_at
-from prowess.ports import Content
-from prowess.stores.artifact_parts import (
+from prowess._internal.files import open_regular, read_regular, write_whole
+from prowess._internal.mime import SNIFF_BYTES, guess_mime
+from prowess._internal.paths import inside
+from prowess.core.events import render_at
+from prowess.core.ports import Content
+from prowess.core.values import (
+    Artifact,
+    SessionKey,
+    artifact_scope,
+    from_json,
+    parse_artifact_ref,
+    render_artifact_ref,
+    to_json,
+)
+from prowess.stores.artifact_content import (
     PIECE_BYTES,
     corrupt,
     folder_name,
@@ -41,15 +50,6 @@ from prowess.stores.artifact_parts import (
     trouble,
 )
 from prowess.stores.memory import MemoryArtifacts
-from prowess.values import (
-    Artifact,
-    SessionKey,
-    artifact_scope,
-    from_json,
-    parse_artifact_ref,
-    render_artifact_ref,
-    to_json,
-)
 
 __all__ = ["FolderArtifacts", "MemoryArtifacts", "parse_artifact_ref", "render_artifact_ref"]
 

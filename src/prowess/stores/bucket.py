@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from prowess._urls import shown_url
+from prowess._internal.urls import shown_url
 from prowess.errors import StoreError
 from prowess.stores.bucket_settings import KEY_HINTS, open_bucket, parse_address
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from prowess._urls import is_loopback, shown_url
+from prowess._internal.urls import is_loopback, shown_url
 from prowess.errors import ConfigError, MissingExtra
 
 SCHEMES = ("s3", "gs", "az")

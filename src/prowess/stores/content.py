@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator
 
-from prowess._mime import SNIFF_BYTES
-from prowess.ports import Content
-from prowess.stores.artifact_parts import large_pieces, pieces, too_large
+from prowess._internal.mime import SNIFF_BYTES
+from prowess.core.ports import Content
+from prowess.stores.artifact_content import large_pieces, pieces, too_large
 
 
 class Measure:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 
-from prowess._mime import SNIFF_BYTES, guess_mime
-from prowess.events import Envelope, parse_event, render_at
-from prowess.ports import Content
-from prowess.stores.artifact_parts import large_pieces, not_found, pieces, too_large
-from prowess.stores.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session
-from prowess.values import Artifact, Head, Lease, SessionInfo, SessionKey, Stray, artifact_scope
+from prowess._internal.mime import SNIFF_BYTES, guess_mime
+from prowess.core.events import Envelope, parse_event, render_at
+from prowess.core.ports import Content
+from prowess.core.values import Artifact, Head, Lease, SessionInfo, SessionKey, Stray, artifact_scope
+from prowess.records.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session
+from prowess.stores.artifact_content import large_pieces, not_found, pieces, too_large
 
 
 class MemoryEventLog:

@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prowess.core.events import Envelope, parse_event, render_at
+from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
 from prowess.errors import SessionConflict, StoreError
-from prowess.events import Envelope, parse_event, render_at
-from prowess.stores import postgres_rows as rows
-from prowess.stores.chain import broken_record, check_fence, parse_expiry, seal, unknown_session
-from prowess.stores.postgres_link import Link, is_lost
-from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.records.chain import broken_record, check_fence, parse_expiry, seal, unknown_session
+from prowess.stores import postgres_queries as rows
+from prowess.stores.postgres_pool import Link, is_lost
 
 if TYPE_CHECKING:
     import psycopg

@@ -20,13 +20,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from prowess._internal.worker_thread import OneThread
+from prowess.core.events import Envelope, parse_event, render_at
+from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
 from prowess.errors import StoreError
-from prowess.events import Envelope, parse_event, render_at
-from prowess.stores import sqlite_rows as rows
-from prowess.stores.chain import broken_record, link, numbered, parse_expiry
-from prowess.stores.one_thread import OneThread
+from prowess.records.chain import broken_record, link, numbered, parse_expiry
+from prowess.stores import sqlite_queries as rows
 from prowess.stores.sqlite_file import migrate, store_error
-from prowess.values import Head, Lease, SessionInfo, SessionKey, Stray
 
 T = TypeVar("T")
 

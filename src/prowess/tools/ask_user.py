@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from prowess.ports import Asker, Within
+from prowess.core.ports import Asker, Within
+from prowess.core.values import Outcome, ToolSpec
 from prowess.tools.base import PlainTool
 from prowess.tools.knowledge_arguments import AskArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.values import Outcome, ToolSpec
 
 _HINT = "Go on with the most sensible assumption and say which one."
 

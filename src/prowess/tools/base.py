@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolRetry
-from prowess.ports import Need, Within
 from prowess.tools.function import as_tool
 from prowess.tools.schema import Arguments, parse_arguments
-from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
 
 _SWITCHED = ("write_file", "delete_file", "network_request")  # there only where tools.enable names them
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from prowess.ports import Workspace
-from prowess.tools.work import Work
-from prowess.workspace.place import Place
+from prowess.core.ports import Workspace
+from prowess.tools.session_work import Work
+from prowess.workspace.session_folder import Place
 
 
 class ChildWork(Work):

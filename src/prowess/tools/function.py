@@ -27,11 +27,11 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
-from prowess.ports import Need, Within
 from prowess.tools.docstrings import parameters_of, summary_of
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
-from prowess.values import Outcome, Spawn, ToolSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")

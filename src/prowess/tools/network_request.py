@@ -14,16 +14,16 @@ import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prowess._mime import is_text
-from prowess._urls import shown_url
+from prowess._internal.mime import is_text
+from prowess._internal.urls import shown_url
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
-from prowess.ports import Need, Within
 from prowess.tools.file_arguments import RequestArguments
 from prowess.tools.reach import Reached, look_up, reach
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.values import Outcome, ToolSpec
-from prowess.workspace.network.exchange import Resolve
-from prowess.workspace.network.hosts import Rule, parse_rules
+from prowess.workspace.network.connection import Resolve
+from prowess.workspace.network.host_rules import Rule, parse_rules
 
 if TYPE_CHECKING:
     import httpx

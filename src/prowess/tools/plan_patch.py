@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from prowess._internal.text import strip_invisible
+from prowess.core.values import Plan, Step, StepStatus
 from prowess.errors import ToolRetry
-from prowess.skills.text import strip_invisible
-from prowess.values import Plan, Step, StepStatus
 
 MAX_STEPS = 50
 MAX_TITLE = 200

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+from prowess.core.values import ToolSpec
 from prowess.errors import ConfigError
-from prowess.values import ToolSpec
 
 Profile = Literal["default", "lean", "full"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)

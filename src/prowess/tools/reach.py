@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from prowess._addresses import Address, why_not_outside
-from prowess._urls import shown_url
+from prowess._internal.addresses import Address, why_not_outside
+from prowess._internal.urls import shown_url
 from prowess.errors import FetchError
-from prowess.workspace.network.exchange import MOST_ADDRESSES, Resolve
-from prowess.workspace.network.hosts import NotAHost, Rule, Target, find_rule, is_listed, parse_target, why_not
+from prowess.workspace.network.connection import MOST_ADDRESSES, Resolve
+from prowess.workspace.network.host_rules import NotAHost, Rule, Target, find_rule, is_listed, parse_target, why_not
 
 if TYPE_CHECKING:
     import httpx

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from prowess.core.ports import Need, Toolset, Within
+from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
-from prowess.ports import Need, Toolset, Within
 from prowess.tools.base import no_tool
-from prowess.values import Outcome, Spawn, ToolCall, ToolSpec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

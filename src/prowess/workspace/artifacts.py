@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import IO
 
+from prowess.core.ports import ArtifactStore
+from prowess.core.values import Artifact, SessionKey, parse_artifact_ref
 from prowess.errors import ProwessError, WorkspaceError
-from prowess.ports import ArtifactStore
-from prowess.values import Artifact, SessionKey, parse_artifact_ref
-from prowess.workspace.beneath import open_file
+from prowess.workspace.dirfd import open_file
 from prowess.workspace.inputs import Input, input_target
 from prowess.workspace.layout import Layout
 from prowess.workspace.outputs import OutputFile
-from prowess.workspace.place import Place, read_meta, write_meta
+from prowess.workspace.session_folder import Place, read_meta, write_meta
 
 _PIECE = 1 << 20
 

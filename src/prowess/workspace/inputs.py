@@ -14,9 +14,9 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from prowess._paths import inside, is_inside
+from prowess._internal.paths import inside, is_inside
 from prowess.errors import PathEscape, WorkspaceError
-from prowess.workspace.beneath import open_child, open_folder, walk
+from prowess.workspace.dirfd import open_child, open_folder, walk
 from prowess.workspace.layout import Layout
 
 MAX_INPUT_BYTES = 1024 * 1024 * 1024

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prowess._tracing import Span, span
+from prowess._internal.tracing import Span, span
+from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
+from prowess.core.values import Artifact, SessionKey, to_json
 from prowess.errors import WorkspaceError
-from prowess.ports import ArtifactStore, Program, Redaction, Workspace
-from prowess.values import Artifact, SessionKey, to_json
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
 from prowess.workspace.inputs import Input, Places, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
@@ -32,12 +32,12 @@ from prowess.workspace.outputs import (
     look_at_outputs,
     primary_output,
 )
-from prowess.workspace.place import Place
 from prowess.workspace.printed import Printed
 from prowess.workspace.process.command import Ended, NotStarted
 from prowess.workspace.quota import watch_disk
-from prowess.workspace.script.missing import Around, explain_failure
-from prowess.workspace.staging import Tree
+from prowess.workspace.scripts.missing_dependency import Around, explain_failure
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree
 
 DEFAULT_TIMEOUT_S = 300.0
 _NO_COMMANDS_OF_A_REPOSITORY = {  # git obeys these before any config that lies in the folder it runs in

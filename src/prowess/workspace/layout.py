@@ -9,7 +9,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from prowess._paths import refuse_unsafe_name
+from prowess._internal.paths import refuse_unsafe_name
 from prowess.errors import PathEscape, WorkspaceError
 
 FOLDERS = ("skills", "work", "out", "runs")

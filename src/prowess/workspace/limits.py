@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from prowess.core.values import Isolation
 from prowess.errors import ConfigError, WorkspaceUnavailable
-from prowess.values import Isolation
 
 MIB = 1 << 20
 

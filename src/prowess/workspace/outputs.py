@@ -11,14 +11,14 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prowess._files import kind_of
-from prowess._glob import Glob, Text
-from prowess._mime import guess_mime, is_text
-from prowess._protected import find_protected
+from prowess._internal.files import kind_of
+from prowess._internal.globs import Glob, Text
+from prowess._internal.mime import guess_mime, is_text
+from prowess._internal.protected_names import find_protected
 from prowess.errors import WorkspaceError
-from prowess.workspace.beneath import MAX_DEPTH, open_child, walk
+from prowess.workspace.dirfd import MAX_DEPTH, open_child, walk
+from prowess.workspace.export import is_named, pattern_for
 from prowess.workspace.layout import Layout, resolve_pattern
-from prowess.workspace.leaving import is_named, pattern_for
 
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50

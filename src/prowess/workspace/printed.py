@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO
 
-from prowess.ports import Redaction
-from prowess.workspace.capture import DEFAULT_BYTES, Capture
-from prowess.workspace.place import Place
+from prowess.core.ports import Redaction
+from prowess.workspace.output_capture import DEFAULT_BYTES, Capture
+from prowess.workspace.session_folder import Place
 
 STREAMS = ("stdout", "stderr")
 SPILL_BYTES = 256 << 20

@@ -9,7 +9,7 @@ import asyncio
 import os
 
 from prowess.errors import WorkspaceError
-from prowess.workspace.beneath import walk
+from prowess.workspace.dirfd import walk
 from prowess.workspace.layout import Layout
 
 LOOK_S = 1.0

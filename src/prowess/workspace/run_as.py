@@ -6,7 +6,7 @@ import os
 import pwd
 
 from prowess.errors import ConfigError
-from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 
 
 def find_uid(wanted: str | int | None) -> int | None:

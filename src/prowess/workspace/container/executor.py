@@ -16,19 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from prowess.core.values import Isolation, Located
 from prowess.errors import ConfigError, WorkspaceUnavailable
-from prowess.values import Isolation, Located
-from prowess.workspace.box.selftest import DEFAULT_UID
-from prowess.workspace.container.cell import NotTheSame
+from prowess.workspace.container.container import NotTheSame
 from prowess.workspace.container.engine import PATIENCE_S, Engine, connect, sweep
 from prowess.workspace.container.image import DEFAULT_IMAGE, PATH
-from prowess.workspace.container.plan import image_missing, refused
-from prowess.workspace.container.proof import Trial, refuse_weaker, try_out
+from prowess.workspace.container.selftest import Trial, refuse_weaker, try_out
+from prowess.workspace.container.spec import image_missing, refused
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
-from prowess.workspace.guards import refuse_other_owner
+from prowess.workspace.executors.guards import refuse_other_owner
+from prowess.workspace.executors.isolation_report import Once, refuse_root
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.place import Place
-from prowess.workspace.tried import Once, refuse_root
+from prowess.workspace.session_folder import Place
 
 __all__ = ["DEFAULT_IMAGE", "ContainerExecutor", "sweep"]
 Files = Literal["auto", "mount", "tar"]

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 
 from prowess.errors import PathEscape, WorkspaceError
-from prowess.workspace.beneath import open_folder
 from prowess.workspace.container.inside_facts import SCRATCH
-from prowess.workspace.container.plan import Folder
+from prowess.workspace.container.spec import Folder
+from prowess.workspace.dirfd import open_folder
 from prowess.workspace.layout import LEADS
-from prowess.workspace.place import Place
-from prowess.workspace.staging import Tree
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree
 
 INSIDE = "/workspace"
 _OWN = ("work", "out", "runs")

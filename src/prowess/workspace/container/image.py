@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from prowess.errors import WorkspaceUnavailable
-from prowess.workspace.box.selftest import DEFAULT_UID
+from prowess.workspace.isolation.selftest import DEFAULT_UID
 
 if TYPE_CHECKING:
     import docker

@@ -7,8 +7,8 @@ import json
 from collections.abc import Awaitable, Callable
 
 from prowess.errors import WorkspaceError
-from prowess.workspace.container import inside
-from prowess.workspace.container.cell import PIECE_BYTES, Running
+from prowess.workspace.container import init as inside
+from prowess.workspace.container.container import PIECE_BYTES, Running
 from prowess.workspace.process.command import Ended
 from prowess.workspace.process.unread import Unread
 

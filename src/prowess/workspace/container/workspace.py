@@ -15,24 +15,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from prowess.core.ports import Program
+from prowess.core.values import Isolation
 from prowess.errors import WorkspaceError
-from prowess.ports import Program
-from prowess.values import Isolation
-from prowess.workspace.container.carry import MOST_BYTES, Carrier, fill
-from prowess.workspace.container.cell import Cell, Running
+from prowess.workspace.container.container import Cell, Running
 from prowess.workspace.container.engine import SESSION_LABEL, Engine
 from prowess.workspace.container.folders import INSIDE, find_folders, identity_below, refuse_readable
 from prowess.workspace.container.inside_facts import SCRATCH
-from prowess.workspace.container.plan import Plan
 from prowess.workspace.container.session import ContainerSession
-from prowess.workspace.guards import leaving_cwd, missing_cwd, refuse_other_names
+from prowess.workspace.container.spec import Plan
+from prowess.workspace.container.sync import MOST_BYTES, Carrier, fill
+from prowess.workspace.executors.guards import leaving_cwd, missing_cwd, refuse_other_names
+from prowess.workspace.executors.isolation_report import rlimits
+from prowess.workspace.executors.preconditions import making_folders, refuse_closed, refuse_program, with_own_home
 from prowess.workspace.layout import Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.place import Place
 from prowess.workspace.process.command import Command, Ended, NotStarted
-from prowess.workspace.staging import Tree
-from prowess.workspace.start import making_folders, refuse_closed, refuse_program, with_own_home
-from prowess.workspace.tried import rlimits
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree
 
 MOST_CELLS = 4  # of one session; then the idle one that was used longest ago goes
 

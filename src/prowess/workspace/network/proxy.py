@@ -32,9 +32,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from prowess.errors import WorkspaceError
-from prowess.workspace.network import shim as proxy_shim
-from prowess.workspace.network.exchange import Exchange, OnEvent, ProxyLimits, Resolve, Verdict
-from prowess.workspace.network.hosts import SETTING, parse_rules
+from prowess.workspace.network import listener as proxy_shim
+from prowess.workspace.network.connection import Exchange, OnEvent, ProxyLimits, Resolve, Verdict
+from prowess.workspace.network.host_rules import SETTING, parse_rules
 from prowess.workspace.process.command import Ended
 
 PORT = 3128  # inside a box, where it is always free

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from prowess.errors import WorkspaceError
-from prowess.workspace.box.bwrap import find_trusted
+from prowess.workspace.isolation.bwrap import find_trusted
+from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command
-from prowess.workspace.process.processes import Processes
 
 PREFIX = "prowess"
 REMOVE_S = 2.0

@@ -30,8 +30,9 @@ from typing import Any, NoReturn
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from prowess.workspace.process import kernel, tree
-from prowess.workspace.process.become import become
+from prowess.workspace.process import process_tree as tree
+from prowess.workspace.process import seccomp as kernel
+from prowess.workspace.process.child import become
 
 PARENT_GONE = signal.SIGUSR1
 SHUTDOWN_S = 3.0

@@ -1,0 +1,284 @@
+"""Nothing an archive says about itself is believed: limits hold on bytes really produced, and a refusal leaves nothing.
+
+The names of members only ever become new regular files and folders below one fresh folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import re
+import shutil
+import stat
+import struct
+import tarfile
+import typing
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from prowess._internal.files import open_regular
+from prowess._internal.paths import inside, refuse_unsafe_name
+from prowess._internal.tar import BLOCK_BYTES, CHUNK_BYTES, Member, MemberKind, is_tar, tar_members
+from prowess.errors import PackError, PackUnsafe, PathEscape
+
+_MIB = 1024 * 1024
+_MAX_NAME_BYTES = 255  # of one part of a path: what every file system allows
+_TAR_OVERHEAD_BYTES = 4096  # per entry: headers and padding of an honest tar
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_CONTROL_OR_BACKSLASH = re.compile(r"[\x00-\x1f\x7f\\]")
+_ZIP_ENCRYPTED = 0x1 | 0x40 | 0x2000  # encrypted, strongly encrypted, directory masked
+_ZIP_UTF8 = 0x800
+
+# What the parsers of the standard library raise for bytes they cannot make sense of.
+_CORRUPT = (zipfile.BadZipFile, gzip.BadGzipFile, tarfile.TarError, zlib.error, struct.error)
+_CORRUPT += (EOFError, ValueError, NotImplementedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveLimits:
+    max_entries: int = 10_000
+    max_file_bytes: int = 64 * _MIB
+    max_total_bytes: int = 256 * _MIB
+    max_ratio: int = 200  # bytes out per byte of archive, judged after the first MiB
+    max_path_bytes: int = 1024
+    max_depth: int = 32
+
+
+DEFAULT_LIMITS = ArchiveLimits()
+
+
+def extract(
+    archive: str | os.PathLike[str], into: str | os.PathLike[str], *, limits: ArchiveLimits = DEFAULT_LIMITS
+) -> list[str]:
+    """Unpack a zip, tar or gzipped tar, told apart by content, into a new or empty folder; its files' paths, sorted.
+
+    PackUnsafe when a member is anything but a plain file or folder, or there is too much; PackError when it is no
+    archive or a damaged one. Then `into` is gone.
+    """
+    source, folder = os.fspath(archive), os.fspath(into)
+    with _whole_or_gone(folder), _as_pack_error(source), os.fdopen(open_regular(source, follow=True), "rb") as file:
+        tree = _Tree(folder, limits, archive_bytes=os.fstat(file.fileno()).st_size)
+        for count, member in enumerate(_members(file, tree), start=1):
+            if count > limits.max_entries:
+                raise _too_many(limits)
+            tree.add(member)
+        return sorted(tree.files)
+
+
+@contextlib.contextmanager
+def _whole_or_gone(folder: str) -> Iterator[None]:
+    try:
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o755)
+        if os.path.islink(folder) or os.listdir(folder):
+            raise OSError(errno.ENOTEMPTY, "it is not an empty folder")
+    except OSError as error:  # nothing was written yet, so what is there belongs to somebody else and stays
+        raise PackError(
+            f"Cannot unpack into {folder}: {error.strerror}.", code="archive-target", hint="Name a new or empty folder."
+        ) from error
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _as_pack_error(archive: str) -> Iterator[None]:
+    try:
+        yield
+    except (*_CORRUPT, OSError) as error:
+        # BadGzipFile is an OSError too; EINVAL is a seek to where only a broken directory could point.
+        if isinstance(error, _CORRUPT) or error.errno == errno.EINVAL:
+            raise PackError(
+                f"This archive is damaged or cut off: {error}.",
+                code="archive-corrupt",
+                hint="Download it or pack it again.",
+            ) from error
+        raise PackError(
+            f"Cannot unpack {archive}: {error.strerror or error}.",
+            code="archive-io",
+            hint="Check that the file can be read and that the disk has room.",
+        ) from error
+
+
+def _members(file: IO[bytes], tree: _Tree) -> Iterator[Member]:
+    head = file.read(BLOCK_BYTES)
+    file.seek(0)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _zip_members(file, tree.limits)
+    if is_tar(head):
+        return tar_members(file, tree.count_tar_bytes)
+    if head.startswith(b"\x1f\x8b"):
+        unpacked = typing.cast("IO[bytes]", gzip.GzipFile(fileobj=file))
+        if is_tar(unpacked.read(BLOCK_BYTES)):
+            unpacked.seek(0)
+            return tar_members(unpacked, tree.count_tar_bytes)
+    raise PackError("This is not an archive.", code="archive-unknown", hint="Use a .zip, .tar or .tar.gz file.")
+
+
+def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
+    _refuse_crowded_zip(file, limits)
+    with zipfile.ZipFile(file) as bundle:
+        for info in bundle.infolist():
+            name = _zip_name(info)
+            if info.flag_bits & _ZIP_ENCRYPTED:
+                raise _unsafe("encrypted", name, "is encrypted", "Pack it without a password.")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others need not be frugal
+                raise _unsafe("special", name, "is compressed in an unusual way", "Pack it again with deflate.")
+            mode = info.external_attr >> 16
+            kind = "folder" if name.endswith("/") else _zip_kind(mode)
+            yield Member(name, kind, bool(mode & 0o111), _zip_chunks(bundle, info))
+
+
+def _refuse_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
+    """Before zipfile makes an object of each entry: each has a signature, so there are no more entries than those."""
+    count, tail = 0, b""
+    while chunk := file.read(CHUNK_BYTES):
+        count += (tail + chunk).count(b"PK\x01\x02")
+        if count > limits.max_entries:
+            raise _too_many(limits)
+        tail = (tail + chunk)[-3:]
+    file.seek(0)
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """As stored, so with whatever follows a NUL. macOS writes UTF-8 without the flag that says so."""
+    if not info.flag_bits & _ZIP_UTF8:
+        with contextlib.suppress(UnicodeError):
+            return info.orig_filename.encode("cp437").decode("utf-8")
+    return info.orig_filename
+
+
+def _zip_kind(mode: int) -> MemberKind:
+    kinds: dict[int, MemberKind] = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(mode), "special")
+
+
+def _zip_chunks(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    size = 0
+    with bundle.open(info) as source:
+        while chunk := source.read(CHUNK_BYTES):
+            size += len(chunk)
+            yield chunk
+    if size != info.file_size:
+        raise zipfile.BadZipFile("a member is shorter than its header says")
+
+
+class _Tree:
+    """The fresh folder. It judges each member, and counts what it really writes."""
+
+    def __init__(self, folder: str, limits: ArchiveLimits, *, archive_bytes: int) -> None:
+        self.limits = limits
+        self.files: list[str] = []
+        self._folder, self._archive_bytes = folder, archive_bytes
+        self._folders: set[str] = set()
+        self._file_bytes = self._tar_bytes = 0
+
+    def add(self, member: Member) -> None:
+        parts = self._safe_parts(member)
+        if member.kind == "link":
+            raise _unsafe("link", member.name, "is a link", "Pack the file itself instead of a link to it.")
+        if member.kind == "special":
+            raise _unsafe("special", member.name, "is no plain file (a device, FIFO or sparse)", "Pack plain files.")
+        if not parts or parts[0] == "__MACOSX" or parts[-1] == ".DS_Store":
+            return
+        if member.kind == "folder":
+            self._make_folders(parts)
+        else:
+            self._make_folders(parts[:-1])
+            self._make_file("/".join(parts), member)
+
+    def count_tar_bytes(self, size: int) -> None:
+        """Headers and skipped members become no files, and yet a bomb can be made of them."""
+        self._tar_bytes += size
+        self._judge(self._tar_bytes, overhead_bytes=_MIB + _TAR_OVERHEAD_BYTES * self.limits.max_entries)
+
+    def _judge(self, produced_bytes: int, *, overhead_bytes: int = 0) -> None:
+        if produced_bytes > self.limits.max_total_bytes + overhead_bytes:
+            raise _too_large("This archive", self.limits.max_total_bytes)
+        if produced_bytes > max(_MIB + overhead_bytes, self.limits.max_ratio * self._archive_bytes):
+            raise PackUnsafe(
+                f"This archive unpacks to more than {self.limits.max_ratio} times its size, as an attack would.",
+                code="pack-ratio",
+                hint="Do not use it unless you know who made it and why.",
+            )
+
+    def _safe_parts(self, member: Member) -> list[str]:
+        name, parts = member.name, [part for part in member.name.split("/") if part not in ("", ".")]
+        names_no_file = name.rsplit("/", 1)[-1] in ("", ".")
+        if not (_is_plain(name) and _is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
+            raise _unsafe("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
+        sizes = [len(part.encode()) for part in parts]
+        too_long = sum(sizes) + len(sizes) - 1 > self.limits.max_path_bytes or max(sizes, default=0) > _MAX_NAME_BYTES
+        if too_long or len(parts) > self.limits.max_depth:
+            raise _unsafe("path", name, "has a path that is too long or too deep", "Shorten it.")
+        return parts
+
+    def _make_folders(self, parts: list[str]) -> None:
+        for depth in range(1, len(parts) + 1):
+            path = "/".join(parts[:depth])
+            if path in self._folders:
+                continue
+            if len(self._folders) >= self.limits.max_entries:  # a few deep names can ask for very many folders
+                raise _too_many(self.limits)
+            with _refusing_duplicates(path):
+                os.mkdir(inside(self._folder, path), 0o755)
+            self._folders.add(path)
+
+    def _make_file(self, path: str, member: Member) -> None:
+        target, size = inside(self._folder, path), 0
+        with _refusing_duplicates(path):
+            fd = os.open(target, _CREATE, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            for chunk in member.chunks:
+                size += len(chunk)
+                self._file_bytes += len(chunk)
+                if size > self.limits.max_file_bytes:
+                    raise _too_large(_shown(path), self.limits.max_file_bytes)
+                self._judge(self._file_bytes)
+                file.write(chunk)
+        os.chmod(target, 0o755 if member.executable else 0o644)
+        self.files.append(path)
+
+
+def _is_plain(name: str) -> bool:
+    try:
+        refuse_unsafe_name(name)
+        name.encode()
+    except (PathEscape, UnicodeEncodeError):
+        return False
+    return not _CONTROL_OR_BACKSLASH.search(name)
+
+
+@contextlib.contextmanager
+def _refusing_duplicates(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise _unsafe("duplicate", path, "occurs twice", "Pack each path once, as a file or as a folder.") from error
+
+
+def _unsafe(what: str, name: str, why: str, hint: str) -> PackUnsafe:
+    return PackUnsafe(f"The member {_shown(name)} {why}.", code=f"pack-unsafe-{what}", hint=hint)
+
+
+def _too_large(what: str, limit_bytes: int) -> PackUnsafe:
+    message = f"{what} unpacks to more than {limit_bytes} bytes."
+    return PackUnsafe(message, code="pack-too-large", hint="Split it, or leave big files out.")
+
+
+def _too_many(limits: ArchiveLimits) -> PackUnsafe:
+    message = f"This archive has more than {limits.max_entries} entries."
+    return PackUnsafe(message, code="pack-too-many-entries", hint="Split it into several archives.")
+
+
+def _shown(name: str) -> str:
+    """A hostile name may be very long, or drive a terminal."""
+    return f"{name[:80]!a}" + ("…" if len(name) > 80 else "")

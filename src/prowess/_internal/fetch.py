@@ -1,0 +1,347 @@
+"""A download ends, within its time, size and redirects; and the target is then the whole new file, or untouched.
+
+Each redirect is judged like the first address, and may not lead further inside (see `_hops`).
+
+What was asked for over https never arrives over http, unless a sha256 pin makes the way it came by irrelevant. The
+user, password and query string of a URL never reach a message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+import urllib.parse
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Literal
+
+from prowess._internal.addresses import Address
+from prowess._internal.deadline import Deadline
+from prowess._internal.files import open_regular
+from prowess._internal.redirects import Hop, Resolve, look_up, next_hop
+from prowess._internal.urls import insecure, refused_scheme, shown_url
+from prowess.errors import FetchError
+
+if TYPE_CHECKING:
+    import httpx
+
+_CHUNK_BYTES = 64 * 1024
+_REDIRECTS = (301, 302, 303, 307, 308)
+_RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    max_bytes: int = 64 * 1024 * 1024
+    connect_timeout_s: float = 5
+    read_timeout_s: float = 15
+    total_timeout_s: float = 120
+    max_redirects: int = 5
+    attempts: int = 3
+    backoff_s: float = 0.2  # doubled after each attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """`url` is the last one after redirects. An unchanged file was not sent, so it has no sha256 and no size."""
+
+    status: Literal["new", "unchanged"]
+    url: str
+    etag: str | None = None
+    last_modified: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
+    content_type: str | None = None
+
+
+DEFAULT_LIMITS = FetchLimits()
+
+
+def fetch(
+    url: str,
+    to: str | os.PathLike[str],
+    *,
+    etag: str | None = None,
+    last_modified: str | None = None,
+    limits: FetchLimits = DEFAULT_LIMITS,
+    sha256: str | None = None,
+    resolve: Resolve = look_up,
+) -> Fetched:
+    """Put what `url` holds into the file `to`, unless it still has the given etag or date. FetchError says why not."""
+    target = os.fspath(to)
+    with _part_beside(target) as part:
+        if url[:5].lower() == "file:":
+            answer = _copy(url, part, etag, limits)
+        else:
+            given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
+            validators = {name: value for name, value in given.items() if value and _is_sendable(value)}
+            answer = _Download(url, part, limits, validators, resolve, pinned=sha256 is not None).run()
+        if answer.status == "new":
+            answer = _settle(part, target, answer, sha256, shown_url(url))
+        return answer
+
+
+@contextlib.contextmanager
+def _part_beside(target: str) -> Iterator[IO[bytes]]:
+    folder, name = os.path.dirname(target) or ".", os.path.basename(target)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", suffix=".part", delete=False) as part:
+            try:
+                yield part
+            finally:
+                with contextlib.suppress(FileNotFoundError):  # it became the target
+                    os.unlink(part.name)
+    except OSError as error:
+        message = f"Cannot write {target}: {error.strerror or error}."
+        hint = "Check that the folder can be written to and that the disk has room."
+        raise FetchError(message, code="fetch-write", hint=hint) from error
+
+
+def _settle(part: IO[bytes], target: str, answer: Fetched, sha256: str | None, shown: str) -> Fetched:
+    part.flush()
+    os.fsync(part.fileno())
+    size, whole = part.tell(), hashlib.sha256()
+    part.seek(0)
+    while chunk := part.read(_CHUNK_BYTES):
+        whole.update(chunk)
+    if sha256 is not None and whole.hexdigest() != sha256.lower():
+        message = f"{shown} has sha256 {whole.hexdigest()}, not {sha256.lower()}, to which it is pinned."
+        hint = "Its content has changed. Look at it, and change the pin if you agree with it."
+        raise FetchError(message, code="fetch-mismatch", hint=hint)
+    os.replace(part.name, target)
+    return replace(answer, sha256=whole.hexdigest(), size_bytes=size)
+
+
+def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> Fetched:
+    shown = shown_url(url)
+    try:
+        parsed = urllib.parse.urlsplit(url)
+        if parsed.netloc.lower() not in ("", "localhost"):
+            raise refused_scheme(shown, "names a file on another machine", "Use file:///path for a file on this one.")
+        source = os.fdopen(open_regular(urllib.parse.unquote(parsed.path), follow=True), "rb")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FetchError(f"Cannot read {shown}: {why}.", code="fetch-unreachable", hint="Check the path.") from error
+    with source:
+        state = os.fstat(source.fileno())
+        now = f'"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"'
+        if now == etag:
+            return Fetched(status="unchanged", url=url, etag=etag)
+        for chunk in iter(lambda: source.read(_CHUNK_BYTES), b""):
+            part.write(chunk)
+            _refuse_oversize(part.tell(), shown, limits)
+    return Fetched(status="new", url=url, etag=now)
+
+
+class _Download:
+    """Attempts at one URL. They share the part file, so that one goes on where the one before was cut off."""
+
+    def __init__(
+        self,
+        url: str,
+        part: IO[bytes],
+        limits: FetchLimits,
+        validators: dict[str, str],
+        resolve: Resolve,
+        *,
+        pinned: bool,
+    ) -> None:
+        self._url, self._part, self._limits = url, part, limits
+        self._validators, self._resolve, self._pinned = validators, resolve, pinned
+        self._resume_etag: str | None = None  # a strong one, of what the part file begins with
+        self._in_body = False
+
+    def run(self) -> Fetched:
+        attempt = 0
+        with Deadline(self._limits.total_timeout_s) as deadline:
+            while True:
+                try:
+                    return self._attempt(deadline)
+                except FetchError as error:
+                    if not error.retryable or attempt + 1 >= self._limits.attempts or not deadline.left_s():
+                        raise
+                    time.sleep(min(self._limits.backoff_s * 2**attempt, deadline.left_s()))
+                    attempt += 1
+
+    def _attempt(self, deadline: Deadline) -> Fetched:
+        hop = self._next(self._url, None, deadline)
+        for _ in range(self._limits.max_redirects + 1):
+            with self._response(hop, deadline) as response:
+                if response.status_code not in _REDIRECTS or "location" not in response.headers:
+                    return self._receive(response, hop.url)
+                location = response.headers["location"]
+            hop = self._next(location, hop, deadline)
+        message = f"{shown_url(self._url)} redirects more than {self._limits.max_redirects} times."
+        raise FetchError(message, code="fetch-redirects", hint="Use the address that it finally leads to.")
+
+    def _next(self, url: str, previous: Hop | None, deadline: Deadline) -> Hop:
+        wait_s = min(self._limits.connect_timeout_s, deadline.left_s())
+        return next_hop(url, previous, pinned=self._pinned, resolve=self._resolve, wait_s=wait_s)
+
+    @contextlib.contextmanager
+    def _response(self, hop: Hop, deadline: Deadline) -> Iterator[httpx.Response]:
+        import httpx
+
+        self._in_body = False
+        try:
+            with contextlib.ExitStack() as stack:
+                yield self._send(hop, deadline, stack)
+        except httpx.HTTPError as error:
+            raise self._explained(error, shown_url(str(hop.url)), deadline) from error
+
+    def _send(self, hop: Hop, deadline: Deadline, stack: contextlib.ExitStack) -> httpx.Response:
+        """The answer of the first address that can be connected to."""
+        import httpx
+
+        addresses = (None,) if hop.proxy else hop.addresses
+        for address in addresses:
+            client = stack.enter_context(_client(hop, self._limits, deadline.left_s()))
+            try:
+                response = client.send(_request(client, hop, address, self._request_headers(), deadline), stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if address == addresses[-1] or "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    raise
+            else:
+                stack.callback(response.close)
+                return response
+        raise AssertionError("a hop has an address or a proxy")
+
+    def _request_headers(self) -> dict[str, str]:
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "prowess"}
+        if self._resume_etag and self._part.tell():
+            return headers | {"Range": f"bytes={self._part.tell()}-", "If-Range": self._resume_etag}
+        return headers | self._validators
+
+    def _receive(self, response: httpx.Response, url: httpx.URL) -> Fetched:
+        shown = shown_url(str(url))
+        status, headers, asked = response.status_code, response.headers, response.request.headers
+        answer = Fetched(
+            status="new",
+            url=str(url),
+            etag=headers.get("etag"),
+            last_modified=headers.get("last-modified"),
+            content_type=headers.get("content-type"),
+        )
+        if status == 304 and self._validators and "range" not in asked:
+            return replace(answer, status="unchanged")
+        resumed = (
+            status == 206
+            and "range" in asked
+            and headers.get("content-range", "").startswith(f"bytes {self._part.tell()}-")
+            and headers.get("etag") in (None, self._resume_etag)
+        )
+        if status in (200, 206, 416) and not resumed:
+            self._part.seek(0)
+            self._part.truncate()
+            self._resume_etag = None
+        if status != 200 and not resumed:
+            raise _status_error(shown, status, retryable=status in _RETRYABLE_STATUS or "range" in asked)
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding == "identity" and answer.etag and not answer.etag.startswith("W/") and _is_sendable(answer.etag):
+            self._resume_etag = answer.etag
+        if headers.get("content-length", "").isdigit():
+            _refuse_oversize(self._part.tell() + int(headers["content-length"]), shown, self._limits)
+        self._in_body = True
+        for chunk in _decoded(response.iter_raw(), encoding, url.path, shown):
+            self._part.write(chunk)
+            _refuse_oversize(self._part.tell(), shown, self._limits)
+        return answer
+
+    def _explained(self, error: httpx.HTTPError, shown: str, deadline: Deadline) -> FetchError:
+        import httpx
+
+        if isinstance(error, httpx.TimeoutException) or not deadline.left_s():
+            return _timeout(shown)
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return insecure(shown, "has a certificate that cannot be trusted")
+        if self._in_body:
+            message, code = f"{shown} was cut off before its end.", "fetch-truncated"
+        else:
+            message, code = f"Cannot reach {shown}: {error}.", "fetch-unreachable"
+        return FetchError(message, code=code, retryable=True, hint="Check the address and the network, or try later.")
+
+
+def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:
+    import ssl
+
+    import httpx
+
+    shown = shown_url(str(hop.url))
+    if not left_s:
+        raise _timeout(shown)
+    timeout = httpx.Timeout(min(limits.read_timeout_s, left_s), connect=min(limits.connect_timeout_s, left_s))
+    try:
+        return httpx.Client(
+            timeout=timeout,
+            trust_env=False,
+            proxy=hop.proxy,
+            # Plain http needs no certificates, and loading them takes longer than all the rest.
+            verify=httpx.create_ssl_context() if hop.url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        )
+    except (ImportError, OSError, ValueError) as error:
+        message = f"Cannot prepare to fetch {shown}: {error}."
+        hint = "Check the proxy and certificate settings in the environment (HTTPS_PROXY, SSL_CERT_FILE)."
+        raise FetchError(message, code="fetch-settings", hint=hint) from error
+
+
+def _request(
+    client: httpx.Client, hop: Hop, address: Address | None, headers: dict[str, str], deadline: Deadline
+) -> httpx.Request:
+    """With the address instead of the name: nobody looks it up again. TLS and the server still hear the name."""
+    url, extensions = hop.url, {"trace": deadline.watch}
+    if address is None or url.host == str(address):
+        return client.build_request("GET", url, headers=headers, extensions=extensions)
+    return client.build_request(
+        "GET",
+        url.copy_with(host=str(address)),
+        headers=headers | {"Host": url.netloc.decode("ascii")},
+        extensions=extensions | {"sni_hostname": url.raw_host.decode("ascii")},
+    )
+
+
+def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> Iterator[bytes]:
+    """Servers may encode although asked not to. Of a .gz file the encoding *is* the content, as every client has it."""
+    if encoding in ("", "identity") or (encoding in ("gzip", "x-gzip") and path.endswith((".gz", ".tgz"))):
+        yield from chunks
+        return
+    unpack = zlib.decompressobj(wbits=47)
+    try:
+        for chunk in chunks:
+            piece = unpack.decompress(chunk, _CHUNK_BYTES)
+            yield piece
+            while not unpack.eof and (unpack.unconsumed_tail or len(piece) == _CHUNK_BYTES):
+                piece = unpack.decompress(unpack.unconsumed_tail, _CHUNK_BYTES)
+                yield piece
+            if unpack.unused_data:
+                raise zlib.error("more data after the end")
+        if not unpack.eof:
+            raise zlib.error("no end")
+    except zlib.error as error:
+        message = f"{shown} came in an encoding ({encoding}) that cannot be read: {error}."
+        raise FetchError(message, code="fetch-encoding", hint="Make the server send it as it is.") from error
+
+
+def _is_sendable(value: str) -> bool:
+    """What a server once sent, or a cache on disk says it did, may not be fit to be sent back."""
+    return value.isascii() and value.isprintable()
+
+
+def _refuse_oversize(size_bytes: int, shown: str, limits: FetchLimits) -> None:
+    if size_bytes > limits.max_bytes:
+        message = f"{shown} is larger than {limits.max_bytes} bytes."
+        raise FetchError(message, code="fetch-too-large", hint="Leave big files out, or split it.")
+
+
+def _status_error(shown: str, status: int, *, retryable: bool) -> FetchError:
+    hint = "Try again later." if retryable else "Check the address, and that you may read it."
+    return FetchError(f"{shown} answered with status {status}.", code="fetch-status", retryable=retryable, hint=hint)
+
+
+def _timeout(shown: str) -> FetchError:
+    hint = "Try again later, or use a nearer server."
+    return FetchError(f"{shown} took too long to answer.", code="fetch-timeout", retryable=True, hint=hint)

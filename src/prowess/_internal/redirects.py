@@ -1,0 +1,102 @@
+"""Where each request of a download goes: the name is looked up once, and the connection goes to an address that was
+judged.
+
+Whoever writes an address may write a private one. A redirect never leads further inside than where it came from, and
+nothing leads to link-local addresses. Behind a proxy of the environment the proxy looks names up and connects: what
+this machine knows of a name is judged all the same.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from prowess._internal.addresses import PUBLIC, Address, how_far_inside, why_never, why_not_outside
+from prowess._internal.urls import allowed_url, is_loopback, shown_url
+from prowess.errors import FetchError
+
+if TYPE_CHECKING:
+    import httpx
+
+_MOST_ADDRESSES = 4
+
+Resolve = Callable[[str], Sequence[str]]  # a name to its addresses; OSError when there are none
+
+
+class Hop(NamedTuple):
+    """One request on the way to a download."""
+
+    url: httpx.URL
+    addresses: tuple[Address, ...]  # judged; none when only the proxy knows them
+    proxy: str | None
+    inside: int  # PUBLIC, PRIVATE or OWN
+
+
+def look_up(host: str) -> list[str]:
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
+def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve, wait_s: float) -> Hop:
+    """Where `text` leads, after a redirect relative to `previous`. FetchError says why it may not be asked for."""
+    url = allowed_url(text, previous.url if previous else None, pinned=pinned)
+    proxy = _proxy(url)
+    found = _addresses(url, resolve, wait_s, needed=proxy is None)
+    problems = {address: _why_not(address, url, previous, pinned=pinned) for address in found}
+    good = tuple(address for address in found if problems[address] is None)
+    bad = [problem for problem in problems.values() if problem]
+    if bad and (proxy or not good):  # a proxy chooses for itself
+        message = f"{shown_url(str(url))} leads to an address that is refused: {'; '.join(bad[:_MOST_ADDRESSES])}."
+        hint = "If it is meant, write the address that it leads to. Link-local addresses are always refused."
+        raise FetchError(message, code="fetch-refused-address", hint=hint)
+    return Hop(url, good[:_MOST_ADDRESSES], proxy, min(map(how_far_inside, good), default=PUBLIC))
+
+
+def _proxy(url: httpx.URL) -> str | None:
+    """The proxy that the environment has for a URL. This machine is not behind one."""
+    from urllib.request import getproxies, proxy_bypass
+
+    if is_loopback(url.host) or proxy_bypass(f"{url.host}:{url.port}" if url.port else url.host):
+        return None
+    known = getproxies()
+    found = known.get(url.scheme) or known.get("all") or ""
+    return f"http://{found}" if found and "://" not in found else found or None
+
+
+def _addresses(url: httpx.URL, resolve: Resolve, wait_s: float, *, needed: bool) -> list[Address]:
+    host = url.raw_host.decode("ascii")
+    try:
+        return [_parsed(host)]
+    except ValueError:
+        pass
+    thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")  # a lookup cannot be called back
+    try:
+        found = [_parsed(each) for each in dict.fromkeys(thread.submit(resolve, host).result(wait_s))]
+        if not found:
+            raise OSError("it has no address")
+        return found
+    except (OSError, ValueError) as error:
+        if not needed:
+            return []
+        late = isinstance(error, TimeoutError)
+        message = f"Cannot reach {shown_url(str(url))}: {'its address was not found in time' if late else error}."
+        code = "fetch-timeout" if late else "fetch-unreachable"
+        hint = "Check the address and the network, or try later."
+        raise FetchError(message, code=code, retryable=True, hint=hint) from error
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _parsed(text: str) -> Address:
+    """Without its zone: that names one of this machine's neighbours, and those are refused."""
+    return ipaddress.ip_address(text.partition("%")[0])
+
+
+def _why_not(address: Address, url: httpx.URL, previous: Hop | None, *, pinned: bool) -> str | None:
+    if url.scheme == "http" and not pinned and not address.is_loopback:
+        return f"{address} is not this machine, as {url.host} should be"
+    if previous is not None and how_far_inside(address) > previous.inside:
+        return f"{why_not_outside(address)}, where no redirect of {shown_url(str(previous.url))} leads"
+    return why_never(address)

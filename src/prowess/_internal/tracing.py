@@ -1,0 +1,69 @@
+"""Spans for whoever traces: OpenTelemetry's when its API is installed, and nothing at all when it is not.
+
+The names of all spans are in docs/workspaces.md; those of runs, model requests and calls, which follow OpenTelemetry's
+GenAI conventions, are made by `records.spans` (docs/audit.md). Attributes hold names, numbers and digests, never
+content.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from prowess.errors import ProwessError
+
+Value = str | int | float | bool
+
+
+class Span(Protocol):
+    def set_attribute(self, key: str, value: Value) -> None: ...
+
+
+class _NoSpan:
+    def set_attribute(self, key: str, value: Value) -> None:
+        pass
+
+
+@contextmanager
+def span(name: str, **attributes: Value | None) -> Iterator[Span]:
+    """What happens inside is one span. An error that leaves it is told by its code or its class alone: its message may
+    hold what was to be taken out of it later."""
+    tracer = find_tracer()
+    if tracer is None:
+        yield _NoSpan()
+        return
+    given = {f"prowess.{key}": value for key, value in attributes.items() if value is not None}
+    silent = {"record_exception": False, "set_status_on_exception": False}
+    with tracer.start_as_current_span(name, attributes=given, **silent) as current:
+        before = sys.exception()
+        try:
+            yield _Prefixed(current)
+        finally:
+            if (error := sys.exception()) is not before and isinstance(error, Exception):
+                _tell_error(current, str(error.code) if isinstance(error, ProwessError) else type(error).__name__)
+
+
+def _tell_error(span: Any, code: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", code)
+    span.set_status(Status(StatusCode.ERROR, code))
+
+
+class _Prefixed:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def set_attribute(self, key: str, value: Value) -> None:
+        self._inner.set_attribute(f"prowess.{key}", value)
+
+
+def find_tracer() -> Any:
+    """OpenTelemetry's, of whoever has set it up; None when it is not installed."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace.get_tracer("prowess")

@@ -1,0 +1,108 @@
+"""Skills that nobody called for with a tool: named by the user in the text, by the caller, or by a file's name.
+
+`/name arguments` at the start of a request activates a skill with arguments, `$name` anywhere activates one without.
+A skill with `paths` is activated when a file that fits is given, read, written or made.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prowess.core.values import Outcome, ToolCall, Trigger
+from prowess.policy.globs import match_path
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Entry
+from prowess.skills.spelling import near_names
+
+_SLASH = re.compile(r"/(?P<name>[\w:-]+(?:/[\w:-]+)?)(?:\s+(?P<rest>.*))?", re.DOTALL)
+_DOLLAR = re.compile(r"(?<![\w$\\])\$(?P<name>[a-z][a-z0-9]*(?:[-:/][a-z0-9]+)*)(?![\w(])")
+_ARGUMENTS = ("file_name", "path", "script")
+_PLACES = ("work/inputs/", "inputs/", "work/", "out/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A skill that is to be in use, and who wants that."""
+
+    ref: str
+    source: str | None = None
+    trigger: Trigger = "caller"
+    arguments: str = ""
+    docs: tuple[str, ...] = ()
+    firm: bool = True  # the run makes no sense without it
+
+
+def find_wishes(text: str, catalog: Catalog) -> tuple[list[Wish], list[tuple[str, str | None]]]:
+    """What a user's text names, and what looks like a name and is none, with what to do about it."""
+    wishes: list[Wish] = []
+    unknown: list[tuple[str, str | None]] = []
+    slash = _SLASH.fullmatch(text.strip())
+    if slash is not None:
+        if _find(slash["name"], catalog) is not None:
+            wishes.append(Wish(ref=slash["name"], trigger="user", arguments=(slash["rest"] or "").strip()))
+        elif "/" not in slash["name"]:
+            unknown.append((f"/{slash['name']}", _near(slash["name"], catalog)))
+    for found in _DOLLAR.finditer(text):
+        name = found["name"]
+        if _find(name, catalog) is not None and all(wish.ref != name for wish in wishes):
+            wishes.append(Wish(ref=name, trigger="user", firm=False))
+    return wishes, unknown
+
+
+def _find(name: str, catalog: Catalog) -> Entry | None:
+    return catalog.find(name)
+
+
+def _near(name: str, catalog: Catalog) -> str | None:
+    near = near_names(name, [entry.name for entry in catalog])
+    return f"Did you mean /{near[0]}?" if near else "See: prowess list"
+
+
+def names_in(call: ToolCall, outcome: Outcome) -> list[str]:
+    """Every file that a call names: in its arguments, and in what came of it."""
+    args, data = call.args, outcome.data
+    found = [value for name in _ARGUMENTS if isinstance(value := args.get(name), str)]
+    for each in args.get("inputs") or ():
+        found += [str(each.get(side) or "") for side in ("from", "to")] if isinstance(each, dict) else [str(each)]
+    found += _texts(data.get("paths"))
+    for key in ("output_files", "staged_inputs", "artifact_files"):
+        for each in data.get(key) or ():
+            found.append(str(each.get("name") or each.get("to") or "") if isinstance(each, dict) else str(each))
+    return [name for name in found if name]
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def skills_for_paths(names: Sequence[str], catalog: Catalog, loaded: Collection[str]) -> list[str]:
+    """Ids of skills that a file's name calls for, and that are not in use yet."""
+    if not names:
+        return []
+    wanting = [entry for entry in catalog if entry.controls.paths and entry.id not in loaded]
+    if not wanting:
+        return []
+    written = {form for name in names for form in _forms(name)}
+    fitting = [entry for entry in wanting if _fits(entry.controls.paths, written)]
+    return [entry.id for entry in fitting if catalog.visibility(entry).model_visible]
+
+
+def _forms(name: str) -> Iterable[str]:
+    """What is at `work/inputs/a/b.csv` of the workspace is also `a/b.csv` to whoever wrote a pattern."""
+    plain = name.partition("://")[2] or name
+    yield plain
+    for place in _PLACES:
+        if plain.startswith(place):
+            yield plain.removeprefix(place)
+
+
+def _fits(patterns: Sequence[str], names: Iterable[str]) -> bool:
+    return any(
+        match_path(pattern, name) or ("/" not in pattern and match_path(pattern, posixpath.basename(name)))
+        for pattern in patterns
+        for name in names
+    )

@@ -1,0 +1,122 @@
+"""What policy wants to know about a call: whose it is, what surrounds it, and what people have said about it before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prowess.agent.context import Conversation
+from prowess.agent.tool_call import Named
+from prowess.agent.toolkit_options import KitPolicy, SkillAccess
+from prowess.core.events import ApprovalAnswered
+from prowess.core.values import ToolCall
+from prowess.errors import SkillError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, NEVER_NARROWED, AllowedTools, parse_allowed
+from prowess.policy.decision import Surroundings
+from prowess.skills.skill import Skill
+from prowess.tools.files.paths import skills_read
+from prowess.tools.run.programs import Programs
+from prowess.tools.session_work import Work
+
+_FILE_TOOLS = ("read_file", "list_dir", "grep")
+_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools of skills that need not be loaded
+
+
+class Facts:
+    def __init__(
+        self,
+        policy: KitPolicy,
+        skills: SkillAccess,
+        work: Work,
+        programs: Programs,
+        talk: Conversation,
+        *,
+        given: frozenset[str],
+        tools: Callable[[], Sequence[str]],
+    ) -> None:
+        """`given` are the tools that came with toolsets, `tools` names all that there are."""
+        self.surroundings = replace(policy.surroundings, given=given)
+        self._policy, self._skills, self._work = policy, skills, work
+        self._programs, self._talk, self._tools = programs, talk, tools
+
+    async def around(self, call: ToolCall) -> Surroundings:
+        """What is enforced around a script is found out before it is decided about."""
+        if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
+            return self.surroundings
+        approvals = self._policy.approvals
+        known = self._work.known.items()
+        grants = frozenset(id for id, each in known if approvals is not None and approvals.grants(each.skill))
+        around = replace(self.surroundings, isolation=await self._work.executor.isolation(), grants=grants)
+        allows = any(rule.verdict == "allow" and rule.commands for each in self._policy.rules() for rule in each.rules)
+        if call.tool in COMMAND_TOOLS and (allows or grants) and isinstance(ref := call.args.get("skill"), str):
+            return replace(around, find_program=await self._work.find_program(ref))
+        return around
+
+    def named(self, call: ToolCall) -> Named | None:
+        if isinstance(session := call.args.get("session_id"), str):
+            return name_of(self._work.known[self._programs.get(session).skill].skill)
+        if not isinstance(ref := call.args.get("skill"), str):
+            return None
+        if call.tool not in NEVER_NARROWED:
+            return name_of(self._work.get(ref).skill)
+        try:
+            if call.tool != "skill_load":
+                return name_of(self._work.get(ref).skill)
+        except SkillError:
+            if call.tool not in _BEFORE_LOADING:
+                return None
+        try:
+            entry = self._skills.catalog().get(ref, source=call.args.get("source"))
+        except SkillError:  # the tool says so, with what comes near
+            return None
+        return Named(id=entry.id, source=entry.source, trusted=entry.trusted)
+
+    def touched(self, call: ToolCall) -> Sequence[Named]:
+        """Skills whose files a file tool would read: what is said about a skill is said about its files."""
+        if call.tool not in _FILE_TOOLS:
+            return ()
+        path = call.args.get("file_name") or call.args.get("path") or "."
+        return [name_of(loaded.skill) for loaded in skills_read(str(path), self._work)]
+
+    def given(self, call_id: str, capability: str, isolated: bool) -> ApprovalAnswered | None:
+        """What was said yes to inside a sandbox is not said yes to without one."""
+        asked_isolated = self._talk.asked_isolated.get(call_id, False)
+        return None if asked_isolated and not isolated else self._talk.find_answer(call_id, capability)
+
+    def standing(self, named: Named, capability: str) -> ApprovalAnswered | None:
+        approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
+        return None if approvals is None or loaded is None else approvals.find(loaded.skill, capability)
+
+    def changed(self, named: Named, capability: str) -> dict[str, Any]:
+        approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
+        return {} if approvals is None or loaded is None else approvals.changed(loaded.skill, capability)
+
+    def remember(self, named: Named, capability: str) -> None:
+        approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
+        if approvals is not None and loaded is not None:
+            approvals.remember(loaded.skill, capability)
+
+    def lists(self) -> Mapping[str, AllowedTools]:
+        """Of every skill that this run has loaded and that declares a list; that one is unloaded lifts nothing."""
+        known = self._tools()
+        return {
+            id: parse_allowed(declared, known=known)
+            for id, each in self._work.known.items()
+            if (declared := each.skill.entry.controls.allowed_tools) is not None
+        }
+
+
+def declared_env(skill: Skill) -> tuple[str, ...]:
+    return tuple(name for kind, names in skill.entry.controls.requires if kind == "env" for name in names)
+
+
+def name_of(skill: Skill) -> Named:
+    entry = skill.entry
+    return Named(
+        id=entry.id,
+        source=entry.source,
+        trusted=entry.trusted,
+        env=declared_env(skill),
+        digest=skill.digest,
+    )

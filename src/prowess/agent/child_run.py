@@ -1,0 +1,81 @@
+"""A call that is made by a run of its own: another conversation, the same workspace, at most the same permissions.
+
+One that waited for a person, or was cut off, goes on where it was when the call is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from prowess.agent.activation import Wish
+from prowess.agent.agent import Agent
+from prowess.agent.budget import Budget
+from prowess.agent.context.usage import render_spent
+from prowess.agent.task import Result, Task, new_run
+from prowess.agent.toolkit import Kit
+from prowess.core.events import RunStarted
+from prowess.core.values import Outcome, Spawn, ToolCall, to_json
+from prowess.errors import ProwessError, StoreError
+from prowess.tools.child_work import ChildWork
+
+Run = Callable[[Agent, Kit, Task], Awaitable[Result]]
+
+
+async def run_child(spawn: Spawn, call: ToolCall, parent: Kit, agent: Agent, budget: Budget, run: Run) -> Outcome:
+    if spawn.skill in parent.ancestry:
+        return Outcome(
+            status="failed",
+            code="self-recursion",
+            content=f"The skill {spawn.skill} is already being done by this run.",
+            hint="Do the work yourself, with the instructions that you have.",
+        )
+    talk = parent.conversation
+    before = talk.children.get(call.id)
+    kit = parent.make_child(ChildWork(parent.work), new_run(), spawn.skill)
+    task = Task(
+        text=spawn.request or talk.task,
+        attachments=talk.attachments,
+        skills=(Wish(ref=spawn.skill, trigger="nested"),),
+        parent=parent.recorder.run_id,
+        call=call.id,
+    )
+    if before is not None:
+        await _take_up(kit, before)
+        task = Task(resume=True, parent=task.parent, call=call.id)
+    talk.children[call.id] = kit.recorder.run_id
+    agent = replace(agent, limits=budget.share(talk.counted.get(call.id)))
+    try:
+        result = await run(agent, kit, task)
+    except StoreError:
+        raise
+    except ProwessError as error:
+        data = {"child": kit.recorder.run_id, **_used(kit)}
+        return Outcome(status="failed", code=str(error.code), content=error.message, hint=error.hint, data=data)
+    finally:
+        await kit.end_programs()
+    data = {"child": result.run, "skill": spawn.skill, "stop_reason": result.stop_reason, **_used(kit)}
+    if result.ok:
+        return Outcome(status="ok", content=result.text, data=data)
+    if result.stop_reason == "waiting":
+        data["waiting"] = to_json(result.waiting)
+        return Outcome(status="waiting", code="approval-needed", content=result.text, data=data)
+    return Outcome(status="failed", code=result.code or result.stop_reason, content=result.text, data=data)
+
+
+def _used(kit: Kit) -> dict[str, object]:
+    spent = kit.conversation.spent
+    return {"usage": to_json(spent.usage), "spent": render_spent(spent)}
+
+
+async def _take_up(kit: Kit, last: str) -> None:
+    """What the log has of that run, and of those that it went on with."""
+    envelopes = [envelope async for envelope in kit.recorder.read()]
+    resumed = {each.run: each.event.resumes for each in envelopes if isinstance(each.event, RunStarted)}
+    chain: set[str] = set()
+    run: str | None = last
+    while run is not None and run not in chain:
+        chain.add(run)
+        run = resumed.get(run)
+    kit.conversation.take_up(envelopes, chain)
+    kit.take_up_skills()

@@ -1,0 +1,77 @@
+"""What a model reads of an event: a request with its files, an outcome, a result beside its call.
+
+Whatever a tool or a file says is data: it can neither close nor open our tags, and holds no characters that nobody
+sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from prowess._internal.text import strip_invisible
+from prowess.agent.context.items import Answered, Item
+from prowess.core.events import RunStarted
+from prowess.core.findings import visible
+from prowess.core.values import Message, Outcome, Part
+from prowess.skills.render import neutralise
+
+
+def render_outcome(outcome: Outcome) -> str:
+    """What the model reads of an outcome: a failure has its code and what to do next. Whatever a tool says is data: it
+    can neither close nor open our tags, and holds no characters that nobody sees. What is framed was safe before."""
+    if outcome.status == "ok":
+        return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
+    code = f" [{outcome.code}]" if outcome.code else ""
+    hint = f"\n{outcome.hint}" if outcome.hint else ""
+    return make_safe(f"{outcome.status}{code}: {outcome.content}{hint}")
+
+
+def make_safe(text: str) -> str:
+    return neutralise(strip_invisible(text))
+
+
+def asked_parts(event: RunStarted) -> tuple[Part, ...]:
+    files = [part for part in event.attachments if part.kind == "file"]
+    others = [part for part in event.attachments if part.kind != "file"]
+    listed = "Files given:\n" + "\n".join(f"- {make_safe(visible(part.text or part.ref or ''))}" for part in files)
+    notes = [Part(text=listed, ref="note:files")] if files else []
+    return (Part(text=event.request), *others, *notes)
+
+
+def shows(outcome: Outcome) -> list[str]:
+    show = outcome.data.get("show")
+    if not isinstance(show, list) or not isinstance(outcome.data.get("digest"), str):
+        return []
+    return [path for path in show if isinstance(path, str)]
+
+
+def without_above(item: Answered, told: Collection[tuple[str, str, str]]) -> Answered:
+    """A result that points to texts above it, as its stub where they are not told any more."""
+    data = item.outcome.data
+    above, stub = data.get("above"), data.get("stub")
+    if not isinstance(above, list) or not isinstance(stub, str):
+        return item
+    if all((data.get("skill"), data.get("digest"), path) in told for path in above):
+        return item
+    return replace(item, outcome=replace(item.outcome, content=stub))
+
+
+def shortened(item: Item, replaced: dict[str, str]) -> Item:
+    if not isinstance(item, Answered) or item.call_id not in replaced:
+        return item
+    return replace(item, outcome=replace(item.outcome, content=replaced[item.call_id]))
+
+
+def paired(messages: list[Message]) -> list[Message]:
+    """A result whose call is gone cannot be sent, nor a call without its result."""
+    calls = {call.id for message in messages for call in message.calls}
+    results = {message.call_id for message in messages if message.role == "tool"}
+    kept: list[Message] = []
+    for message in messages:
+        if message.role == "tool" and message.call_id not in calls:
+            continue
+        lost = [call for call in message.calls if call.id not in results]
+        kept.append(message)
+        kept += [Message(role="tool", call_id=call.id, parts=(Part(text="(no result)"),)) for call in lost]
+    return kept

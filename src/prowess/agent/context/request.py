@@ -1,0 +1,65 @@
+"""The request in no provider's words, and its bytes: one line of JSON for each tool, then one for each message.
+
+Lines are made once and kept, so that a request costs what was added to it since the last one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from prowess.core.values import Message, ToolSpec, to_json
+
+# The order of fields means nothing, and a log may keep another one.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
+class Request(NamedTuple):
+    tools: tuple[ToolSpec, ...]
+    messages: tuple[Message, ...]
+    size_bytes: int
+    sha256: str
+
+
+class Lines:
+    """Messages with their bytes, and the hash of all of them so far."""
+
+    def __init__(self, tools: Iterable[ToolSpec] = (), messages: Iterable[Message] = ()) -> None:
+        self.tools = tuple(tools)
+        self.messages: list[Message] = []
+        self.refs: set[str] = set()  # where texts of this request come from
+        self.lines: list[bytes] = []
+        self._size = 0
+        self._hash = hashlib.sha256()
+        for tool in self.tools:
+            self._add(tool)
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        self.messages.append(message)
+        self.refs.update(part.ref for part in message.parts if part.ref)
+        self._add(message)
+
+    def _add(self, value: ToolSpec | Message) -> None:
+        line = _encode(to_json(value)).encode("utf-8", "replace") + b"\n"
+        self.lines.append(line)
+        self._size += len(line)
+        self._hash.update(line)
+
+    def request(self) -> Request:
+        return Request(self.tools, tuple(self.messages), self._size, self._hash.hexdigest())
+
+
+def first_change(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:
+    """The first byte of `before` that `after` does not begin with; None when it only grew."""
+    place = 0
+    for index, line in enumerate(before):
+        if index >= len(after):
+            return place
+        if after[index] != line:
+            return place + next(i for i, (a, b) in enumerate(zip(line, after[index], strict=False)) if a != b)
+        place += len(line)
+    return None

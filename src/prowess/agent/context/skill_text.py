@@ -1,0 +1,82 @@
+"""What the model is shown of a loaded skill, rendered from the content that its digest pins, without secrets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from prowess._internal.text import strip_invisible
+from prowess.agent.context.state import InUse, Wanted
+from prowess.core.values import Part
+from prowess.errors import SkillError
+from prowess.skills.render import neutralise, render_doc, render_skill
+from prowess.skills.skill import Skill
+from prowess.tools.session_work import Loaded
+from prowess.tools.skills.state import part_ref
+
+_DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")
+
+
+class Shown:
+    def __init__(self, find: Callable[[str, str], Loaded | None], redact: Callable[[str], str] = str) -> None:
+        """`find`: id and digest -> the skill with exactly that content, None when it cannot be had any more."""
+        self._find = find
+        self._redact = redact
+
+    def text(self, id: str, digest: str, path: str) -> str | None:
+        """The body (path ""), or a doc, in their wrappers."""
+        loaded = self._find(id, digest)
+        if loaded is None:
+            return None
+        if not path:
+            return self._redact(render_skill(loaded.skill, directory=f"$SKILLS_DIR/{loaded.folder}"))
+        try:
+            return self._redact(render_doc(loaded.skill, path, loaded.read(path)))
+        except SkillError as error:
+            return f"The doc {path!r} cannot be shown: {error}"
+
+    def part(self, id: str, digest: str, path: str) -> Part | None:
+        text = self.text(id, digest, path)
+        return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
+
+    def parts(self, wanted: Mapping[InUse, Wanted]) -> dict[tuple[str, str, str], Part]:
+        """Bodies and docs in use, by what they are of."""
+        found: dict[tuple[str, str, str], Part] = {}
+        for (id, digest), (body, docs) in wanted.items():
+            for path in [*([""] if body else []), *(self._docs(id, digest) if docs is None else docs)]:
+                part = self.part(id, digest, path)
+                if part is not None:
+                    found[id, digest, path] = part
+        return found
+
+    def _docs(self, id: str, digest: str) -> Sequence[str]:
+        loaded = self._find(id, digest)
+        return () if loaded is None else loaded.skill.docs
+
+    def arguments(self, id: str, digest: str, text: str) -> str:
+        loaded = self._find(id, digest)
+        return "" if loaded is None else self._redact(render_arguments(loaded.skill, text))
+
+
+def render_arguments(skill: Skill, text: str) -> str:
+    """A block beside the body, which says what `$ARGUMENTS` and each declared `$name` stand for; nothing else is
+    replaced, and nothing is written into the body."""
+    safe = neutralise(strip_invisible(text))
+    lines = [f'<skill_arguments skill="{skill.name}">', f"$ARGUMENTS = {safe}"]
+    for name, value in zip(declared_arguments(skill), _split(safe), strict=False):
+        lines.append(f"${name} = {value}")
+    return "\n".join([*lines, "</skill_arguments>"])
+
+
+def declared_arguments(skill: Skill) -> list[str]:
+    """The names in `argument-hint`: `<file> [format]` declares $file and $format."""
+    hint = skill.entry.controls.argument_hint or ""
+    return list(dict.fromkeys(_DECLARED.findall(hint)))
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # an open quote: a person wrote this
+        return text.split()

@@ -1,0 +1,62 @@
+"""What a request has used so far, and how usage adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prowess.core.values import Usage
+
+_COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requests")
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the request that is being worked on has used."""
+
+    turns: int = 0
+    calls: int = 0
+    scripts: int = 0
+    prompts: int = 0  # how often a person was asked
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, other: Spent) -> None:
+        """What a part of the work has used; turns are everybody's own."""
+        self.calls += other.calls
+        self.scripts += other.scripts
+        self.prompts += other.prompts
+        self.usage = add_usage(self.usage, other.usage)
+
+    def less(self, other: Spent) -> Spent:
+        return Spent(
+            calls=self.calls - other.calls,
+            scripts=self.scripts - other.scripts,
+            prompts=self.prompts - other.prompts,
+            usage=add_usage(self.usage, other.usage, sign=-1),
+        )
+
+
+def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
+    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + sign * (other.cost or 0.0)
+    return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in _COUNTS}, cost=cost)
+
+
+def render_spent(spent: Spent) -> dict[str, Any]:
+    """For the outcome of a call that a child run carried out, beside its usage."""
+    return {"calls": spent.calls, "scripts": spent.scripts, "prompts": spent.prompts}
+
+
+def parse_spent(data: Mapping[str, Any]) -> Spent:
+    """What such an outcome says; what it does not say, or says in another way, is nothing."""
+    usage, counts = data.get("usage"), data.get("spent")
+    used = usage if isinstance(usage, dict) else {}
+    told = counts if isinstance(counts, dict) else {}
+    cost = used.get("cost")
+    return Spent(
+        **{name: int(told.get(name) or 0) for name in ("calls", "scripts", "prompts")},
+        usage=Usage(
+            **{name: int(used.get(name) or 0) for name in _COUNTS},
+            cost=float(cost) if isinstance(cost, (int, float)) else None,
+        ),
+    )

@@ -1,0 +1,453 @@
+"""run: decide, act, observe, until there is an answer, a limit, a pause or a cancel; and it always says which.
+
+    request -> [ compose -> model -> calls -> act ] -> … -> RunFinished
+
+Everything that happens is an event before the next thing happens. A call to the model is tried again when that can
+help; a call that was decided is never made twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from prowess.agent.activation import Wish, find_wishes, names_in, skills_for_paths
+from prowess.agent.agent import Agent
+from prowess.agent.budget import Budget, render_partial
+from prowess.agent.child_run import run_child
+from prowess.agent.compaction import is_near, shorten
+from prowess.agent.context.conversation import SHOWN_ONCE
+from prowess.agent.context.note import render_note
+from prowess.agent.context.render import render_outcome
+from prowess.agent.model_call import Patience, ask, clean
+from prowess.agent.task import Result, Task, make_started, wishes_of
+from prowess.agent.together import make_groups, together
+from prowess.agent.toolkit import Kit
+from prowess.core.events import (
+    CallActed,
+    CatalogPlanned,
+    EpochStarted,
+    ErrorRaised,
+    Event,
+    ModelReplied,
+    ModelRequested,
+    NoteAppended,
+    RunFinished,
+    SkillUnloaded,
+    StopReason,
+)
+from prowess.core.values import Outcome, Plan, Spawn, ToolCall, Usage
+from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
+from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
+
+_MOST_PIECES = 3  # of an answer that is longer than the model may say at once
+_EMPTY_REPLIES = 2
+
+
+async def run(agent: Agent, kit: Kit, task: Task, *, patience: Patience | None = None) -> Result:
+    """One request, to its end. What ends a run as an error is raised, after it was written down."""
+    resumed = kit.conversation.run if task.resume else None
+    loop = _Loop(agent, kit, patience or Patience())
+    await kit.append(make_started(agent, task, resumed))
+    kit.conversation.run = kit.recorder.run_id
+    try:
+        finished = loop.redacted(await loop.go(task))
+    except asyncio.CancelledError:
+        cancelled = RunFinished(stop_reason="cancelled", text=loop.partial("it was cancelled"), usage=loop.usage)
+        with suppress(StoreError):  # a loop that shuts down cancels what is being written as well
+            await loop.end(cancelled)
+        raise
+    except ProwessError as error:
+        if kit.recorder.broken:
+            raise
+        reason: StopReason = "denied" if isinstance(error, SkillDenied) else "error"
+        code, hint, text = str(error.code), error.hint, loop.partial(error.message.rstrip("."))
+        await kit.append(
+            ErrorRaised(code=code, message=error.message, hint=hint),
+            RunFinished(stop_reason=reason, text=text, usage=loop.usage, code=code, hint=hint, prompts=loop.prompts),
+        )
+        raise
+    await loop.end(finished)
+    return loop.result(finished)
+
+
+class _Loop:
+    def __init__(self, agent: Agent, kit: Kit, patience: Patience) -> None:
+        self._agent, self._kit, self._patience = agent, kit, patience
+        self._talk = kit.conversation
+        self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
+        self._plan_shown: Plan | None = None
+        self._planned = self._overflowed = False
+        self._empty = 0
+        self._pieces: list[str] = []
+        self._notes: list[NoteAppended] = []
+        self._files: dict[str, dict[str, Any]] = {}
+        self._left_out: dict[str, None] = {}
+
+    async def go(self, task: Task) -> RunFinished:
+        kit = self._kit
+        kit.shelf.in_view = self._talk.in_view
+        kit.plan_limits = self._budget.plan_limits()
+        if not task.resume and task.parent is None:
+            kit.scene.for_run.clear()  # what was approved for the run before
+        kit.shelf.new_turn()
+        try:
+            async with asyncio.timeout(self._budget.seconds_left()):
+                kit.scene.spawn = self._spawn if len(kit.ancestry) < self._agent.depth else None
+                if task.resume and (waiting := await self._take_up()) is not None:
+                    return waiting
+                return await self._activate(self._not_yet_begun(task)) or await self._turns()
+        except TimeoutError:
+            return await self._stop("limit:seconds")
+        finally:
+            kit.scene.spawn = None
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    async def _turns(self) -> RunFinished:
+        if (answer := self._talk.answer) is not None:  # it was given, and the end of the run was not written
+            finished = await self._answer(answer)
+            if finished is not None:
+                return finished
+        while True:
+            if (limit := self._budget.reached()) is not None:
+                return await self._stop(limit)
+            reply = await self._decide()
+            finished = await self._observe(reply)
+            if finished is not None:
+                return finished
+
+    async def _decide(self) -> ModelReplied:
+        """The request, written down with its hash; then the reply, written down whole."""
+        agent, kit, talk = self._agent, self._kit, self._talk
+        if is_near(agent.model, talk):
+            await shorten(agent, kit, "near the context limit")
+        while True:
+            events = [kit.redacted(event) for event in (*self._epoch(), *self._notes, *self._over(), self._note())]
+            self._notes = []
+            for event in events:
+                talk.apply(event)
+            request = talk.request()
+            await kit.recorder.append(*events, asked := ModelRequested(bytes=request.size_bytes, sha256=request.sha256))
+            talk.apply(asked)
+            try:
+                reply = await ask(agent.model, request, kit, self._patience, self._budget.seconds_left)
+                break
+            except ModelError as error:
+                if error.code != "context-overflow" or self._overflowed:
+                    raise
+                self._overflowed = True
+                talk.spent.turns -= 1
+                await shorten(agent, kit, "the context overflowed", forced=True)
+        reply = clean(self._budget.priced(reply), talk.call_ids)
+        await kit.append(reply)
+        kit.shelf.new_turn()
+        for id in talk.turn_once:
+            await kit.append(SkillUnloaded(id=id, reason=SHOWN_ONCE))
+        return reply
+
+    def _epoch(self) -> list[Event]:
+        kit, talk = self._kit, self._talk
+        if talk.stale is None:
+            return []
+        self._plan_shown = None
+        system, tools = kit.instructions, tuple(kit.tools)
+        talk.keep_tools(tools)
+        started = EpochStarted(
+            why=talk.stale,
+            first_changed=talk.first_change(system, tools),
+            system=None if system == talk.system else system,
+            tools=None if tools == talk.tools else tools,
+        )
+        if self._planned:
+            return [started]
+        self._planned = True
+        return [started, CatalogPlanned(plan=kit.plan)]
+
+    def _over(self) -> list[NoteAppended]:
+        texts = [
+            f"The skill {id} was to be shown once. Load it again when you need its text." for id in self._talk.over
+        ]
+        return [NoteAppended(kind="skill", text=f"<note>\n{text}\n</note>") for text in texts]
+
+    def _note(self) -> NoteAppended:
+        plan = self._talk.plan
+        left = self._budget.left()
+        if not self._kit.style.can_run:
+            left.pop("scripts", None)
+        text = render_note(plan, self._plan_shown, left)
+        self._plan_shown = plan
+        return NoteAppended(kind="budget", text=text)
+
+    async def _observe(self, reply: ModelReplied) -> RunFinished | None:
+        if not reply.calls:
+            return await self._answered(reply)
+        self._empty, self._pieces = 0, []
+        stop = await self._act_all(reply.calls)
+        if stop is not None:
+            return stop
+        if reply.finish == "stop" and reply.text:  # an answer that came with a last change of the plan
+            return RunFinished(stop_reason="answer", text=reply.text, usage=self.usage)
+        return None
+
+    async def _answered(self, reply: ModelReplied) -> RunFinished | None:
+        """A text is the answer, unless it broke off, is nothing, reports a failure or holds code that is to be run."""
+        if reply.finish == "filter":
+            raise ModelError(
+                "The provider withheld the model's reply.",
+                code="model-filtered",
+                hint="Ask in another way, or ask another model.",
+            )
+        if reply.code is not None:
+            return RunFinished(stop_reason="error", text=reply.text, usage=self.usage, code=reply.code)
+        if reply.finish == "length" and len(self._pieces) < _MOST_PIECES:
+            self._pieces.append(reply.text)
+            self._say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
+            return None
+        if not reply.text.strip() and not self._pieces:
+            self._empty += 1
+            if self._empty > _EMPTY_REPLIES:
+                raise ModelMalformed(
+                    f"The model gave {self._empty} empty replies.",
+                    code="empty-reply",
+                    hint="Try another model, or say more about what is wanted.",
+                )
+            self._say("Your reply was empty. Call a tool, or answer.")
+            return None
+        return await self._answer(reply.text)
+
+    async def _answer(self, text: str) -> RunFinished | None:
+        if self._agent.code_blocks:
+            skill = self._last_skill()
+            for note in find_code_notes(text, skill=skill):
+                await self._kit.append(ErrorRaised(code="code-not-run", message=note))
+            if found := find_code_calls(text, skill=skill):
+                return await self._run_code(found)
+        return RunFinished(stop_reason="answer", text="".join([*self._pieces, text]), usage=self.usage)
+
+    def _say(self, text: str) -> None:
+        self._notes.append(NoteAppended(kind="note", text=f"<note>\n{text}\n</note>"))
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    async def _act_all(self, calls: Sequence[ToolCall]) -> RunFinished | None:
+        """In order; those that only read, and stand side by side, at the same time."""
+        named: list[str] = []
+        for group in make_groups(self._in_order(calls), self._is_read_only):
+            for index, call in enumerate(group):
+                if (limit := self._budget.reached_by(call, index)) is not None:
+                    await self._act_group(group[:index], named)
+                    return await self._stop(limit)
+            outcomes = await self._act_group(group, named)
+            if any(outcome.status == "waiting" for outcome in outcomes):
+                return self._waiting()
+        return await self._activate_for(named)
+
+    async def _act_group(self, group: Sequence[ToolCall], named: list[str]) -> list[Outcome]:
+        ends = [asyncio.Event() for _ in group]
+
+        async def one(index: int, call: ToolCall) -> Outcome:
+            try:
+                return await self._kit.act(call, before_end=ends[index - 1].wait if index else None)
+            finally:
+                ends[index].set()
+
+        if len(group) == 1:
+            outcomes = [await self._kit.act(group[0])]
+        else:
+            outcomes = await together([one(index, call) for index, call in enumerate(group)])
+        for call, outcome in zip(group, outcomes, strict=True):
+            named += names_in(call, outcome)
+            self._keep_files(outcome)
+        return outcomes
+
+    def _keep_files(self, outcome: Outcome) -> None:
+        """For the result of the run: the files that a call made, without their content."""
+        for file in outcome.data.get("output_files") or ():
+            self._files[file["name"]] = {key: value for key, value in file.items() if key != "content"}
+        self._left_out |= dict.fromkeys(outcome.data.get("left_out") or ())
+
+    def _in_order(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Of several skills the one that coordinates comes first, so that no bound on bodies can cut it off."""
+        coordinators = [call for call in calls if self._coordinates(call)]
+        if not coordinators:
+            return list(calls)
+        first = next(index for index, call in enumerate(calls) if call.tool == "skill_load")
+        others = [call for call in calls if call not in coordinators]
+        return [*others[:first], *coordinators, *others[first:]]
+
+    def _coordinates(self, call: ToolCall) -> bool:
+        ref = call.args.get("skill")
+        if call.tool != "skill_load" or not isinstance(ref, str):
+            return False
+        entry = self._kit.skills.catalog().find(ref)
+        return entry is not None and entry.controls.role == "coordinator"
+
+    def _is_read_only(self, call: ToolCall) -> bool:
+        return self._kit.is_read_only(call.tool)
+
+    def _last_skill(self) -> str | None:
+        loaded = list(self._kit.work.loaded)
+        return loaded[-1] if loaded else None
+
+    async def _run_code(self, found: Sequence[dict[str, Any]]) -> RunFinished | None:
+        """Fenced code of an answer, where that is switched on: as calls like any other, each of which is known by its
+        place, so that one that waited is found again."""
+        place = f"code-{self._talk.number}-{self._talk.spent.turns}"
+        for number, args in enumerate(found, 1):
+            call = ToolCall(id=f"{place}-{number}", tool="skill_run", args=args)
+            if self._talk.was_begun(call.id):
+                await self._cut_off(call)
+            outcome = self._talk.find_outcome(call.id)
+            if outcome is None or outcome.status == "waiting":
+                outcome = await self._kit.act(call)
+            if outcome.status == "waiting":
+                return self._waiting()
+            self._keep_files(outcome)
+            self._say(f"Code block {number} was run. What it said is data:\n{render_outcome(outcome)}")
+        return None
+
+    # --- skills that were not asked for by the model -----------------------------------------------------------------
+
+    def _not_yet_begun(self, task: Task) -> Task:
+        """A run that was cut off, or waited, before its first turn may not have all the skills that were wished for."""
+        started = self._talk.first_started
+        if not task.resume or self._talk.spent.turns or started is None:
+            return task
+        named = find_wishes(started.request, self._kit.skills.catalog())[0] if started.parent is None else []
+        return replace(
+            task,
+            skills=(*wishes_of(started), *named, *task.skills),
+            attachments=(*started.attachments, *task.attachments),
+        )
+
+    async def _activate(self, task: Task) -> RunFinished | None:
+        """What the caller and the user named, then what the given files call for. When a person has to be asked about
+        one, the others are loaded, and it waits."""
+        catalog = self._kit.skills.catalog()
+        wishes, unknown = find_wishes(task.text, catalog) if task.parent is None else ([], [])
+        for name, hint in unknown:
+            text = f"'{name}' is not a skill; it was taken as a part of the text."
+            await self._kit.append(ErrorRaised(code="skill-not-found", message=text, hint=hint))
+        waits = False
+        for wish in [*task.skills, *wishes]:
+            entry, id = catalog.find(wish.ref), self._id_of(wish)
+            if task.resume and id is None and entry is not None and entry.id in self._talk.loads:
+                continue
+            outcome = await self._kit.wish(
+                wish.ref,
+                source=wish.source,
+                trigger=wish.trigger,
+                arguments=wish.arguments,
+                docs=wish.docs,
+                id=id,
+            )
+            if outcome.status == "waiting":
+                waits = True
+            elif outcome.status != "ok" and not wish.firm:  # it may be pasted text
+                error = self._kit.activation_error
+                text = error.message if error else outcome.content
+                await self._kit.append(ErrorRaised(code=str(outcome.code), message=text, hint=outcome.hint))
+            elif outcome.status != "ok":
+                decided = outcome.data.get("rule")  # what a model is told to do next is no help to a person
+                hint = f"What decided: {decided}. See: prowess policy check skill_load" if decided else outcome.hint
+                raise self._kit.activation_error or SkillDenied(outcome.content, code=outcome.code, hint=hint)
+        given = [part.text or "" for part in task.attachments if part.kind == "file"]
+        return await self._activate_for([*given, *task.named]) or (self._waiting() if waits else None)
+
+    def _id_of(self, wish: Wish) -> str | None:
+        """Of the call that wished for it before; an answer to that one is the answer to this."""
+        wanted = (wish.ref, wish.source, wish.trigger)
+        calls = self._talk.wished.items()
+        return next((id for id, c in calls if (c.args.get("skill"), c.args.get("source"), c.trigger) == wanted), None)
+
+    async def _activate_for(self, names: Sequence[str]) -> RunFinished | None:
+        wished = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
+        outcomes = [await self._kit.wish(id, trigger="path") for id in wished]
+        return self._waiting() if any(outcome.status == "waiting" for outcome in outcomes) else None
+
+    # --- child runs -------------------------------------------------------------------------------------------------
+
+    async def _spawn(self, spawn: Spawn, call: ToolCall) -> Outcome:
+        async def run_with_patience(agent: Agent, kit: Kit, task: Task) -> Result:
+            return await run(agent, kit, task, patience=self._patience)
+
+        return await run_child(spawn, call, self._kit, self._agent, self._budget, run_with_patience)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def usage(self) -> Usage:
+        return self._talk.spent.usage
+
+    @property
+    def prompts(self) -> int:
+        return self._talk.spent.prompts
+
+    def partial(self, why: str) -> str:
+        return render_partial(self._talk, why)
+
+    async def _stop(self, limit: StopReason) -> RunFinished:
+        """Calls that were not made are answered, so that whoever goes on from here knows."""
+        for call, begun in self._talk.unfinished_calls():
+            if not begun:
+                why = f"It was not made: {self._budget.explain(limit)}"
+                outcome = Outcome(status="denied", code=limit, content=why)
+                await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
+        return RunFinished(stop_reason=limit, text=self.partial(self._budget.explain(limit)), usage=self.usage)
+
+    def _waiting(self) -> RunFinished:
+        calls = self._talk.waiting_calls()
+        first = f"{calls[0].tool} has to be approved by a person" if calls else "a person has to be asked"
+        return RunFinished(
+            stop_reason="waiting", text=self.partial(f"{first}, and nobody could be asked"), usage=self.usage
+        )
+
+    async def _take_up(self) -> RunFinished | None:
+        """What was cut off is said to be; what was never begun, or waited for a person, is done now."""
+        for call, begun in self._talk.unfinished_calls():
+            if begun:
+                await self._cut_off(call)
+        calls = [call for call, _ in self._talk.unfinished_calls()]
+        if not self._talk.spent.turns:  # then all that were wished for are looked at anew, with their ids
+            calls = [call for call in calls if call.id not in self._talk.wished]
+        return await self._act_all(calls)
+
+    async def _cut_off(self, call: ToolCall) -> None:
+        outcome = Outcome(
+            status="interrupted",
+            code="interrupted",
+            content="The process ended while this call was being made. It may have been done, in part or in whole, and "
+            "was not repeated.",
+            hint="Look at what is there before you do it again.",
+        )
+        await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
+
+    def redacted(self, finished: RunFinished) -> RunFinished:
+        return replace(finished, text=self._kit.scene.redactor.redact_text(finished.text))
+
+    async def end(self, finished: RunFinished) -> None:
+        finished = replace(finished, prompts=self.prompts)
+        await self._kit.end_programs()
+        if not self._kit.recorder.broken:
+            await self._kit.append(finished)
+
+    def result(self, finished: RunFinished) -> Result:
+        return Result(
+            text=finished.text,
+            stop_reason=finished.stop_reason,
+            usage=finished.usage,
+            session=self._kit.recorder.key.session,
+            run=self._kit.recorder.run_id,
+            plan=self._talk.plan,
+            files=tuple(self._files.values()),
+            left_out=tuple(name for name in self._left_out if name not in self._files),
+            waiting=tuple(self._talk.waiting_calls()) if finished.stop_reason == "waiting" else (),
+            failed=sum(outcome.status in ("failed", "denied", "interrupted") for _, outcome in self._talk.outcomes()),
+            state=dict(self._talk.state.values),
+            code=finished.code,
+        )

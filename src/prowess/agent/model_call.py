@@ -1,0 +1,128 @@
+"""One question to a model, asked again when that can help, and a reply that can be written down."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import json
+import random
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prowess.agent.context import Request
+from prowess.agent.toolkit import Kit
+from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
+from prowess.core.ports import Model
+from prowess.core.values import Message, Part, ToolCall
+from prowess.errors import ModelError, ModelOverloaded
+
+MAX_PICTURE = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often and how long; a provider's own word on waiting wins."""
+
+    tries: int = 5
+    first_s: float = 0.5
+    longest_s: float = 60.0
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    jitter: Callable[[], float] = random.SystemRandom().random
+
+
+async def ask(
+    model: Model, request: Request, kit: Kit, patience: Patience, seconds_left: Callable[[], float | None]
+) -> ModelReplied:
+    """Each failure is written down, also those after which it worked."""
+    expect = getattr(model, "expect", None)
+    if expect is not None:  # a recording, which knows what was asked then
+        expect(request.sha256, request.size_bytes)
+    shown = _Shown(kit)
+    messages = request.messages
+    if any(part.kind == "image" for message in messages for part in message.parts):
+        messages = [await _with_pictures(message, kit) for message in messages]
+    for number in range(1, patience.tries + 1):
+        try:
+            reply = await model.reply(messages, request.tools, on_delta=shown)
+            shown.finish()
+            return reply
+        except ModelError as error:
+            wait = _wait(error, number, patience)
+            left = seconds_left()
+            if not error.retryable or number == patience.tries or (left is not None and wait > left):
+                raise
+            if wait > patience.longest_s:
+                raise
+            hint = f"Trying again in {wait:.1f} s ({number} of {patience.tries - 1})."
+            await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
+            await patience.sleep(wait)
+    raise AssertionError("unreachable")
+
+
+class _Shown:
+    """Pieces of a reply for whoever watches, without secrets: what may be the beginning of one waits for the rest."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._show = kit.recorder.show
+        self._redaction = kit.scene.redactor.fresh()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def __call__(self, delta: TextDelta | CallDelta) -> None:
+        if isinstance(delta, CallDelta):
+            self._show(replace(delta, args=""))  # arguments are shown when the call is planned, and redacted then
+        elif text := self._decode(self._redaction.feed(delta.text.encode("utf-8", "replace"))):
+            self._show(TextDelta(text=text))
+
+    def finish(self) -> None:
+        if text := self._decode(self._redaction.finish(), final=True):
+            self._show(TextDelta(text=text))
+
+
+async def _with_pictures(message: Message, kit: Kit) -> Message:
+    """A picture of the workspace as its bytes: the record holds its place, and no provider knows our places."""
+    parts: list[Part] = []
+    for part in message.parts:
+        if part.kind != "image" or part.ref is None or not part.ref.startswith("workspace://"):
+            parts.append(part)
+            continue
+        data = await kit.read_workspace(part.ref.removeprefix("workspace://"), MAX_PICTURE)
+        if data is None:
+            parts.append(Part(text=f"(The picture {part.ref} cannot be shown: it is gone, or too large.)"))
+        else:
+            ref = f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}"
+            parts.append(replace(part, ref=ref))
+    return replace(message, parts=tuple(parts))
+
+
+def _wait(error: ModelError, number: int, patience: Patience) -> float:
+    if isinstance(error, ModelOverloaded) and error.retry_after_s is not None:
+        return error.retry_after_s
+    return min(patience.first_s * 2 ** (number - 1), patience.longest_s) * (0.5 + patience.jitter() / 2)
+
+
+def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
+    """What cannot be stored as text or JSON becomes something that can; an id is used once in a session."""
+    seen = set(known)
+    calls: list[ToolCall] = []
+    for number, call in enumerate(reply.calls, 1):
+        id = _text(call.id) or f"call-{number}"
+        while id in seen:
+            id = f"{id[:48]}-{len(seen)}"
+        seen.add(id)
+        calls.append(replace(call, id=id, tool=_text(call.tool), args=_json(call.args), trigger="model"))
+    return replace(reply, text=_text(reply.text), calls=tuple(calls))
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _json(args: Any) -> dict[str, Any]:
+    try:
+        text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)  # as the log will have them
+        text.encode()
+    except (ValueError, TypeError, RecursionError):  # UnicodeEncodeError is a ValueError
+        return {"arguments": _text(repr(args)[:2000])}
+    return json.loads(text) if isinstance(args, dict) else {"arguments": args}

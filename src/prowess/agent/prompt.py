@@ -1,0 +1,66 @@
+"""What a model is offered of skills and tools: as much as it may have, and as little as it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prowess.agent.context import render_system
+from prowess.agent.toolkit_options import KitStyle, SkillAccess
+from prowess.core.values import CatalogPlan, ToolSpec
+from prowess.policy.decision import Surroundings, decide
+from prowess.policy.rules import Request, Rules
+from prowess.skills.catalog import Catalog
+from prowess.skills.render import render_catalog
+from prowess.tools.profiles import advertised, slim
+
+_FILES = ("read_file", "list_dir", "grep")
+_LISTED = ("shown", "name_only", "searchable")
+
+
+def plan_offer(catalog: Catalog, plan: CatalogPlan, around: Surroundings, rules: Sequence[Rules]) -> CatalogPlan:
+    """What is shown of the library. A skill that the rules deny is not offered at all."""
+    if not rules:
+        return plan
+    denied = {id for name in _LISTED for id in getattr(plan, name) if _is_denied(catalog, id, around, rules)}
+    kept = {name: tuple(id for id in getattr(plan, name) if id not in denied) for name in _LISTED}
+    return plan._replace(**kept, hidden=(*plan.hidden, *sorted(denied))) if denied else plan
+
+
+def _is_denied(catalog: Catalog, id: str, around: Surroundings, rules: Sequence[Rules]) -> bool:
+    entry = catalog.find(id)
+    if entry is None:
+        return False
+    request = Request(
+        tool="skill_load",
+        args={"skill": entry.name},
+        skill=entry.id,
+        source=entry.source,
+        trusted=entry.trusted,
+    )
+    return decide(request, around, rules=rules).verdict == "deny"
+
+
+def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str:
+    """The catalog and how to work with it, for the prompt; empty when there are no skills."""
+    catalog = render_catalog(skills.catalog(), plan)
+    return render_system(
+        style.instructions,
+        catalog,
+        style.guidance,
+        lean=style.profile == "lean",
+        protocol=style.protocol,
+        can_run=style.can_run,
+    )
+
+
+def offered_tools(
+    plan: CatalogPlan, style: KitStyle, own: Sequence[ToolSpec], given: Sequence[ToolSpec], enabled: frozenset[str]
+) -> list[ToolSpec]:
+    """Of our own tools those of the profile, then the file tools, then what was switched on; and all that was given."""
+    has_skills = any(getattr(plan, name) for name in _LISTED)
+    wanted = advertised(style.profile, has_skills=has_skills, can_run=style.can_run, needs_search=bool(plan.searchable))
+    files = style.profile != "lean" if style.files is None else style.files
+    specs = {spec.name: spec for spec in own}
+    names = [*wanted, *(_FILES if files and has_skills else ()), *(name for name in specs if name in enabled)]
+    mine = [slim(specs[name], style.profile) for name in dict.fromkeys(names) if name in specs]
+    return [*mine, *given]

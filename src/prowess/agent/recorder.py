@@ -1,0 +1,299 @@
+"""What happened is written before anything else happens; when it cannot be written, nothing else does.
+
+Observers are told afterwards. One that raises, blocks or falls behind can neither stop nor slow a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from queue import Full, Queue
+from typing import Any
+
+from prowess.core.events import EPHEMERAL, Envelope, Event, UnknownEvent, render_at
+from prowess.core.ports import EventLog
+from prowess.core.values import Lease, SessionKey
+from prowess.errors import StoreError
+from prowess.records.marks import Marks
+
+Observer = Callable[[Envelope], Awaitable[None] | None]
+_PENDING = 10_000  # events that wait for a slow observer; durable ones can be read from the log again
+
+
+class Recorder:
+    """One run's way into the log. `async with` it, or close it, so that observers see the end.
+
+    A plain function is called in a thread of its own, an `async def` in a task of its own: both may take their time.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        key: SessionKey,
+        lease: Lease,
+        run_id: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        seq: int | None = None,
+        on_event: Sequence[Observer] = (),
+        marks: Marks | None = None,
+        report: Callable[[str], object] = lambda line: sys.stderr.write(f"{line}\n"),
+    ) -> None:
+        """`seq` is the number of the last event that the caller knows; without it, that of the log, which only the
+        holder of the lease can change. `report` is told once about each observer that does not work. Without `marks`
+        all that the log holds counts as this home's."""
+        self.key = key
+        self.run_id = run_id
+        self.broken = False
+        self.observer_errors: list[Exception] = []
+        self._log = log
+        self._lease = lease
+        self._clock = clock
+        self._seq = seq
+        self._last: str | None = None  # hash of the last event
+        self._marks = marks
+        self._report = report
+        self._immediate = bool(vars(type(log)).get("immediate"))  # a class that only descends from such a one may wait
+        self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._feeds = [_feed(observer, self._observer_failed) for observer in on_event]
+
+    @property
+    def seq(self) -> int | None:
+        """The number of the last event; None before the first append when it was not given."""
+        return self._seq
+
+    async def append(self, *events: Event | UnknownEvent, run: str | None = None) -> Sequence[Envelope]:
+        """Those that are durable, in the log, in this order; then all of them to the observers. `run` is the one that
+        they belong to, when it is a part of this one.
+
+        Cancelling the caller does not cancel a write that has begun: it might be in the log already.
+        """
+        if self._immediate:  # what does not wait cannot be cancelled in its midst
+            return await self._append(events, run or self.run_id)
+        work = asyncio.ensure_future(self._append(events, run or self.run_id))
+        self._under_way.add(work)
+        work.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(work)
+
+    def show(self, *events: Event, run: str | None = None) -> None:
+        """Ephemeral events, to the observers only; for those who cannot wait."""
+        for event in events:
+            if event.type not in EPHEMERAL:
+                raise StoreError(
+                    f"An event of type '{event.type}' must be stored before it is shown.",
+                    code="event-durable",
+                    hint="This is a mistake in the program that shows it: append it instead.",
+                )
+            self._tell(self._envelope(event, run or self.run_id))
+
+    def read(self) -> AsyncIterator[Envelope]:
+        """What the log has of this session."""
+        return self._log.read(self.key)
+
+    def vouches(self, envelope: Envelope) -> bool:
+        """Tells whether a question or an answer in the log is one of this user's home."""
+        return self._marks is None or self._marks.fits(envelope)
+
+    def part(self, run_id: str) -> RecorderPart:
+        """The same way into the log, for a run that is a part of this one."""
+        return RecorderPart(self, run_id)
+
+    async def close(self, *, timeout_s: float = 5.0) -> None:
+        """Finish what is being written, and give the observers that long to see it."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        feeds, self._feeds = self._feeds, []
+        await asyncio.gather(*(feed.close(timeout_s) for feed in feeds))
+
+    async def __aenter__(self) -> Recorder:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _append(self, events: Sequence[Event | UnknownEvent], run: str) -> list[Envelope]:
+        async with self._turn:
+            if self.broken:
+                raise StoreError(
+                    f"The record of run '{self.run_id}' could not be written before; nothing more is done in this run.",
+                    code="record-broken",
+                    hint="Resume the session: it goes on from what was written.",
+                )
+            envelopes = [self._envelope(event, run) for event in events]
+            durable = [envelope for envelope in envelopes if envelope.event.type not in EPHEMERAL]
+            stored = await self._store(durable) if durable else []
+            numbered = iter(stored)
+            for envelope in envelopes:
+                self._tell(envelope if envelope.event.type in EPHEMERAL else next(numbered))
+            return stored
+
+    async def _store(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        written = False
+        try:
+            if self._seq is None or (self._last is None and self._marks is not None):
+                head = await self._log.head(self.key)
+                self._seq, self._last = head.seq if self._seq is None else self._seq, head.hash
+            if self._marks is not None and self._last is not None:
+                envelopes = [self._marks.mark(envelopes[0], self._last), *envelopes[1:]]
+            stored = list(await self._log.append(self.key, self._seq, self._lease, envelopes))
+            self._seq += len(stored)
+            self._last = stored[-1].hash if stored else self._last
+            written = True
+        finally:
+            self.broken = not written  # whatever went wrong
+        return stored
+
+    def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:
+        return Envelope(
+            at=render_at(self._clock()),
+            tenant=self.key.tenant,
+            app=self.key.app,
+            user=self.key.user,
+            session=self.key.session,
+            run=run,
+            event=event,
+        )
+
+    def _tell(self, envelope: Envelope) -> None:
+        for feed in self._feeds:
+            feed.put(envelope)
+
+    def _observer_failed(self, name: str, error: Exception) -> None:
+        self.observer_errors.append(error)
+        with _Shielded(lambda _: None):  # whoever reports can do no harm either
+            self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
+
+
+class RecorderPart:
+    """A Recorder for events of one child run."""
+
+    def __init__(self, whole: Recorder, run_id: str) -> None:
+        self._whole = whole
+        self.run_id = run_id
+        self.key = whole.key
+
+    @property
+    def broken(self) -> bool:
+        return self._whole.broken
+
+    async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
+        return await self._whole.append(*events, run=self.run_id)
+
+    def show(self, *events: Event) -> None:
+        self._whole.show(*events, run=self.run_id)
+
+    def read(self) -> AsyncIterator[Envelope]:
+        return self._whole.read()
+
+    def vouches(self, envelope: Envelope) -> bool:
+        return self._whole.vouches(envelope)
+
+    def part(self, run_id: str) -> RecorderPart:
+        return RecorderPart(self._whole, run_id)
+
+    async def close(self) -> None:
+        """Nothing: the whole closes."""
+
+
+def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
+    is_async = inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(type(observer).__call__)
+    return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
+
+
+class _Feed:
+    """Hands events to one observer, in order, and says once that it does not work."""
+
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        self._observer: Callable[[Envelope], Any] = observer
+        self._failed = failed
+        self._said = False
+
+    def _say(self, error: Exception) -> None:
+        if not self._said:
+            self._said = True
+            self._failed(getattr(self._observer, "__qualname__", type(self._observer).__name__), error)
+
+    def _say_behind(self) -> None:
+        hint = "Make it faster, or read the events from the log."
+        self._say(StoreError("It does not keep up, and misses events.", code="observer-behind", hint=hint))
+
+
+class _TaskFeed(_Feed):
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        super().__init__(observer, failed)
+        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, envelope: Envelope | None) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            self._queue.put_nowait(envelope)
+        except asyncio.QueueFull:
+            self._say_behind()
+
+    async def close(self, timeout_s: float) -> None:
+        if self._task is not None:
+            self.put(None)
+            await asyncio.wait([self._task], timeout=timeout_s)
+            if not self._task.done():
+                self._task.cancel()
+                self._say_behind()
+
+    async def _run(self) -> None:
+        while (envelope := await self._queue.get()) is not None:
+            with _Shielded(self._say):
+                await self._observer(envelope)
+
+
+class _ThreadFeed(_Feed):
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        super().__init__(observer, failed)
+        self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
+        self._thread: threading.Thread | None = None
+
+    def put(self, item: Envelope | Callable[[], object]) -> None:
+        if self._thread is None:  # a daemon: one that blocks for ever must not keep the process alive
+            self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(item)
+        except Full:
+            self._say_behind()
+
+    async def close(self, timeout_s: float) -> None:
+        if self._thread is not None:
+            loop, seen = asyncio.get_running_loop(), asyncio.Event()
+            self.put(lambda: loop.call_soon_threadsafe(seen.set))
+            try:
+                await asyncio.wait_for(seen.wait(), timeout_s)
+            except TimeoutError:
+                self._say_behind()
+
+    def _run(self) -> None:
+        while isinstance(item := self._queue.get(), Envelope):
+            with _Shielded(self._say):
+                self._observer(item)
+        with _Shielded(lambda _: None):  # the loop may be closed by now
+            item()
+
+
+class _Shielded:
+    """What is raised inside goes to `failed` and no further; being cancelled is not a failure."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._failed(error)
+            return True
+        return False

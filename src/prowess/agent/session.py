@@ -1,0 +1,139 @@
+"""A session: one conversation over many runs, which goes on from its log, in this process or another.
+
+async with runtime.open_session(model="offline") as session:
+    result = await session.run("Summarise sales.csv", files=["sales.csv"])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from prowess._internal.mime import guess_mime
+from prowess.agent.activation import Wish
+from prowess.agent.agent import Agent
+from prowess.agent.context.usage import add_usage
+from prowess.agent.loop import run
+from prowess.agent.model_call import Patience
+from prowess.agent.task import Result, Task, new_run
+from prowess.agent.toolkit import Kit
+from prowess.core.ports import EventLog
+from prowess.core.values import Message, Part, Plan, SessionKey, Usage
+from prowess.errors import ConfigError, StoreError
+from prowess.records.chain import broken_record, verify_chain
+from prowess.workspace.inputs import stage_granted
+
+_MOST_NAMES = 1_000
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Session:
+    def __init__(self, agent: Agent, kit: Kit, *, again: tuple[str, ...] = ()) -> None:
+        self.agent, self.kit, self._again = agent, kit, again
+        self._patience = Patience()
+        self._fresh = True
+        self.answered = False  # the last run ended with an answer
+        self.usage: Usage = Usage()  # of all runs of this process
+
+    @property
+    def key(self) -> SessionKey:
+        return self.kit.recorder.key
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.kit.conversation.plan
+
+    @property
+    def state(self) -> dict[str, object]:
+        """A copy of the session's state: `temp:skill:loaded:<name>`, `temp:skill:docs:<name>`, and what tools keep."""
+        return dict(self.kit.conversation.state.values)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """As the model was last shown them."""
+        return self.kit.conversation.request().messages
+
+    async def run(
+        self,
+        request: str = "",
+        *,
+        skills: Sequence[str | Wish] = (),
+        files: Sequence[str | tuple[str, str | None]] = (),
+        resume: bool = False,
+    ) -> Result:
+        """One request to its end. `resume` goes on with the run that was cut off, waits or met a limit."""
+        if not isinstance(request, str):
+            raise ConfigError(
+                f"The request is {type(request).__name__}, not a text.", code="usage", hint="Give a text."
+            )
+        if resume:
+            self._refuse_nothing()
+        elif not request.strip() and not skills:
+            raise ConfigError("There is no request.", code="usage", hint='Say what is wanted: prowess run "…"')
+        if not self._fresh:
+            self.kit.recorder.run_id = new_run()
+        self._fresh = False
+        attachments, named = await self._stage(files)
+        wishes = tuple(wish if isinstance(wish, Wish) else Wish(ref=wish) for wish in skills)
+        task = Task(text=request, attachments=attachments, skills=wishes, named=named, resume=resume, again=self._again)
+        self.answered = False
+        result = await run(self.agent, self.kit, task, patience=self._patience)
+        self.answered, self.usage = result.ok, add_usage(self.usage, result.usage)
+        return result
+
+    def _refuse_nothing(self) -> None:
+        talk = self.kit.conversation
+        if talk.run is None or (talk.finished is not None and talk.finished.stop_reason == "answer"):
+            raise StoreError(
+                f"There is nothing to resume in session '{self.key.session}': its last run ended with an answer."
+                if talk.run
+                else f"The session '{self.key.session}' has no run yet.",
+                code="nothing-to-resume",
+                hint="Ask something new without --resume.",
+            )
+
+    async def _stage(self, files: Sequence[str | tuple[str, str | None]]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+        """Files that a person named are in the workspace before anybody is asked; and the names of those in folders."""
+        if not files:
+            return (), ()
+        workspace, place = await self.kit.work.workspace()
+        layout = workspace.layout
+        parts: list[Part] = []
+        named: list[str] = []
+        for given in files:
+            path, to = (given, None) if isinstance(given, str) else given
+            staged = await asyncio.to_thread(stage_granted, path, to, layout, place.uid)
+            name = staged.to.removeprefix("work/")
+            below = await asyncio.to_thread(_names_below, path)
+            named += [f"{name}/{rel}" for rel in below]
+            mime = "inode/directory" if below else guess_mime(path, b"")
+            parts.append(Part(kind="file", text=name, ref=f"workspace://{staged.to}", mime_type=mime))
+            if mime in _IMAGES and staged.files == 1:
+                parts.append(Part(kind="image", ref=f"workspace://{staged.to}", mime_type=mime))
+        return tuple(parts), tuple(named)
+
+
+def _names_below(path: str) -> list[str]:
+    """The files in a folder, for whoever waits for one like that; there may be many, and some are enough."""
+    found: list[str] = []
+    for folder, _, names in os.walk(path):
+        found += [os.path.relpath(os.path.join(folder, name), path) for name in names]
+        if len(found) > _MOST_NAMES:
+            break
+    return found[:_MOST_NAMES]
+
+
+async def take_up_history(kit: Kit, log: EventLog) -> None:
+    """What the log holds becomes the conversation, by the same fold as while it happened. A record that was changed is
+    no history to go on from: an answer in it may be nobody's."""
+    key = kit.recorder.key
+    report = verify_chain([line async for line in log.lines(key)], await log.head(key))
+    if not report.valid:
+        what = f"was changed since it was written (event {report.first_bad}: {report.why})"
+        raise broken_record(key, what, "See: prowess runs verify --all. Work in another session, or restore a copy.")
+    async for envelope in log.read(key):
+        if envelope.key != key:
+            raise broken_record(key, f"has events of the session '{envelope.session}'")
+        kit.conversation.apply_envelope(envelope)
+    kit.take_up_skills()

@@ -1,0 +1,299 @@
+"""prowess exec"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from prowess.agent.toolkit import Kit
+from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.approver import TerminalApprover, parse_yes
+from prowess.cli.run_result import copy_files, show_end
+from prowess.cli.screen import printable
+from prowess.cli.session_options import ask_timeout_option, yes_option
+from prowess.core.values import Outcome
+from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
+from prowess.runtime.runtime import Runtime
+
+TIMED_OUT, FAILED, DENIED, NOT_FOUND, PIPE_CLOSED = 124, 125, 126, 127, 141
+_NOT_FOUND = ("script-not-found", "skill-not-found")
+_EMPTY: dict[str, Any] = {
+    "stdout": "",
+    "stderr": "",
+    "exit_code": None,
+    "timed_out": False,
+    "duration_ms": 0,
+    "truncated": False,
+    "primary_output": None,
+    "output_files": [],
+    "artifact_files": [],
+    "staged_inputs": [],
+    "warnings": [],
+    "isolation": None,
+}
+
+
+@verb(
+    "exec",
+    example="prowess exec python-math -- python3 scripts/fib.py 10\n"
+    "prowess exec csv-report --input sales.csv --output-dir . -- scripts/report.py work/inputs/sales.csv\n"
+    "prowess exec text-stats --shell -- 'python3 scripts/stats.py work/inputs/* > out/stats.txt'",
+)
+@click.argument("skill")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What runs it.")
+@click.option("--session", metavar="ID", help="Work in this session; its files are there again.  [default: a new one]")
+@yes_option
+@ask_timeout_option
+@click.option(
+    "--timeout", type=click.FloatRange(0.001, 86400), metavar="S", help="Seconds it may take.  [default: 300]"
+)
+@click.option(
+    "--input", "inputs", multiple=True, metavar="FROM[=TO]", help="Copy a file, folder or ref in. Repeatable."
+)
+@click.option("--output", "outputs", multiple=True, metavar="GLOB", help="Files to bring back. Repeatable.")
+@click.option("--output-dir", metavar="DIR", help="Copy what it made to DIR; 125 when not all of it could be copied.")
+@click.option("--force", is_flag=True, help="Let copies replace what is in DIR.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for it. Repeatable.")
+@click.option(
+    "--install", multiple=True, metavar="PACKAGE", help="Install a Python package that a run lacked; asks. Repeatable."
+)
+@click.option("--save", is_flag=True, help="Keep what it made as artifacts; 125 when nothing, or not all, could be.")
+@click.option("--cwd", metavar="PATH", help="Start below the skill's folder, or in $WORK_DIR, $OUTPUT_DIR, …")
+@click.option("--stdin", "with_stdin", is_flag=True, help="Give it our standard input.")
+@click.option("--shell", is_flag=True, help="COMMAND is one text for bash -c.")
+@source_option
+@roots_option
+def command(call: Call, skill: str, words: tuple[str, ...], executor: str | None, **given: Any) -> int:
+    """Run a command of a skill in an isolated workspace.
+
+    COMMAND is taken word by word, and nothing in it is expanded; a file of the skill's scripts/ may stand for itself.
+    Exit code: the command's own; 124 when its time was up, 125 when Prowess failed, 126 when it was denied, nobody
+    could be asked or there is no isolation, 127 when the skill or the program was not found.
+    """
+    try:
+        with call.runtime(roots=given["roots"], flags={"workspace.executor": executor}) as runtime:
+            for finding in runtime.setup_findings:
+                if finding.severity != "info" and not call.screen.is_json:
+                    call.screen.note(f"{finding.severity}: {printable(finding.message)} [{finding.code}]")
+            return asyncio.run(_exec(call, runtime, skill, words, {**given, "executor": executor}))
+    except ProwessError as error:
+        return _refused(call, error)
+    except KeyboardInterrupt:
+        if not call.screen.is_json:
+            raise
+        return _answer(call, ProwessError("It was interrupted, and has ended.", code="interrupted"), "failed", 130)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        reason = f"{place}{(error.strerror or type(error).__name__).lower()}"
+        return _refused(call, ProwessError(f"The system refused: {reason}.", code="system-error", hint=_SYSTEM))
+
+
+_SYSTEM = "Check that the path exists, may be written, and that the disk is not full."
+
+
+async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any]) -> int:
+    """When nobody reads what the command prints any more, there is nothing left to run it for."""
+    live = _Live(asyncio.current_task())
+    try:
+        return await _run(call, runtime, skill, words, given, live)
+    except asyncio.CancelledError:
+        if live.problem is None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(live.problem, BrokenPipeError):
+            return PIPE_CLOSED
+        raise live.problem from None
+
+
+async def _run(
+    call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _Live
+) -> int:
+    approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
+    given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
+    granted, refs = split_inputs(given["inputs"], call.cwd)
+    again = [word for root in given["roots"] for word in ("--root", root)]
+    again += ["--executor", given["executor"]] if given["executor"] else []
+    options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
+    options["again"] = tuple(again)
+    if not call.screen.is_json:
+        options["on_output"] = live
+    async with runtime.open_kit(**options) as kit:
+        loaded = await kit.activate(skill, source=given["source"])
+        if kit.unhidden and not call.screen.is_json:
+            names = ", ".join(kit.unhidden)
+            call.screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
+        args = run_arguments(loaded.skill.entry.id, words, refs, given, loaded.tree.path)
+        if given["with_stdin"]:
+            args["stdin"] = await asyncio.to_thread(_read_stdin)
+        outcome = await kit.call("skill_run", args)
+        if "duration_ms" not in outcome.data:
+            return _not_run(call, outcome, approver)
+        return await asyncio.to_thread(_ran, call, kit, outcome, given)
+
+
+def run_arguments(
+    skill: str, words: Sequence[str], refs: Sequence[dict[str, Any]], given: dict[str, Any], tree: str
+) -> dict[str, Any]:
+    """What was typed, as a skill_run call."""
+    if not words:
+        raise ConfigError("There is no command.", code="usage", hint="prowess exec SKILL -- COMMAND…")
+    args: dict[str, Any] = {"skill": skill, "inputs": list(refs), "output_files": list(given["outputs"])}
+    args |= {"omit_inline_content": True} if given["bare"] else {}
+    args |= {"install": list(given["install"])} if given["install"] else {}
+    args["env"] = dict(_variable(text) for text in given["variables"])
+    if given["shell"]:
+        if len(words) > 1:
+            raise ConfigError(
+                "With --shell the command is one text.", code="usage", hint="Put quotes around it: -- 'a | b'"
+            )
+        args["command"] = words[0]
+    elif (script := _script(words[0], tree)) is not None:
+        args |= {"script": script, "args": list(words[1:])}
+    else:
+        args["command"] = shlex.join(words)
+    if given["timeout"] is not None:
+        args["timeout"] = given["timeout"]
+    if given["cwd"] is not None:
+        args["cwd"] = given["cwd"]
+    return args | ({"save_as_artifacts": True} if given["save"] else {})
+
+
+def _script(word: str, tree: str) -> str | None:
+    """A file of the skill stands for itself, and one of scripts/ needs no folder."""
+    for path in (word if "/" in word else "", f"scripts/{word}" if "/" not in word else ""):
+        if path and not path.startswith("/") and ".." not in path and os.path.isfile(os.path.join(tree, path)):
+            return path
+    return None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise ConfigError(f"'{text}' is no NAME=VALUE.", code="usage", hint="Write --env NAME=VALUE.")
+    return name, value
+
+
+def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[tuple[str, str | None]], list[dict[str, Any]]]:
+    """Files of this machine, which are granted by being named, and refs to things that are kept elsewhere."""
+    granted: list[tuple[str, str | None]] = []
+    refs: list[dict[str, Any]] = []
+    for text in inputs:
+        source, mark, to = text.rpartition("=")
+        if not mark or (text and os.path.exists(os.path.join(cwd, text))):
+            source, to = text, ""
+        if not source:
+            raise ConfigError("--input names nothing.", code="usage", hint="Write --input FILE or --input FILE=PLACE.")
+        if source.startswith("host://"):
+            source = "/" + source.removeprefix("host://").lstrip("/")
+        if "://" in source:
+            refs.append({"from": source, **({"to": to} if to else {})})
+            continue
+        path = os.path.join(cwd, os.path.expanduser(source))
+        if not os.path.exists(path):
+            raise ConfigError(f"There is no file '{source}'.", code="no-file", hint="Check the value of --input.")
+        granted.append((path, to or None))
+    return granted, refs
+
+
+class _Live:
+    """Its output while it runs. On a terminal nothing that a script prints can move the cursor or change the screen."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self._task = task
+        self.problem: OSError | None = None
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {stream: decoder("replace") for stream in ("stdout", "stderr")}
+
+    def __call__(self, stream: str, data: bytes) -> None:
+        if self.problem is not None:
+            return
+        try:
+            self._write(stream, data)
+        except OSError as error:
+            self.problem = error
+            if self._task is not None:
+                self._task.cancel()
+
+    def _write(self, stream: str, data: bytes) -> None:
+        out = sys.stdout if stream == "stdout" else sys.stderr
+        if out.isatty():
+            out.write(printable(self._decoders[stream].decode(data).replace("\r\n", "\n"), lines=True))
+            out.flush()
+        else:
+            out.buffer.write(data)
+            out.buffer.flush()
+
+
+def _ran(call: Call, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
+    data = outcome.data
+    code = TIMED_OUT if data["timed_out"] else data["exit_code"] if data["exit_code"] is not None else FAILED
+    status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"
+    copied, whole = [], True
+    if given["output_dir"]:
+        names = [file.name for file in kit.work.last.files] if kit.work.last else []
+        where = {"cwd": call.cwd, "folder": given["output_dir"], "force": given["force"]}
+        copied, whole = copy_files(kit.work.root, names, data["warnings"], patterns=given["outputs"], **where)
+    if given["save"] and code == 0:
+        made = len(kit.work.last.files) if kit.work.last else 0
+        whole = whole and 0 < made <= len(data["artifact_files"])
+    if call.screen.is_json:
+        copies = {"copied": copied} if given["output_dir"] else {}
+        session = kit.recorder.key.session
+        call.screen.document({"schema": "prowess.exec/1", "status": status, **data, "session": session, **copies})
+    else:
+        show_end(call.screen, kit, outcome, copied)
+    return code if whole else FAILED
+
+
+def _not_run(call: Call, outcome: Outcome, approver: TerminalApprover) -> int:
+    """Nothing was started: denied, nobody to ask, or something is missing that a run needs."""
+    hint = outcome.hint
+    if outcome.status == "denied":
+        hint = f"What decided: {outcome.data.get('rule')}"
+    if approver.nobody:
+        hint = f"Nobody is there to be asked. If you want it to run: --yes {approver.nobody[0]}"
+    error = ProwessError(outcome.content, code=outcome.code or "failed", hint=hint)
+    if outcome.status in ("denied", "waiting"):
+        return _answer(call, error, "denied", DENIED)
+    if outcome.data.get("unavailable"):
+        return _answer(call, error, "unavailable", DENIED)
+    return _answer(call, error, "failed", NOT_FOUND if error.code in _NOT_FOUND else FAILED)
+
+
+def _refused(call: Call, error: ProwessError) -> int:
+    if isinstance(error, SkillDenied):
+        return _answer(call, error, "denied", DENIED)
+    if isinstance(error, SkillNotFound):
+        return _answer(call, error, "failed", NOT_FOUND)
+    if isinstance(error, WorkspaceUnavailable):
+        return _answer(call, error, "unavailable", DENIED)
+    return _answer(call, error, "failed", FAILED)
+
+
+def _answer(call: Call, error: ProwessError, status: str, code: int) -> int:
+    if call.screen.is_json:
+        document = {"schema": "prowess.exec/1", "status": status, **_EMPTY, "session": None, "error": error.to_json()}
+        call.screen.document(document)
+    else:
+        call.screen.error(error)
+    return code
+
+
+def _read_stdin() -> str:
+    data = sys.stdin.buffer.read((4 << 20) + 1)
+    if len(data) > 4 << 20:
+        raise ConfigError("Standard input has more than 4 MiB.", code="stdin-too-large", hint="Give it as --input.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(
+            "Standard input is not UTF-8 text.", code="stdin-not-text", hint="Give it as --input."
+        ) from None

@@ -1,0 +1,130 @@
+"""prowess list"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.commands.list_json import find_shown, write_list
+from prowess.cli.costs import skill_tokens
+from prowess.cli.screen import count
+from prowess.core.catalog_values import Finding, Status
+from prowess.core.findings import visible
+from prowess.errors import SkillError
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.documents import render_skill_rows, skill_row
+from prowess.skills.skill import Entry, Skill, Visibility
+
+
+@verb(
+    "list",
+    example="""
+prowess list
+prowess list --all --source project
+prowess list --root ./skills --json""",
+)
+@click.option("--all", "everything", is_flag=True, help="Also what is shadowed, hidden or off.")
+@source_option
+@roots_option
+@click.option("--digest", is_flag=True, help="Compute each skill's digest (reads all its files).")
+@click.option("--tokens", is_flag=True, help="Count body tokens from the text, not from the file's size.")
+def command(
+    call: Call,
+    everything: bool,
+    source: str | None,
+    roots: tuple[str, ...],
+    digest: bool,
+    tokens: bool,
+) -> int:
+    """Show every skill that was found, and its status.
+
+    Skills that are shadowed, hidden or off are left out unless you ask with --all; their number is always said.
+    """
+    with call.runtime(roots=roots) as runtime:
+        with call.screen.working("Reading skills"):
+            shown, hidden = find_shown(runtime.catalog, everything=everything, source=source)
+        if call.screen.is_json:
+            whole = digest or tokens
+            rows = _whole_rows(runtime, shown, digest, tokens) if whole else render_skill_rows(runtime.catalog, shown)
+            write_list(call, runtime, rows)
+        else:
+            _show(call, runtime, shown, hidden=hidden, digest=digest)
+    return 0
+
+
+def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest: bool, tokens: bool) -> Iterator[str]:
+    """Rows of JSON for those who ask for what only whole skills can tell."""
+    for entry, seen in shown:
+        skill = _load(runtime, entry, seen)
+        row = skill_row(runtime.catalog, entry, digest=skill.digest if skill and digest else None)
+        yield json.dumps({**row, "tokens": skill_tokens(skill)} if skill and tokens else row)
+
+
+def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
+    if seen.status == "invalid":
+        return None
+    from prowess.skills.load import load_entry  # late: only those who ask for it pay for reading whole skills
+
+    try:
+        return runtime.catalog.memory_skill(entry) or load_entry(entry)
+    except SkillError:
+        return None
+
+
+def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, hidden: int, digest: bool) -> None:
+    screen = call.screen
+    if shown:
+        times = Counter(entry.name for entry, _ in shown)
+        columns = ["name", "status", "source", *(["digest"] if digest else []), "description"]
+        rows = []
+        for entry, seen in shown:
+            skill = _load(runtime, entry, seen) if digest else None
+            rows.append(
+                [
+                    entry.name if times[entry.name] == 1 else entry.id,
+                    _status(entry, seen),
+                    entry.source,
+                    *([skill.digest[:19] if skill else ""] if digest else []),
+                    " ".join(entry.description.split()) or "(no description)",
+                ]
+            )
+        screen.table(columns, rows, styled=1)
+    problems = [finding for finding in runtime.findings if finding.severity != "info"]
+    if screen.verbose:
+        screen.text()
+        screen.findings(problems, base=runtime.places.project)
+    _summarise(call, runtime, [seen.status for _, seen in shown], hidden, problems)
+
+
+def _status(entry: Entry, seen: Visibility) -> str:
+    """The status; of a skill that only the model may start, with these words."""
+    is_kept = seen.status == "active" and not entry.controls.user_invocable
+    return "active, model only" if is_kept else seen.status
+
+
+def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, problems: list[Finding]) -> None:
+    """What the table does not show, and where to look for it."""
+    screen = call.screen
+    named = [root for root in runtime.catalog.roots if root.origin == "flag"]
+    doctor = call.follow_up("prowess doctor", [root.shown for root in named])
+    summary = [count(len(shown), "skill")]
+    if hidden:
+        summary.append(f"{hidden} more with --all")
+    if problems:
+        summary.append(f"{count(len(problems), 'finding')}: {doctor}")
+    if "untrusted" in shown:
+        urls = [root.shown for root in runtime.catalog.roots if root.url and not root.trusted]
+        summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
+    screen.note(("\n" if shown else "") + " · ".join(summary))
+    if shown:
+        screen.findings([finding for finding in problems if finding.code.startswith("url-")])
+        return
+    if problems:
+        screen.findings(problems[:3])
+        return
+    places = [root.shown for root in runtime.catalog.roots if root.origin != "default" or root.exists]
+    screen.note(f"Looked in: {visible(', '.join(places)) or 'the default places'}. Make one with: prowess new NAME")

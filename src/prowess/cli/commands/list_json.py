@@ -1,0 +1,51 @@
+"""`prowess list --json`, from the roots to the document. Imports no parser, so that programs get their answer fast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from prowess.cli.call import Call, answer
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.documents import render_finding_rows, render_skill_rows
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Entry, Visibility
+
+_NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
+
+
+def run(args: Sequence[str]) -> int:
+    """Answer `list --json` whose only other options are `--root DIR`."""
+
+    def list_skills() -> int:
+        call = Call({"json": True})
+        roots = [arg for arg in args[1:] if not arg.startswith("-")]
+        with call.complete_hints(roots), call.runtime(roots=roots) as runtime:
+            shown, _ = find_shown(runtime.catalog)
+            write_list(call, runtime, render_skill_rows(runtime.catalog, shown))
+        return 1 if call.missing_roots else 0
+
+    return answer(list_skills, as_json=True)
+
+
+def find_shown(
+    catalog: Catalog, *, everything: bool = False, source: str | None = None
+) -> tuple[list[tuple[Entry, Visibility]], int]:
+    """Skills to list, and the number of those left out."""
+    found = [(entry, catalog.visibility(entry)) for entry in catalog if source in (None, entry.source)]
+    shown = found if everything else [pair for pair in found if pair[1].status not in _NOT_BY_DEFAULT]
+    return shown, len(found) - len(shown)
+
+
+def write_list(call: Call, runtime: Runtime, rows: Iterable[str]) -> None:
+    call.screen.long_document(
+        {
+            "schema": "prowess.list/1",
+            "skills": rows,
+            "findings": render_finding_rows(runtime.findings),
+            "roots": [
+                json.dumps({"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists})
+                for r in runtime.catalog.roots
+            ],
+        }
+    )

@@ -1,0 +1,50 @@
+"""prowess load"""
+
+from __future__ import annotations
+
+import click
+
+from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.core.findings import visible
+from prowess.core.values import to_json
+from prowess.runtime.services.documents import finding_row
+from prowess.skills.load import read_resource, select_docs
+from prowess.skills.render import render_doc, render_skill
+
+
+@verb("load", example="prowess load csv-report\nprowess load csv-report --docs 'references/*.md'")
+@click.argument("name")
+@click.option("--docs", "docs", multiple=True, metavar="GLOB", help="Also these docs of the skill. May be repeated.")
+@click.option("--as-model", is_flag=True, help="Refuse what only a person may start, as for a model.")
+@source_option
+@roots_option
+def command(
+    call: Call, name: str, docs: tuple[str, ...], as_model: bool, source: str | None, roots: tuple[str, ...]
+) -> int:
+    """Print what a model gets when it loads a skill.
+
+    For people who want to see it, and, with --as-model, for agents that only have a shell.
+    """
+    with call.runtime(roots=roots) as runtime:
+        skill = runtime.load(name, source=source, trigger="model" if as_model else "caller")
+        parts = [render_skill(skill)]
+        chosen = select_docs(skill, docs)
+        parts += [render_doc(skill, doc, read_resource(skill, doc)) for doc in chosen]
+        text = "\n".join(parts)
+        if call.screen.is_json:
+            call.screen.document(
+                {
+                    "schema": "prowess.load/1",
+                    "skill": {**to_json(skill.entry.ref), "digest": skill.digest},
+                    "directory": skill.directory,
+                    "docs": chosen,
+                    "text": text,
+                    "findings": [finding_row(finding) for finding in skill.findings],
+                }
+            )
+        else:
+            call.screen.text(text)
+            for finding in skill.findings:
+                if finding.severity != "info":
+                    call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
+    return 0

@@ -1,0 +1,213 @@
+"""prowess policy"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from prowess.cli.app import Call, roots_option, verb
+from prowess.core.findings import visible
+from prowess.errors import ConfigError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools, describe_unknown
+from prowess.policy.call_arguments import ARGUMENTS
+from prowess.runtime.services.policy_check import check_call
+from prowess.tools.arguments import ExecArguments
+
+_PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# The arguments that texts without a name are, in this order; some names of other systems mean others.
+_MAIN: dict[str, tuple[str, ...]] = {
+    **{tool: (name,) for tool, name in PATH_ARGUMENTS.items()},
+    **{tool: ("skill",) for tool, arguments in ARGUMENTS.items() if "skill" in arguments},
+    **{tool: ("session_id",) for tool, arguments in ARGUMENTS.items() if "session_id" in arguments},
+    **dict.fromkeys(COMMAND_TOOLS, ("command",)),
+    "grep": ("pattern", "path"),
+    "write_file": ("path", "content"),
+    "network_request": ("url", "method"),
+    "skill_read": ("skill", "path"),
+    "skill_search": ("query",),
+    "ask_user": ("question",),
+    "run_script": ("script",),
+    "glob": ("pattern", "path"),
+}
+_OF_A_COMMAND = (*ARGUMENTS["skill_exec"], *ExecArguments.ALIASES)  # `FOO=1 curl x` is no argument, but a command
+_NOT_MET = 1
+
+
+@verb(
+    "policy",
+    example="prowess policy check Bash 'git push' --skill release\n"
+    "prowess policy check write_file path=out/report.md\n"
+    'prowess policy check skill_run \'{"skill": "csv-report", "script": "scripts/report.py"}\' --executor local\n'
+    "prowess policy check network_request https://example.com --require deny --json",
+)
+@click.argument("action", type=click.Choice(["check"]))
+@click.argument("tool")
+@click.argument("words", nargs=-1, metavar="[JSON | KEY=VALUE | TEXT]...")
+@click.option(
+    "--skill", "skills", multiple=True, metavar="NAME", help="The skill that the call names, or that is loaded."
+)
+@click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What would run it.")
+@click.option("--isolation", is_flag=True, help="Say what isolation holds here even for a tool that runs nothing.")
+@click.option(
+    "--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when what would come of it is another."
+)
+@roots_option
+def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given: Any) -> int:
+    """Explain what policy says about a call, which rule of which file decided, and what would change it.
+
+    The call is not made. TOOL is a tool, an alias of another system, or a capability. Its arguments are one JSON
+    object, or KEY=VALUE words (a VALUE that begins with [ or { is JSON); one TEXT is the command, script, path,
+    pattern or URL. --skill may be repeated: what is loaded narrows calls that name no skill. Exit code 0 whatever the
+    verdict is.
+    """
+    if not tool.strip():
+        raise ConfigError("TOOL is empty.", code="usage", hint="Name a tool, an alias or a capability.")
+    if re.search(r"[()]", tool):
+        problem = f"'{tool[:80]}' is an entry of allowed-tools, not a call."
+        raise ConfigError(problem, code="usage", hint="Write a tool, and what it is told: Bash 'git status'.")
+    args = parse_arguments(tool, words)
+    with call.runtime(roots=given["roots"], flags={"workspace.executor": given["executor"]}) as runtime:
+        document = asyncio.run(check_call(runtime, tool, args, given["skills"], isolation=given["isolation"]))
+        if call.screen.is_json:
+            call.screen.document(document)
+        else:
+            _show(call, document)
+    met = given["require"] in (None, document["effective"])
+    if not met and not call.screen.is_json:
+        call.screen.note(f"What would come of it is {document['effective']}, and {given['require']} was required.")
+    return 0 if met else _NOT_MET
+
+
+def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """One JSON object, KEY=VALUE words, or texts for the arguments that matter most."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json(words[0], dict, "a JSON object")
+    if len(words) == 1 and _is_list(words[0]):
+        raise ConfigError(f"'{words[0][:80]}' is not a JSON object.", code="usage", hint="Arguments have names.")
+    ours = canonical_tools(tool)[0]
+    main = list(_MAIN.get(tool.casefold()) or _MAIN.get(ours, ()))
+    args: dict[str, Any] = {}
+    for word in words:
+        pair = _PAIR.fullmatch(word)
+        if pair is not None and (ours not in COMMAND_TOOLS or pair[1] in _OF_A_COMMAND):
+            args[pair[1]] = _value(pair[2])
+        elif left := [name for name in main if name not in args]:
+            args[left[0]] = word
+        else:
+            raise _no_argument(tool, word, words)
+    return args
+
+
+def _no_argument(tool: str, word: str, words: Sequence[str]) -> ConfigError:
+    ours = canonical_tools(tool)[0]
+    if ours in COMMAND_TOOLS:
+        hint = f"A command is one word: put it in quotes, '{' '.join(words)[:80]}'."
+    elif ours in ARGUMENTS:
+        hint = f"Write KEY=VALUE words, or one JSON object. Its arguments: {', '.join(ARGUMENTS[ours])}."
+    else:
+        near = describe_unknown(tool)[len(tool) :].strip(" ()")
+        hint = (
+            f"No tool of that name is known here{f' ({near})' if near else ''}. Of another one, write KEY=VALUE words."
+        )
+    return ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
+
+
+def _is_list(text: str) -> bool:
+    """`[ -f x ]` is a command."""
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _value(text: str) -> Any:
+    return _json(text, (dict, list), "JSON") if text.startswith(("{", "[")) else text
+
+
+def _json(text: str, kind: Any, wanted: str) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        problem = f"'{text[:80]}' is not {wanted}: {error}."
+        raise ConfigError(problem, code="usage", hint="Check its quotes and brackets.") from None
+    if not isinstance(value, kind):
+        raise ConfigError(f"'{text[:80]}' is not {wanted}.", code="usage", hint="Arguments have names.")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+# --- for people -----------------------------------------------------------------------------------------------------
+
+
+def _show(call: Call, document: dict[str, Any]) -> None:
+    screen = call.screen
+    place, skill, notes = document["place"], document["skill"], list(document["notes"])
+    rows = []
+    headline = screen.styled(document["effective"], "heading")
+    if document["effective"] != document["verdict"]:
+        rows.append(("because", notes.pop(0)))
+        alone = "policy" if document["loads"] is None else document["tool"]
+        headline += f" ({alone} alone: {document['verdict']})"
+    screen.text(f"{headline}  {visible(_call_text(document))}")
+    rows += [("why", document["why"]), ("rule", document["rule"])]
+    if place is not None:
+        rows[-1:] = [("rule", f"rule {place['number']} of {place['path']}, line {place['line']}")]
+    if document["kind"] == "call":
+        rows.append(("risk", document["risk"]))
+    if skill is not None:
+        rows.append(("skill", f"{skill['id']} ({'trusted' if skill['trusted'] else 'not trusted'})"))
+    rows += [("limit", _limit(name, value)) for name, value in document["limits"].items()]
+    if document["isolation"] is not None:
+        rows.append(("isolation", _isolation(document["isolation"])))
+    elif document["isolation_error"] is not None:
+        rows.append(("isolation", f"none: {document['isolation_error']['message']}"))
+    rows += [("note", note) for note in notes]
+    rows += [("to change", text) for text in document["change"]]
+    screen.fields([(f"  {label}", text) for label, text in rows])
+    screen.text()
+    screen.heading("Asked, in this order")
+    screen.fields(list(_steps(document)))
+
+
+def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for step in document["steps"]:
+        if step["by"] == "grant" and step["verdict"] is None and not step["looked_at"]:
+            continue
+        narrows = step["tightens"] or step["by"] in ("configuration", "allowed-tools")
+        says = f"{step['verdict']}: {step['why']}" if step["verdict"] else "no objection" if narrows else "no answer"
+        about = f" [{'; '.join(step['looked_at'])}]" if step["looked_at"] else ""
+        mark = "=> " if step["decided"] else "   "
+        rows.append((f"{mark}{_who(step)}", f"{says}{about}"))
+    return rows
+
+
+def _who(step: dict[str, Any]) -> str:
+    if step["by"] == "policy":
+        return f"{visible(step['path'])}{' (can only tighten)' if step['tightens'] else ''}"
+    return "always asked" if step["by"] == "require_approval_for" else str(step["by"])
+
+
+def _call_text(document: dict[str, Any]) -> str:
+    args = json.dumps(document["args"], ensure_ascii=False)
+    return f"{document['tool']} {args if len(args) <= 400 else args[:399] + '…'}"
+
+
+def _limit(name: str, value: Any) -> str:
+    if name == "roots":  # of what is written and deleted, besides its own places
+        return f"only below {', '.join(('work/', 'out/', *value))}"
+    return f"{name}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def _isolation(held: dict[str, Any]) -> str:
+    limits = " · ".join(f"{name} {state}" for name, state in held["limits"].items())
+    inside = f"{held['executor']} ({held['mechanism']}, user {held['uid']}, network {held['network']})"
+    return f"{inside}; {limits}" if limits else inside

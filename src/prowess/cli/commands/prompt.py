@@ -1,0 +1,71 @@
+"""prowess prompt"""
+
+from __future__ import annotations
+
+import click
+
+from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.screen import count, printable
+from prowess.core.values import to_json
+from prowess.models.registry import check_spec
+from prowess.skills.render import FORMATS, Format, render_catalog
+
+
+@verb(
+    "prompt",
+    example="prowess prompt\nprowess prompt --format markdown --budget 2000\nprowess prompt --plan --model openai:o3",
+)
+@click.option("--format", "format", type=click.Choice(FORMATS), default="xml", show_default=True)
+@click.option(
+    "--budget", type=click.IntRange(0), metavar="N", help="Tokens the catalog may take.  [default: 2 % of the window]"
+)
+@click.option("--model", metavar="MODEL", help="For the window of this model.  [default: as configured]")
+@click.option("--plan", "as_plan", is_flag=True, help="Show the plan instead: what is shown, searchable and hidden.")
+@click.option("--location/--no-location", "locations", default=False, help="Add the path of each SKILL.md.")
+@roots_option
+def command(
+    call: Call,
+    format: Format,
+    budget: int | None,
+    model: str | None,
+    as_plan: bool,
+    locations: bool,
+    roots: tuple[str, ...],
+) -> int:
+    """Print exactly what a model is shown of the library.
+
+    Nothing is printed when there are no skills to show, because nothing is what the model gets.
+    """
+    check_spec(model)
+    with call.runtime(roots=roots, flags={"model.provider": model} if model else None) as runtime:
+        tokens, why = runtime.budget() if budget is None else (budget, "--budget")
+        if model and budget is None and "is not known" in why:
+            call.screen.note(f"warning: nothing is known about the model '{printable(model)}': the budget is {why}.")
+        plan = runtime.offer(runtime.plan(budget_tokens=tokens))
+        screen = call.screen
+        if as_plan:
+            document = {"schema": "prowess.plan/1", **to_json(plan), "budget_why": why}
+            if screen.is_json:
+                screen.document(document)
+                return 0
+            screen.text(f"{plan.tokens.used} of {tokens} tokens (estimated; {why})")
+            for kind in ("shown", "name_only", "searchable", "hidden"):
+                ids = getattr(plan, kind)
+                screen.text(f"{kind.replace('_', ' ')}: {len(ids)}")
+                for id in ids:
+                    screen.text(f"  {id}")
+            return 0
+        text = render_catalog(runtime.catalog, plan, format=format, locations=locations)
+        if screen.is_json:
+            screen.document(
+                {"schema": "prowess.prompt/1", "format": format, "text": text, "plan": to_json(plan), "budget_why": why}
+            )
+            return 0
+        if text:
+            screen.text(text)
+        if plan.searchable:
+            screen.note(
+                f"{count(len(plan.searchable), 'skill is', 'skills are')} over the budget of {tokens} tokens ({why}) "
+                "and found by search only."
+            )
+    return 0

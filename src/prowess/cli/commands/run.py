@@ -1,0 +1,213 @@
+"""prowess run"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import click
+
+from prowess.agent.agent import Limits
+from prowess.agent.task import Result
+from prowess.cli.app import Call, verb
+from prowess.cli.approver import TerminalApprover, parse_yes
+from prowess.cli.ask import TerminalAsker
+from prowess.cli.commands.exec import split_inputs
+from prowess.cli.ending import print_answer, save_files, show_end, show_record, show_waiting
+from prowess.cli.inputs import Given, find_attachments, has_stdin, read_request, stage_stdin
+from prowess.cli.live import Display
+from prowess.cli.screen import Screen, printable
+from prowess.cli.session_options import (
+    check_options,
+    command_to_answer,
+    command_to_go_on,
+    session_arguments,
+    session_options,
+    settings_of,
+    wishes_of,
+)
+from prowess.cli.watch import Watch, output_closed, print_line
+from prowess.core.values import Usage
+from prowess.errors import ConfigError, ProwessError
+from prowess.runtime.policy_files import load_rules, unknown_tools
+from prowess.runtime.runtime import Runtime
+
+WAITING, INTERRUPTED = 4, 130
+
+
+@verb(
+    "run",
+    example="""
+prowess run "How many words are in @notes.txt?"
+prowess run "Summarise @sales.csv" --model openai:gpt-5 --yes skill_run --output-dir results
+cat notes.txt | prowess run "summarise"
+prowess run --session s-1f2e3d4c5b6a --resume""",
+)
+@click.argument("request", required=False)
+@session_options
+def command(call: Call, request: str | None, **given: Any) -> int:
+    """Let a model do something with skills.
+
+    The answer alone goes to stdout, what happens meanwhile to stderr. `@path` in REQUEST gives a file with it, as does
+    standard input; without a REQUEST standard input is the request. `/name …` at its start and `$name` in it put a
+    skill to use. Exit code: 0 there is an answer, 1 a limit or an error, 2 usage or configuration, 3 a skill that you
+    named was denied, 4 a call waits for approval, 130 interrupted.
+    """
+    check_options(given)
+    parse_yes(given["yes"])
+    with (
+        tempfile.TemporaryDirectory(prefix="prowess-stdin-") as folder,
+        call.runtime(roots=given["roots"], flags=settings_of(given)) as runtime,
+    ):
+        text, files = _read(call, runtime, request, given, folder)
+        show_findings(call, runtime)
+        return Running(call, given).go(runtime, text, files)
+
+
+def _read(
+    call: Call, runtime: Runtime, request: str | None, given: dict[str, Any], folder: str
+) -> tuple[str, list[Given]]:
+    """The request, and the files that belong to it."""
+    files = named_files(call, given["inputs"])
+    if request is None and not given["resume"] and has_stdin():
+        request = read_request()
+    elif request is not None and has_stdin() and (staged := stage_stdin(folder)) is not None:
+        files.append(staged)
+    if not (request or "").strip() and not given["resume"] and not given["skills"]:
+        raise ConfigError("There is no request.", code="usage", hint='Say what is wanted: prowess run "…"')
+    text, attached = find_attachments(request or "", call.cwd, runtime.places.home, taken_names(files))
+    return text, [*files, *attached]
+
+
+def named_files(call: Call, inputs: Sequence[str]) -> list[Given]:
+    files, refs = split_inputs(inputs, call.cwd)
+    if refs:
+        raise ConfigError(
+            f"--input takes files of this machine, and '{refs[0]['from'][:80]}' is none.",
+            code="usage",
+            hint="Name it in the request: the model can read it.",
+        )
+    return files
+
+
+def taken_names(files: Sequence[Given]) -> list[str]:
+    return [os.path.basename(to or os.path.abspath(path)) for path, to in files]
+
+
+def show_findings(call: Call, runtime: Runtime) -> None:
+    """About the configuration, about rules that can never fit, and about places that were named and are not there."""
+    if not call.screen.is_json:
+        for text in unknown_tools(load_rules(runtime), ()):
+            call.screen.note(f"warning: {printable(text)} [rule-tool-unknown]")
+    roots = [
+        finding
+        for finding in runtime.catalog.findings
+        if finding.code.startswith("root-") and finding.path not in call.missing_roots
+    ]
+    for finding in (*runtime.setup_findings, *roots):
+        if finding.severity != "info" and not call.screen.is_json:
+            where = f"{printable(finding.path)}: " if finding.code.startswith("root-") else ""
+            call.screen.note(f"{finding.severity}: {where}{printable(finding.message)} [{finding.code}]")
+
+
+class Running:
+    """One request from the command line to its end."""
+
+    def __init__(self, call: Call, given: dict[str, Any]) -> None:
+        self._call, self._given, self._screen = call, given, call.screen
+        self._display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
+        self._watch = Watch(print_line if self._display is None else self._display.show)
+        around = nullcontext if self._display is None else self._display.paused
+        yes, timeout_s = parse_yes(given["yes"]), given["ask_timeout"]
+        self._approver = TerminalApprover(yes, ask=self._display is not None, around=around, timeout_s=timeout_s)
+        self._asker = TerminalAsker(ask=self._display is not None, around=around)
+        self._session = ""
+        self._limits: Limits | None = None
+        self._result: Result | None = None
+        self._whole = True
+
+    def go(self, runtime: Runtime, text: str, files: Sequence[Given]) -> int:
+        try:
+            with self._display or nullcontext():  # also when more than one Ctrl-C ends what runs inside
+                result = asyncio.run(self._run(runtime, text, files))
+        except KeyboardInterrupt:
+            return self._interrupted()
+        except ProwessError as error:
+            if self._result is not None:  # it was answered, and only closing failed
+                code = self._end(self._result)
+                Screen().error(error)
+                return code or error.exit_code
+            if self._watch.problem is not None:
+                Screen().error(error)
+            elif not self._watch.ended or not self._screen.is_json:  # else it is among the events
+                self._screen.error(error)
+            self._say_where()
+            return error.exit_code
+        return self._end(result)
+
+    async def _run(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
+        task = asyncio.current_task()
+        if self._display is None and task is not None:
+            self._watch.stop = task.cancel  # nobody reads it any more
+        try:
+            return await self._in_session(runtime, text, files)
+        except asyncio.CancelledError:
+            if self._watch.problem is None or self._display is not None:
+                raise
+            raise output_closed(self._to_go_on("--resume")) from None
+
+    async def _in_session(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
+        given = self._given
+        async with runtime.open_session(
+            **session_arguments(given), approver=self._approver, asker=self._asker, on_event=(self._watch,)
+        ) as session:
+            self._session, self._limits = session.key.session, session.agent.limits
+            result = await session.run(text, skills=wishes_of(given), files=files, resume=given["resume"])
+            await self._watch.wait_for_end()
+            self._result = result
+            if session.kit.unhidden and self._display is not None:
+                names = ", ".join(session.kit.unhidden)
+                self._screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
+            if self._display is not None:
+                self._display.stop()
+            self._whole = save_files(self._screen, session, result, cwd=self._call.cwd, given=given)
+            return result
+
+    def _end(self, result: Result) -> int:
+        if self._display is not None:
+            if result.stop_reason != "waiting":
+                print_answer(result.text)
+            show_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
+            show_record(self._screen, result.session, result.run)
+        if result.stop_reason == "waiting":
+            asked = self._approver.nobody or [call.tool for call in result.waiting]
+            again = self._to_go_on("--resume", yes=asked)
+            show_waiting(
+                self._screen, result, again, lambda id: command_to_answer(self._call, id, "yes", result.session)
+            )
+            return WAITING
+        if not result.ok and result.stop_reason != "error":  # a failure that was reported stays one
+            self._screen.note(f"To go on: {self._to_go_on('--resume', more_of=result.stop_reason)}")
+        return 0 if result.ok and self._whole else 1
+
+    def _interrupted(self) -> int:
+        self._screen.note("Interrupted." + (f" To go on: {self._to_go_on('--resume')}" if self._watch.started else ""))
+        return INTERRUPTED
+
+    def _say_where(self) -> None:
+        if self._watch.started and not self._screen.is_json:
+            show_record(self._screen, self._session)
+
+    def _to_go_on(self, *more: str, yes: Sequence[str] = (), more_of: str = "") -> str:
+        """What a run has used counts on when it is resumed, so a limit that was met is doubled, and more than enough
+        for what was used."""
+        name = more_of.removeprefix("limit:")
+        limit = getattr(self._limits, name) if name != more_of and self._limits is not None else None
+        usage = self._result.usage if self._result is not None else Usage()
+        least = {"tokens": 2 * (usage.input + usage.output), "seconds": 30, "calls": 5, "scripts": 2}.get(name, 1)
+        given = self._given if limit is None else {**self._given, f"max_{name}": max(2 * limit, least)}
+        return command_to_go_on(self._call, given, self._session, *more, yes=yes)

@@ -1,0 +1,175 @@
+"""prowess validate"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+import prowess
+from prowess.cli.app import Call, bounds_options, verb
+from prowess.cli.screen import count
+from prowess.core.findings import RULES, visible
+from prowess.errors import ConfigError
+from prowess.runtime.check import Report, check
+from prowess.runtime.services.documents import finding_row
+from prowess.skills.reference import folder_of
+from prowess.skills.roots import is_url
+from prowess.skills.scanner import Bounds
+from prowess.skills.validate import PROFILES, Profile
+
+
+@verb(
+    "validate", example="prowess validate ./my-skill\nprowess validate ./skills --profile security --sarif > scan.sarif"
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH…")
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    default="default",
+    show_default=True,
+    help="spec: exactly as strict as the reference library; portable: for every agent; security: also the static scan.",
+)
+@click.option("--sarif", is_flag=True, help="Answer in SARIF 2.1.0, for code-scanning tools.")
+@bounds_options
+@click.option("--quiet", "-q", is_flag=True, help="Only skills with findings of level error or warning.")
+def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, quiet: bool) -> int:
+    """Check skills against the specification and good practice.
+
+    PATH is a skill's folder, its SKILL.md, or a folder that holds skills. Exit code 1 when there is a finding of
+    level error. With --profile spec each PATH is one skill, and words and exit codes are the reference library's.
+    """
+    cwd = call.cwd
+    for path in paths:
+        if is_url(path):
+            raise ConfigError(
+                "Only folders on this machine can be checked.",
+                code="not-a-folder",
+                hint="Look at what an address holds with: prowess doctor --root URL",
+            )
+        if profile == "spec" and not os.path.exists(os.path.join(cwd, path)):
+            raise ConfigError(f"Path '{path}' does not exist.", code="no-path", hint="Check the path.")
+    with call.screen.working("Checking"):
+        places = list(paths) if cwd == os.getcwd() else [os.path.join(cwd, path) for path in paths]
+        reports = list(check(places, profile=profile, bounds=_bounds(call, profile)))
+    valid = all(report.valid for report in reports)
+    if sarif:
+        call.screen.document(to_sarif(reports, cwd))
+    elif call.screen.is_json:
+        call.screen.document(
+            {
+                "schema": "prowess.validate/1",
+                "valid": valid,
+                "profile": profile,
+                "skills": [
+                    {
+                        "path": report.path,
+                        "name": report.name,
+                        "valid": report.valid,
+                        "findings": [finding_row(finding) for finding in report.findings],
+                    }
+                    for report in reports
+                ],
+            }
+        )
+    elif profile == "spec":
+        _show_as_reference(call, paths, reports)
+    else:
+        _show(call, reports, quiet=quiet)
+    return 0 if valid else 1
+
+
+def _bounds(call: Call, profile: Profile) -> Bounds:
+    """How far to look: as flags say, or the configuration, which the reference library does not have."""
+    if profile == "spec":
+        return call.bounds
+    with call.runtime() as runtime:
+        return runtime.bounds
+
+
+def _show_as_reference(call: Call, paths: tuple[str, ...], reports: list[Report]) -> None:
+    """In the reference library's words: what is valid on stdout, what is not on stderr."""
+    for path, report in zip(paths, reports, strict=True):
+        place = visible(folder_of(path))
+        if report.valid:
+            call.screen.text(f"Valid skill: {place}")
+        else:
+            call.screen.note(f"Validation failed for {place}:")
+            for finding in report.findings:
+                call.screen.note(f"  - {visible(finding.message)}")
+
+
+def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
+    screen = call.screen
+    for report in reports:
+        findings = [f for f in report.findings if not quiet or f.severity != "info"]
+        if quiet and not findings:
+            continue
+        verdict = "valid" if report.valid else "invalid"
+        place = visible(report.path)
+        screen.text(f"{screen.styled(verdict, verdict)}  {place}" if report.name else place)
+        screen.findings(findings, base=report.path)
+    skills = [report for report in reports if report.name]
+    findings = [finding for report in reports for finding in report.findings]
+    parts = [f"{count(len(skills), 'skill')} checked", f"{sum(not report.valid for report in skills)} invalid"]
+    for severity, word in (("error", "error"), ("warning", "warning"), ("info", "remark")):
+        number = sum(finding.severity == severity for finding in findings)
+        if number:
+            parts.append(count(number, word))
+    screen.note("\n" + " · ".join(parts))
+
+
+def to_sarif(reports: list[Report], cwd: str) -> dict[str, Any]:
+    """SARIF 2.1.0: one run, our registry as rules, one result per finding."""
+    findings = [finding for report in reports for finding in report.findings]
+    codes = sorted({finding.code for finding in findings})
+    levels = {"error": "error", "warning": "warning", "info": "note"}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "prowess",
+                        "version": prowess.__version__,
+                        "rules": [
+                            {
+                                "id": code,
+                                "shortDescription": {"text": RULES[code].message},
+                                "fullDescription": {"text": RULES[code].why},
+                                "help": {"text": RULES[code].hint},
+                                "defaultConfiguration": {"level": levels[RULES[code].severity]},
+                            }
+                            for code in codes
+                        ],
+                    }
+                },
+                "results": [
+                    {
+                        "ruleId": finding.code,
+                        "ruleIndex": codes.index(finding.code),
+                        "level": levels[finding.severity],
+                        "message": {"text": f"{finding.message} {finding.hint or ''}".strip()},
+                        "locations": [
+                            {
+                                "physicalLocation": {
+                                    "artifactLocation": {"uri": _uri(finding.path, cwd)},
+                                    "region": {"startLine": finding.line or 1},
+                                }
+                            }
+                        ],
+                    }
+                    for finding in findings
+                ],
+            }
+        ],
+    }
+
+
+def _uri(path: str, cwd: str) -> str:
+    from urllib.parse import quote
+
+    relative = os.path.relpath(path, cwd)
+    return quote((path if relative.startswith("..") else relative).replace(os.sep, "/"), errors="replace")

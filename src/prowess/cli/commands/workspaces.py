@@ -1,0 +1,316 @@
+"""prowess workspaces"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from prowess.cli.app import Call, verb
+from prowess.cli.find_run import opened
+from prowess.cli.screen import count, size
+from prowess.core.findings import visible
+from prowess.core.ports import EventLog
+from prowess.errors import ConfigError, ProwessError, SkillDenied
+from prowess.runtime.factories import workspace_dir
+from prowess.runtime.runtime import Runtime
+from prowess.workspace.cleanup import (
+    Leftovers,
+    OldTrees,
+    clean,
+    clean_trees,
+    find_old_trees,
+    list_leftovers,
+    trees_of,
+)
+from prowess.workspace.scripts.environment_store import EnvironmentInfo
+from prowess.workspace.session_folder import PlaceInfo, store_is_gone
+from prowess.workspace.skill_trees_in_use import TreeInfo
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_PACKAGES = 60  # characters
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@verb(
+    "workspaces",
+    example="prowess workspaces list\nprowess workspaces clean --older-than 7d\nprowess workspaces clean --keep 2G\n"
+    "prowess workspaces build-image",
+)
+@click.argument("action", type=click.Choice(["list", "clean", "build-image"]), default="list")
+@click.option("--older-than", metavar="AGE", help="Clean what was not used for so long: 12h, 7d, 4w.")
+@click.option("--keep", metavar="SIZE", help="Clean the oldest until what is left has no more than this: 500M, 2G.")
+@click.option("--all", "everything", is_flag=True, help="Clean all that are not in use.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--from", "base", metavar="IMAGE", help="For build-image: start from this image, not from this machine.")
+@click.option("--tag", metavar="NAME", help="For build-image: what to call it.  [default: prowess-box]")
+def command(call: Call, action: str, **given: Any) -> int:
+    """Show and clean what sessions have left on disk; build the image for containers.
+
+    That is workspaces, the packages that were installed for scripts, and published skills. What is in use is never
+    cleaned, nor is a published skill that a session may go on from. Artifacts and records are kept elsewhere and stay.
+    """
+    if action == "build-image":
+        return _build(call, given["base"], given["tag"])
+    if action == "list":
+        with call.runtime() as runtime:
+            dir = workspace_dir(runtime.config, runtime.places)
+        return _list(call, dir, list_leftovers(dir))
+    older, keep = parse_age(given["older_than"]), parse_size(given["keep"])
+    if older is None and keep is None and not given["everything"]:
+        raise ConfigError(
+            "Say what to clean.", code="usage", hint="--older-than 7d, --keep 2G, or --all for everything not in use."
+        )
+    with call.runtime() as runtime:
+        dir = workspace_dir(runtime.config, runtime.places)
+        if not given["dry_run"] and not given["yes"]:
+            _confirm(_clean(runtime, dir, older, keep, dry_run=True).removed)
+        return _cleaned(call, dir, _clean(runtime, dir, older, keep, dry_run=given["dry_run"]), given["dry_run"])
+
+
+def parse_age(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
+    if not found:
+        raise ConfigError(f"'{text}' is no age.", code="usage", hint="Write a number and s, m, h, d or w: 12h, 7d.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def parse_size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise ConfigError(f"'{text}' is no size.", code="usage", hint="Write a number and K, M, G or T: 500M, 2G.")
+    return int(float(found[1]) * _SIZES[found[2].upper()])
+
+
+class Cleaned(NamedTuple):
+    removed: Leftovers
+    in_use: Leftovers
+    needed: int = 0  # published skills that sessions may go on from
+    others: Sequence[str] = ()  # the stores of other projects that may need some of them
+    problem: str | None = None  # why no published skill was removed
+
+
+def _clean(runtime: Runtime, dir: str, older: float | None, keep: int | None, *, dry_run: bool) -> Cleaned:
+    """Published skills have an age and no share of the size: what they were made of may be gone."""
+    removed, in_use = clean(dir, older_than_s=older, keep_bytes=keep, dry_run=dry_run)
+    if older is None and keep is not None:
+        return Cleaned(removed, in_use)
+    try:
+        store, old, named = asyncio.run(_find_old_trees(runtime, dir, older or 0.0))
+    except (ProwessError, OSError, ValueError, RecursionError) as error:  # then nobody knows which of them are needed
+        return Cleaned(removed, in_use, problem=str(error))
+    trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
+    of_others = [info for info in old.of_others if info.digest not in named]
+    ours = [info for info in (*old.free, *old.of_others) if info.digest in named]
+    return Cleaned(
+        removed._replace(trees=trees),
+        in_use._replace(trees=used),
+        needed=len(ours) + len(of_others),
+        others=old.others if of_others else (),
+    )
+
+
+async def _find_old_trees(runtime: Runtime, dir: str, older: float) -> tuple[str, OldTrees, set[str]]:
+    """(our store, what is old enough, the contents that sessions of our store have loaded)."""
+    async with opened(runtime) as (log, store):
+        old = find_old_trees(dir, store, older_than_s=older)
+        named: set[str] = set()
+        if log is not None and (old.free or old.of_others):
+            for tenant in old.tenants:
+                named |= await _named(log, tenant)
+        return store, old, named
+
+
+async def _named(log: EventLog, tenant: str) -> set[str]:
+    """The contents that its sessions have loaded. Only lines that may say so are parsed: there can be very many."""
+    found: set[str] = set()
+    for info in await log.sessions(tenant):
+        async for line in log.lines(info.key):
+            if '"type":"skill_loaded"' in line:
+                found.add(str(json.loads(line).get("digest")))
+    return found
+
+
+def _list(call: Call, dir: str, left: Leftovers) -> int:
+    published = {"path": trees_of(dir), "skills": len(left.trees), "size_bytes": _total(left.trees)}
+    if call.screen.is_json:
+        call.screen.document(
+            {
+                "schema": "prowess.workspaces/1",
+                "dir": dir,
+                "workspaces": [_row(info) for info in left.places],
+                "environments": [_environment_row(info) for info in left.environments],
+                "published": published,
+            }
+        )
+        return 0
+    if left.places:
+        rows = [
+            [info.session, _used(info), size(info.size_bytes), _store(info), info.path]
+            for info in reversed(left.places)
+        ]
+        call.screen.table(["session", "used", "size", "store", "path"], rows)
+    if left.places and left.environments:
+        call.screen.text()
+    if left.environments:
+        rows = [[info.key, _used(info), size(info.size_bytes), _packages(info)] for info in reversed(left.environments)]
+        call.screen.table(["environment", "used", "size", "packages"], rows)
+    if left.trees and (left.places or left.environments):
+        call.screen.text()
+    if left.trees:
+        call.screen.text(f"published: {count(len(left.trees), 'skill')}  {size(_total(left.trees))}")
+    call.screen.note(f"\n{_counted(left)} · {dir}")
+    return 0
+
+
+def _cleaned(call: Call, dir: str, cleaned: Cleaned, dry: bool) -> int:
+    removed, in_use = cleaned.removed, cleaned.in_use
+    if call.screen.is_json:
+        call.screen.document(
+            {
+                "schema": "prowess.workspaces-cleaned/1",
+                "dir": dir,
+                "dry_run": dry,
+                "removed": [_row(info) for info in removed.places],
+                "in_use": [_row(info) for info in in_use.places],
+                "environments": {
+                    "removed": [_environment_row(info) for info in removed.environments],
+                    "in_use": [_environment_row(info) for info in in_use.environments],
+                },
+                "published": {
+                    "removed": [_tree_row(info) for info in removed.trees],
+                    "in_use": [_tree_row(info) for info in in_use.trees],
+                    "needed": cleaned.needed,
+                    "needed_by_others": list(cleaned.others),
+                    "problem": cleaned.problem,
+                },
+            }
+        )
+        return 0
+    for said, found in (("would remove" if dry else "removed", removed), ("in use, kept", in_use)):
+        for name, info in _named_lines(found):
+            call.screen.text(f"{said}  {visible(name)}  {size(info.size_bytes)}  {visible(info.path)}")
+    if cleaned.problem is not None:
+        call.screen.note(
+            f"warning: No published skill was removed, because it is not known which are needed: "
+            f"{visible(cleaned.problem)}"
+        )
+    if cleaned.needed:
+        others = f"; some by sessions in {visible(', '.join(cleaned.others))}" if cleaned.others else ""
+        call.screen.note(f"kept: {count(cleaned.needed, 'published skill')} that sessions may go on from{others}")
+    call.screen.note(f"{_counted(removed)}{' (nothing was removed)' if dry else ''}")
+    return 0
+
+
+def _named_lines(found: Leftovers) -> list[tuple[str, PlaceInfo | EnvironmentInfo | TreeInfo]]:
+    return [
+        *((info.session, info) for info in found.places),
+        *((f"environment {_packages(info)}", info) for info in found.environments),
+        *(("published skill", info) for info in found.trees),
+    ]
+
+
+def _counted(left: Leftovers) -> str:
+    """`2 workspaces · 1 environment · 31.4 MB`: what there is none of is not worth a word, but for workspaces."""
+    parts = [count(len(left.places), "workspace")]
+    parts += [count(len(left.environments), "environment")] if left.environments else []
+    parts += [count(len(left.trees), "published skill")] if left.trees else []
+    return " · ".join([*parts, size(left.size_bytes)])
+
+
+def _build(call: Call, base: str | None, tag: str | None) -> int:
+    from prowess.workspace.container.engine import connect
+    from prowess.workspace.container.image import DEFAULT_IMAGE, build_image
+
+    engine = connect()
+    try:
+        built = build_image(engine.client, tag=tag or DEFAULT_IMAGE, base=base, on_line=call.screen.note)
+    finally:
+        engine.close()
+    if call.screen.is_json:
+        call.screen.document(
+            {"schema": "prowess.image/1", "tag": built.tag, "id": built.id, "size_bytes": built.size_bytes}
+        )
+    else:
+        call.screen.text(f"{built.tag}  {built.id}  {size(built.size_bytes)}")
+    return 0
+
+
+def _confirm(left: Leftovers) -> None:
+    if not any(left):
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"{_counted(left)} would be removed, and nobody is there to say yes.",
+            code="needs-yes",
+            hint="Look with --dry-run, then add --yes.",
+        )
+    if not click.confirm(f"Remove {_counted(left)}?", err=True):
+        raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
+
+
+def _row(info: PlaceInfo) -> dict[str, Any]:
+    return {"id": info.id, "session": info.session, "store": info.store, "files": info.files, **_on_disk(info)}
+
+
+def _environment_row(info: EnvironmentInfo) -> dict[str, Any]:
+    return {
+        "key": info.key,
+        "dependencies": list(info.dependencies),
+        "resolved": list(info.resolved),
+        "made_for": info.made_for,
+        "whole": info.is_whole,
+        **_on_disk(info),
+    }
+
+
+def _tree_row(info: TreeInfo) -> dict[str, Any]:
+    return {"digest": info.digest, **_on_disk(info)}
+
+
+def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> dict[str, Any]:
+    return {
+        "path": info.path,
+        "size_bytes": info.size_bytes,
+        "used_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(info.used_at)),
+        "in_use": info.in_use,
+    }
+
+
+def _packages(info: EnvironmentInfo) -> str:
+    """As many of the packages that were asked for as a line has room for."""
+    if not info.is_whole:
+        return "(unfinished)"
+    text = ", ".join(info.dependencies)
+    return text if len(text) <= _PACKAGES else f"{text[: _PACKAGES - 1]}…"
+
+
+def _used(info: PlaceInfo | EnvironmentInfo) -> str:
+    return "in use" if info.in_use else _ago(info.used_at)
+
+
+def _store(info: PlaceInfo) -> str:
+    return f"{info.store or 'unknown'}{' (gone)' if store_is_gone(info.store) else ''}"
+
+
+def _total(trees: Collection[TreeInfo]) -> int:
+    return sum(info.size_bytes for info in trees)
+
+
+def _ago(used_at: float) -> str:
+    seconds = max(0.0, time.time() - used_at)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit} ago"
+    return "just now"

@@ -1,0 +1,226 @@
+"""Which run is meant: by its id, the beginning of it, its folder, or a path; in the log, as a copy, or both."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from prowess._internal.files import open_regular, read_regular
+from prowess.cli.app import Call
+from prowess.core.events import parse_event
+from prowess.core.findings import visible
+from prowess.core.ports import EventLog
+from prowess.core.values import SessionInfo, SessionKey, from_json
+from prowess.errors import StoreError
+from prowess.records.audit import SessionRecord, read_session
+from prowess.records.chain import without_duplicates
+from prowess.records.summary import RunSummary
+from prowess.runtime.factories import open_log, runs_folder
+from prowess.runtime.runtime import Runtime
+from prowess.stores.run_folders import EVENTS, SUMMARY
+
+_SUMMARY_BYTES = 16 << 20
+_EVENTS_BYTES = 1 << 30
+
+
+class Found(NamedTuple):
+    """A run: what the log has of it, and where its copy is. A record without a summary: the log has its session, and
+    not the run."""
+
+    run: str
+    record: SessionRecord | None
+    summary: RunSummary | None
+    folder: str | None
+
+
+@asynccontextmanager
+async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
+    """The log, and where it is. None: nothing was ever recorded there, and looking makes no file."""
+    log = open_log(runtime.config, runtime.places)
+    place = str(getattr(log, "path", "")) or "memory:"
+    try:
+        yield None if _is_missing_file(place) else log, place
+    finally:
+        await log.close()
+
+
+def _is_missing_file(place: str) -> bool:
+    return os.path.isabs(place) and not os.path.exists(place)
+
+
+def note_findings(call: Call, runtime: Runtime) -> None:
+    """What was ignored in the configuration may be the very setting that says where the record is."""
+    for finding in runtime.setup_findings:
+        if finding.severity != "info" and not call.screen.is_json:
+            call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
+
+
+async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> Found:
+    """StoreError when there is none, or several that could be meant."""
+    folder = _folder_at(ref) if _is_path(ref) else None
+    if folder is not None:
+        run = _run_of(folder)
+        record, summary = await _in_log(log, run, load_summary(folder)) if run else (None, None)
+        return Found(run or os.path.basename(folder), record, summary, folder)
+    folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
+    wanted = ref.rpartition("Z-")[2] if ref[:1].isdigit() else ref
+    if wanted in folders:
+        record, summary = await _in_log(log, wanted, load_summary(folders[wanted]))
+        return Found(wanted, record, summary, folders[wanted])
+    for thoroughly in (False, True):  # a run whose first line was changed is found by its others
+        known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
+        known |= await _known(log, thoroughly)
+        meant = [wanted] if wanted in known else [run for run in known if wanted and run.startswith(wanted)]
+        if len(meant) == 1:
+            return await _found(log, meant[0], known[meant[0]], folders)
+        if meant:
+            break
+    raise _unknown(ref, list(known), several=meant)
+
+
+async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> Found:
+    if info is None or log is None:
+        record, summary = await _in_log(log, run, load_summary(folders[run]))
+        return Found(run, record, summary, folders[run])
+    record = await read_session(log, info.key)
+    summary = record.find(run)
+    whole = summary.run if summary else run  # of a child, the run that it belongs to
+    return Found(whole, record, summary, folders.get(whole))
+
+
+def copies(folder: str) -> Iterator[tuple[str, str]]:
+    """(name, path) of the folders of runs, the newest first. A link is none of ours."""
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        if "Z-" in name and os.path.isdir(path) and not os.path.islink(path):
+            yield name, path
+
+
+def load_summary(folder: str) -> dict[str, Any] | None:
+    """The run.json of a copy; None when there is none that can be read."""
+    try:
+        data = read_regular(os.path.join(folder, SUMMARY), _SUMMARY_BYTES)
+        document = json.loads(data, object_pairs_hook=without_duplicates) if len(data) <= _SUMMARY_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
+    """The session that a copy is of, as its summary says, or its first line where it has none."""
+    try:
+        if told is not None:
+            return from_json(SessionKey, told.get("key"))
+        with open(open_regular(os.path.join(folder, EVENTS)), "rb") as file:
+            return parse_event(json.loads(file.readline(_EVENTS_BYTES))).key
+    except (OSError, ValueError, RecursionError, TypeError):
+        return None
+
+
+def load_lines(folder: str) -> list[str] | None:
+    """The lines of a copy, whatever is in them; None when there is no events.jsonl."""
+    try:
+        data = read_regular(os.path.join(folder, EVENTS), _EVENTS_BYTES)
+    except OSError:
+        return None
+    lines = data.decode("utf-8", "surrogateescape").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _is_path(ref: str) -> bool:
+    return os.sep in ref or ref.endswith(".jsonl") or ref in (".", "..")
+
+
+def _folder_at(ref: str) -> str:
+    path = os.path.abspath(ref)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.path.isdir(path) and os.path.basename(path) not in (EVENTS, SUMMARY):
+        raise StoreError(
+            f"There is no record at '{ref[:200]}'.",
+            code="run-unknown",
+            hint="Name the folder of a run, or its events.jsonl; see: prowess runs list",
+        )
+    if not os.path.isfile(os.path.join(folder, EVENTS)):
+        raise StoreError(
+            f"There is no {EVENTS} in '{folder[:200]}'.",
+            code="run-unknown",
+            hint="Name the folder of a run; see: prowess runs list",
+        )
+    return folder
+
+
+def _run_of(folder: str) -> str | None:
+    """As its summary, its first line or its name says."""
+    told = load_summary(folder)
+    if told and isinstance(told.get("run"), str):
+        return told["run"]
+    for line in (load_lines(folder) or [])[:1]:
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(data, dict) and isinstance(data.get("run"), str):
+            return data["run"]
+    return os.path.basename(folder).partition("Z-")[2] or None
+
+
+async def _in_log(
+    log: EventLog | None, run: str, told: Mapping[str, Any] | None
+) -> tuple[SessionRecord | None, RunSummary | None]:
+    """Its session first where the copy says which it is: a log can have very many."""
+    if log is None:
+        return None, None
+    key = told.get("key") if told else None
+    named = key.get("session") if isinstance(key, dict) else None
+    infos = sorted(await log.sessions(), key=lambda info: (info.key.session == named, info.updated_at), reverse=True)
+    own: SessionRecord | None = None
+    for info in infos:
+        record = await read_session(log, info.key)
+        if (summary := record.find(run)) is not None:
+            return record, summary
+        if info.key.session == named:
+            own = record
+    return own, None
+
+
+async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInfo]:
+    """Every run of the log, children too; by the lines with which they begin, or by all of them."""
+    found: dict[str, SessionInfo] = {}
+    for info in await log.sessions() if log is not None else ():
+        if log is not None and not thoroughly:
+            found |= dict.fromkeys(await _begun(log, info), info)
+        elif log is not None:
+            record = await read_session(log, info.key)
+            found |= {run: info for summary in record.runs for run in (summary.run, *summary.children)}
+    return found
+
+
+async def _begun(log: EventLog, info: SessionInfo) -> list[str]:
+    runs: list[str] = []
+    try:
+        async for line in log.lines(info.key):
+            if isinstance(line, str) and '"type":"run_started"' in line:
+                runs.append(parse_event(json.loads(line)).run)
+    except (StoreError, ValueError, RecursionError, TypeError):
+        return runs  # damaged: what comes behind is found when it is looked at thoroughly
+    return runs
+
+
+def _unknown(ref: str, runs: list[str], several: list[str]) -> StoreError:
+    if len(several) > 1:
+        return StoreError(
+            f"'{ref[:100]}' can be one of {len(several)} runs.",
+            code="run-ambiguous",
+            hint=f"Say more of it: {', '.join(several[:4])}.",
+        )
+    near = difflib.get_close_matches(ref, runs, n=3)
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return StoreError(f"No run '{ref[:100]}'.", code="run-unknown", hint=f"{meant}See: prowess runs list")

@@ -1,0 +1,228 @@
+"""A run as a timeline: every event is a line that says when, what, and why; what belongs to a child run is indented."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from prowess.cli.screen import count
+from prowess.cli.session_story import one_line
+from prowess.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallDecided,
+    CallPlanned,
+    CatalogPlanned,
+    Compacted,
+    Envelope,
+    EpochStarted,
+    ErrorRaised,
+    ModelReplied,
+    ModelRequested,
+    NoteAppended,
+    PlanChanged,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+    SkillUnloaded,
+    UnknownEvent,
+)
+from prowess.core.values import Outcome, Plan, ToolCall
+
+_SHORT = 100  # characters of a text, unless all of it is asked for
+
+
+class Moment(NamedTuple):
+    """One line. `more` is text that follows it, line by line."""
+
+    seq: int | None
+    offset_ms: int | None  # since the run began; None: no time is written down, or none that can be read
+    run: str
+    kind: str
+    text: str
+    more: str = ""
+
+
+def timeline(envelopes: Sequence[Envelope], *, full: bool = False) -> list[Moment]:
+    """In the order in which it was written down. `full`: whole texts; otherwise what fits a line."""
+    began = _moment(envelopes[0].at) if envelopes else None
+    calls: dict[tuple[str, str], ToolCall] = {}
+    found: list[Moment] = []
+    for envelope in envelopes:
+        event = envelope.event
+        if isinstance(event, CallPlanned):
+            calls[envelope.run, event.call.id] = event.call
+        told = _tell(event, calls, envelope.run, full)
+        if told is None:
+            continue
+        kind, text, more = told
+        if not full:
+            more = one_line(more, _SHORT)
+            text, more = (f"{text}: {more}", "") if kind == "note" else (text, more)
+        at = _moment(envelope.at)
+        offset = round((at - began).total_seconds() * 1000) if at and began else None
+        found.append(Moment(envelope.seq, offset, envelope.run, kind, text, more))
+    return found
+
+
+def _tell(event: Any, calls: dict[tuple[str, str], ToolCall], run: str, full: bool) -> tuple[str, str, str] | None:
+    """(kind, text, what follows it)"""
+    for kind, tell in _TELLERS:
+        if isinstance(event, kind):
+            return tell(event)
+    if isinstance(event, CallPlanned):
+        return "call", f"{_who(event.call)}calls {event.call.tool}", _args(event.call, full)
+    if isinstance(event, CallDecided):
+        call, decision = calls.get((run, event.call_id)), event.decision
+        tool = call.tool if call else event.call_id
+        return "decision", f"{decision.verdict} {tool} · {decision.rule} · {decision.why}", ""
+    if isinstance(event, CallActed):
+        call = calls.get((run, event.call_id))
+        return "outcome", f"{call.tool if call else event.call_id}: {_outcome(event.outcome)}", _said(event.outcome)
+    if isinstance(event, UnknownEvent):
+        return "unknown", f"{event.type} (of a newer release)", ""
+    return None
+
+
+def _started(event: RunStarted) -> tuple[str, str, str]:
+    of = f" as a part of {event.parent}" if event.parent else ""
+    of += f" and goes on with {event.resumes}" if event.resumes else ""
+    files = [part.text or "" for part in event.attachments if part.kind == "file"]
+    given = f" · with {', '.join(files)}" if files else ""
+    return "request", f"run begins{of} · {event.model} · {event.protocol}{given}", event.request
+
+
+def _epoch(event: EpochStarted) -> tuple[str, str, str]:
+    where = "" if event.first_changed is None else f" · changes from byte {event.first_changed}"
+    return "epoch", f"epoch: {event.why}{where}", ""
+
+
+def _catalog(event: CatalogPlanned) -> tuple[str, str, str]:
+    plan = event.plan
+    parts = [f"{len(plan.shown)} shown", f"{len(plan.name_only)} by name", f"{len(plan.searchable)} to be searched"]
+    return "catalog", f"catalog: {', '.join(parts)}, {len(plan.hidden)} hidden", ""
+
+
+def _requested(event: ModelRequested) -> tuple[str, str, str]:
+    return "request-sent", f"asks the model · {event.bytes} bytes · {event.sha256[:12]}", ""
+
+
+def _replied(event: ModelReplied) -> tuple[str, str, str]:
+    usage = event.usage
+    cached = f" ({usage.cached} cached)" if usage.cached else ""
+    tokens = f" · {usage.input} tokens in{cached}, {usage.output} out" if usage.input or usage.output else ""
+    wants = f" · {count(len(event.calls), 'call')}" if event.calls else ""
+    return "reply", f"the model replies ({event.finish}){tokens}{wants}", event.text
+
+
+def _asked(event: ApprovalAsked) -> tuple[str, str, str]:
+    return "approval", f"a person is asked: {event.why}", ""
+
+
+def _answered(event: ApprovalAnswered) -> tuple[str, str, str]:
+    by, why = f" by {event.by}" if event.by else "", f": {event.why}" if event.why else ""
+    return "approval", f"answered{by}: {event.answer}{why}", ""
+
+
+def _loaded(event: SkillLoaded) -> tuple[str, str, str]:
+    name = event.name or event.id.rpartition(":")[2]
+    rank = f" · rank {event.rank}" if event.rank is not None else ""
+    why = f" · {event.reason}" if event.reason else ""
+    digest = event.digest.removeprefix("sha256:")[:12]
+    return "skill", f"loads {name} · by {event.trigger}{rank} · {event.id}@{digest}{why}", ""
+
+
+def _unloaded(event: SkillUnloaded) -> tuple[str, str, str]:
+    why = f" · {event.reason}" if event.reason else ""
+    return "skill", f"unloads {event.id}{why}", ""
+
+
+def _plan(event: PlanChanged) -> tuple[str, str, str]:
+    plan: Plan = event.plan
+    done = sum(step.status == "completed" for step in plan.steps)
+    marks = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
+    steps = "\n".join(f"{marks.get(step.status, '[?]')} {step.id} {step.title}" for step in plan.steps)
+    return "plan", f"plan: {one_line(plan.goal, _SHORT)} · {done} of {len(plan.steps)} done", steps
+
+
+def _noted(event: NoteAppended) -> tuple[str, str, str]:
+    return "note", f"note ({event.kind})", event.text.removeprefix("<note>").removesuffix("</note>").strip("\n")
+
+
+def _compacted(event: Compacted) -> tuple[str, str, str]:
+    text = f"shortens the conversation: {event.before_tokens} to {event.after_tokens} tokens · {event.why}"
+    return "compacted", text, event.summary or ""
+
+
+def _error(event: ErrorRaised) -> tuple[str, str, str]:
+    return "error", f"error: {event.message} [{event.code}]", event.hint or ""
+
+
+def _finished(event: RunFinished) -> tuple[str, str, str]:
+    code = f" [{event.code}]" if event.code else ""
+    usage = event.usage
+    tokens = f" · {usage.input} tokens in, {usage.output} out" if usage.input or usage.output else ""
+    cost = f" · cost {usage.cost:g}" if usage.cost else ""
+    return "end", f"run ends: {event.stop_reason}{code}{tokens}{cost}", event.text
+
+
+_TELLERS: tuple[tuple[type[Any], Any], ...] = (
+    (RunStarted, _started),
+    (EpochStarted, _epoch),
+    (CatalogPlanned, _catalog),
+    (ModelRequested, _requested),
+    (ModelReplied, _replied),
+    (ApprovalAsked, _asked),
+    (ApprovalAnswered, _answered),
+    (SkillLoaded, _loaded),
+    (SkillUnloaded, _unloaded),
+    (PlanChanged, _plan),
+    (NoteAppended, _noted),
+    (Compacted, _compacted),
+    (ErrorRaised, _error),
+    (RunFinished, _finished),
+)
+
+
+def _who(call: ToolCall) -> str:
+    return "" if call.trigger == "model" else f"(for the {call.trigger}) "
+
+
+def _args(call: ToolCall, full: bool) -> str:
+    if not call.args:
+        return ""
+    return json.dumps(
+        call.args, ensure_ascii=False, indent=1 if full else None, separators=None if full else (", ", ": ")
+    )
+
+
+def _outcome(outcome: Outcome) -> str:
+    data = outcome.data
+    parts = [f"{outcome.status}{f' [{outcome.code}]' if outcome.code else ''}"]
+    if type(data.get("exit_code")) is int:
+        parts.append(f"exit code {data['exit_code']}")
+    if type(data.get("duration_ms")) is int:
+        parts.append(f"{data['duration_ms']} ms")
+    isolation = data.get("isolation")
+    if isinstance(isolation, dict):
+        parts.append(f"{isolation.get('executor')} ({isolation.get('mechanism')})")
+    return " · ".join(parts)
+
+
+def _said(outcome: Outcome) -> str:
+    """What a script printed, rather than the JSON that a model is given."""
+    streams = [outcome.data.get(name) for name in ("stdout", "stderr")]
+    if any(isinstance(text, str) and text for text in streams):
+        return "\n".join(text.rstrip("\n") for text in streams if isinstance(text, str) and text)
+    return outcome.content
+
+
+def _moment(at: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None

@@ -1,0 +1,159 @@
+"""The nouns of what is kept: whose session, the end of its chain, the right to append to it, and a saved file's name.
+
+They are public as `prowess.ports`. A key or a name that could not be stored safely cannot be made, so that no store
+has to think about it again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prowess._internal.paths import refuse_unsafe_name
+from prowess.errors import PathEscape, StoreError
+
+# Text on one line, without halves of surrogate pairs, which no file or database takes, and without marks that turn the
+# direction of writing, which make one thing look like another in a list.
+_ONE_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+_VERSIONED = re.compile(r"(?s)(.*)@([0-9]{1,9})")
+_SCHEME = "artifact://"
+USER_SCOPE = "user:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SessionKey:
+    """Whose session this is. Every stored thing carries all four parts."""
+
+    tenant: str = "default"
+    app: str = "default"
+    user: str = "default"
+    session: str
+
+    def __post_init__(self) -> None:
+        for name in ("tenant", "app", "user", "session"):
+            text = getattr(self, name)
+            fits = isinstance(text, str) and len(text) <= 200 and _ONE_LINE.fullmatch(text)
+            if not fits or text.startswith(("/", "\\")) or text != text.strip():
+                raise StoreError(
+                    f"SessionKey.{name} cannot be {text!r}."[:300],
+                    code="session-key-invalid",
+                    hint="Use 1 to 200 characters on one line, without a slash at the start or spaces at either end.",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The end of a session's chain: how many events there are, and the hash of the last."""
+
+    seq: int = 0
+    hash: str = "0" * 64  # of a session without events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to append to one session until somebody takes the next one: `token` is larger than all before it."""
+
+    key: SessionKey
+    token: int
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    key: SessionKey
+    head: Head
+    created_at: str
+    updated_at: str
+    expires_at: str | None = None  # from then on it is as if deleted
+
+
+class Stray(NamedTuple):
+    """Events that no reading of a session comes to: its row is gone (`orphaned`), or they are outside of what it
+    counts; or a moment of expiry in its row that nobody set. Names are as the store has them, which need not be a key.
+    """
+
+    tenant: str
+    session: str
+    events: int = 0
+    first: int | None = None
+    orphaned: bool = False
+    expiry: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One saved version of one file."""
+
+    name: str
+    version: int
+    sha256: str
+    size_bytes: int
+    mime_type: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRef:
+    """`artifact://name[@version]`; without a version the newest is meant."""
+
+    name: str
+    version: int | None = None
+
+
+def parse_artifact_ref(text: str) -> ArtifactRef:
+    """The last `@` with nothing but digits after it begins the version; any other `@` belongs to the name."""
+    if not text.startswith(_SCHEME):
+        raise StoreError(
+            f"{text!r} is not a reference to an artifact."[:300],
+            code="artifact-ref-invalid",
+            hint="Write artifact://name or artifact://name@version.",
+        )
+    name = text[len(_SCHEME) :]
+    versioned = _VERSIONED.fullmatch(name)
+    if versioned:
+        name = versioned[1]
+    artifact_scope(name)
+    return ArtifactRef(name=name, version=int(versioned[2]) if versioned else None)
+
+
+def render_artifact_ref(name: str, version: int | None = None) -> str:
+    artifact_scope(name)
+    if version is None and _VERSIONED.fullmatch(name):
+        raise StoreError(
+            f"'artifact://{name}' would mean a version of something else."[:300],
+            code="artifact-ref-invalid",
+            hint=f"Name the version as well, such as artifact://{name}@0."[:300],
+        )
+    return f"{_SCHEME}{name}" if version is None else f"{_SCHEME}{name}@{version}"
+
+
+def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the name belongs to the user and not to the session, and its parts; StoreError when it cannot be one.
+
+    A name may have folders; they are part of the name and nothing else.
+    """
+    of_user = name.startswith(USER_SCOPE)
+    path = name.removeprefix(USER_SCOPE)
+    parts = tuple(path.split("/"))
+    if (
+        not _ONE_LINE.fullmatch(path)
+        or "\\" in path
+        or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts)
+        or len(parts) > 32
+        or len(path.encode()) > 1024
+    ):
+        raise _bad_name(name)
+    try:
+        refuse_unsafe_name(path)
+    except PathEscape as error:
+        raise _bad_name(name) from error
+    return of_user, parts
+
+
+def _bad_name(name: str) -> StoreError:
+    return StoreError(
+        f"{name!r} cannot be the name of an artifact."[:300],
+        code="artifact-name-invalid",
+        hint="Use a relative name such as report.pdf, charts/sales.png or user:profile.json.",
+    )

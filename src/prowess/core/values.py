@@ -1,0 +1,302 @@
+"""The nouns that travel: frozen, without behaviour, and the same after a trip through JSON.
+
+`to_json(value)` and `from_json(Type, data)` are the only way in and out; a field that is unknown to this version is
+ignored on the way in, so that a record written by a newer release still opens.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from prowess.core.catalog_values import (
+    CatalogPlan,
+    Finding,
+    Mode,
+    Severity,
+    SkillRef,
+    Source,
+    Status,
+    TokenUse,
+    Trigger,
+)
+from prowess.core.storage_values import (
+    Artifact,
+    ArtifactRef,
+    Head,
+    Lease,
+    SessionInfo,
+    SessionKey,
+    Stray,
+    artifact_scope,
+    parse_artifact_ref,
+    render_artifact_ref,
+)
+from prowess.errors import ProwessError
+
+__all__ = [
+    "Artifact",
+    "ArtifactRef",
+    "CatalogPlan",
+    "Decision",
+    "Finding",
+    "Head",
+    "Held",
+    "Isolation",
+    "Lease",
+    "Message",
+    "Mode",
+    "Outcome",
+    "Part",
+    "Plan",
+    "Role",
+    "SessionInfo",
+    "SessionKey",
+    "Severity",
+    "SkillRef",
+    "Source",
+    "Spawn",
+    "Status",
+    "Step",
+    "StepStatus",
+    "Stray",
+    "TokenUse",
+    "ToolCall",
+    "ToolSpec",
+    "Trigger",
+    "Usage",
+    "Verdict",
+    "artifact_scope",
+    "from_json",
+    "parse_artifact_ref",
+    "render_artifact_ref",
+    "to_json",
+]
+
+Verdict = Literal["allow", "ask", "deny"]
+Held = Literal["enforced", "best-effort", "absent"]
+StepStatus = Literal["pending", "in_progress", "completed"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a message: text, or a picture or file held by reference. Of a text, `ref` says where it comes from:
+    `skill://<id>@<digest>` is a loaded body, `skill://<id>@<digest>/<path>` a doc, `note:<kind>` the runtime itself."""
+
+    kind: Literal["text", "image", "file"] = "text"
+    text: str | None = None
+    ref: str | None = None
+    mime_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    id: str
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+    trigger: Trigger = "model"  # who wanted it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    role: Role
+    parts: tuple[Part, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None  # the call that a `tool` message answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it, with what policy needs to know about it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one call. Denials and failures are outcomes, so the model always learns what happened."""
+
+    status: Literal["ok", "failed", "denied", "interrupted", "waiting"]
+    content: str = ""
+    code: str | None = None
+    hint: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    state_delta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """A tool's wish for a child run: do this request with this skill, and answer the call with what comes of it."""
+
+    skill: str  # its id
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Policy's answer about one call, with the limits that the tool then enforces while it runs."""
+
+    verdict: Verdict
+    rule: str
+    why: str
+    limits: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # what a person who is asked has to know
+
+
+class Located(NamedTuple):
+    """The file of the system that a program's name leads to in a run. Without one `path` is "", and `why_not` says
+    why: there is none of that name, or somebody other than root could have put it there."""
+
+    path: str = ""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """What actually held around a run, limit by limit; never what was merely asked for."""
+
+    executor: str
+    mechanism: str
+    uid: int | None = None
+    network: str = "host"  # "none", "proxy" (an allow-list), "host"
+    limits: dict[str, Held] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a person should know, such as why there is no better one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    id: str
+    title: str
+    status: StepStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    goal: str
+    steps: tuple[Step, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    constraints: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens as the provider counted them. `cached` is part of `input`, `reasoning` is part of `output`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_written: int = 0  # what the provider put into its cache, and charges for
+    requests: int = 0
+    cost: float | None = None
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data. Tuples become lists; a field that is None stays, because readers rely on its presence."""
+    kind = type(value)
+    if kind is str or value is None or kind is int or kind is bool or kind is float:
+        return value
+    if kind is dict:
+        return {str(key): to_json(item) for key, item in value.items()}
+    if names := _dataclass_fields(kind):
+        return {name: to_json(getattr(value, name)) for name in names}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple
+        return {name: to_json(item) for name, item in value._asdict().items()}  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value  # a text or number of a class of its own
+
+
+@cache
+def _dataclass_fields(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+
+
+def from_json(cls: type[T], data: Any) -> T:
+    """The value that `to_json` came from. ValueError names the field that does not fit."""
+    return _build(cls, data, cls.__name__)
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return data
+    if is_dataclass(kind) or hasattr(kind, "_fields"):
+        return _build_fields(kind, data, where)
+    if origin is Literal:
+        return _checked(
+            data in typing.get_args(kind), data, where, f"one of {', '.join(map(str, typing.get_args(kind)))}"
+        )
+    if origin in (typing.Union, types.UnionType):
+        return _build_union(typing.get_args(kind), data, where)
+    if origin is tuple:
+        _checked(isinstance(data, (list, tuple)), data, where, "a list")
+        return tuple(_build(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin is dict:
+        _checked(isinstance(data, Mapping), data, where, "an object")
+        return {key: _build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    fits = isinstance(data, kind) and not (kind in (int, float) and isinstance(data, bool))
+    return _checked(fits, data, where, kind.__name__)
+
+
+def _build_fields(cls: Any, data: Any, where: str) -> Any:
+    """A dataclass or a named tuple from an object."""
+    _checked(isinstance(data, Mapping), data, where, "an object")
+    given: dict[str, Any] = {}
+    for name in _field_names(cls):
+        if name in data:
+            given[name] = _build(_hints(cls)[name], data[name], f"{where}.{name}")
+        elif name in _required(cls):
+            raise ValueError(f"{where}.{name} is missing")
+    try:
+        return cls(**given)
+    except ProwessError as error:  # every field fits its type, and yet there can be no such value
+        raise ValueError(f"{where}: {error.message}") from error
+
+
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return cls._fields if hasattr(cls, "_fields") else tuple(f.name for f in fields(cls))
+
+
+@cache
+def _required(cls: Any) -> frozenset[str]:
+    if hasattr(cls, "_fields"):
+        return frozenset(cls._fields) - cls._field_defaults.keys()
+    return frozenset(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def _build_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in options:
+        return None
+    kinds = [option for option in options if option is not type(None)]
+    for kind in kinds[:-1]:
+        try:
+            return _build(kind, data, where)
+        except ValueError:
+            continue
+    return _build(kinds[-1], data, where)
+
+
+def _checked(fits: bool, data: Any, where: str, wanted: str) -> Any:
+    if not fits:
+        raise ValueError(f"{where} must be {wanted}, not {data!r}"[:300])
+    return data

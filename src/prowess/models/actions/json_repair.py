@@ -1,0 +1,166 @@
+"""What a language model wrote around or slightly beside JSON is mended, narrowly; content is never invented.
+
+Taken away: text and code fences around an object, a comma before a closing bracket. Rewritten: True, False and None,
+typographic quotes around a key or a plain text, a bare line break inside a text. Added: what is missing at the end, as
+far as `close` allows it. Whatever else is wrong stays wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, NoReturn
+
+from prowess.models.actions.partial_json import MAX_DEPTH
+
+# What may be added at the end: nothing, the brackets of objects, or those of lists and the quote of a text as well. The
+# last can make a list or a text shorter than it was meant.
+Close = Literal["nothing", "objects", "all"]
+
+
+def load_json(text: str) -> Any:
+    """As the standard library does, without NaN and Infinity, which are no JSON."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def repair(text: str, *, close: Close = "all") -> str | None:
+    """The first object in a text, as JSON; None when there is none or it cannot be mended."""
+    return next(find_objects(text, close=close), None)
+
+
+def find_objects(text: str, *, close: Close = "all") -> Iterator[str]:
+    """Every object that stands in a text side by side, mended. It ends at the first that cannot be."""
+    end, tries = 0, 0
+    while tries < _TRIES and (start := text.find("{", end)) >= 0:
+        fenced = "```" in text[max(0, start - 20) : start]
+        mender = _Mender(_without_fence(text) if fenced else text, start, close)
+        try:
+            mended = mender.mend()
+            found = load_json(mended)
+        except (_Prose, RecursionError):
+            end, tries = start + 1, tries + 1
+            continue
+        except ValueError:
+            return
+        end = mender.at
+        if found:  # `{}` in a sentence is not meant
+            yield mended
+
+
+_TRIES = 100
+_SPACE = re.compile(r"\s*")
+_STRING = re.compile(r'"((?:[^"\\]+|\\.)*)("?)', re.DOTALL)
+_SMART = re.compile(r'[“”„]([^“”„"\\\x00-\x1f]*)[“”]')
+_TOKEN = re.compile(r"[-+.\w]+")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_CLOSING = {"{": "}", "[": "]"}
+
+
+def _without_fence(text: str) -> str:
+    kept = text.rstrip()
+    return kept[:-3].rstrip() if kept.endswith("```") else text
+
+
+class _Prose(Exception):
+    """This bracket belongs to a sentence."""
+
+
+class _Mender:
+    """Walks over one object from its bracket on. `at` is where it ends."""
+
+    def __init__(self, text: str, at: int, close: Close) -> None:
+        self.text, self.at, self.close = text, at, close
+        self.out: list[str] = []
+        self.open: list[str] = []
+
+    def mend(self) -> str:
+        wanted, comma = "value", False
+        while True:
+            self.at = _end(_SPACE, self.text, self.at)
+            if self.at == len(self.text):
+                return self._close_all(wanted)
+            char = self.text[self.at]
+            if wanted == "separator" and char == ",":
+                wanted, comma = "item", True
+                self.at += 1
+            elif wanted in ("separator", "item") and char == _CLOSING[self.open[-1]]:
+                self.out.append(char)  # a comma before it is left out
+                self.open.pop()
+                self.at += 1
+                wanted, comma = "separator", False
+                if not self.open:
+                    return "".join(self.out)
+            elif wanted == "colon" and char == ":":
+                self.out.append(": ")
+                self.at += 1
+                wanted = "value"
+            elif wanted in ("value", "item"):
+                if comma:
+                    self.out.append(", ")
+                    comma = False
+                is_key = wanted == "item" and self.open[-1] == "{"
+                opened = self._value(char, is_key=is_key)
+                wanted = "colon" if is_key else "item" if opened else "separator"
+            else:
+                raise self._wrong()
+
+    def _value(self, char: str, *, is_key: bool) -> bool:
+        """Copy one value, or open a container, which is True."""
+        if char == '"':
+            self._string()
+        elif smart := _SMART.match(self.text, self.at):
+            self.out.append(json.dumps(smart[1], ensure_ascii=False))
+            self.at = smart.end()
+        elif is_key:
+            raise self._wrong()
+        elif char in _CLOSING:
+            if len(self.open) >= MAX_DEPTH:
+                raise self._wrong()
+            self.out.append(char)
+            self.open.append(char)
+            self.at += 1
+            return True
+        elif token := _TOKEN.match(self.text, self.at):
+            self.out.append(_LITERALS.get(token[0], token[0]))
+            self.at = token.end()
+            if self.at == len(self.text) and token[0] not in _LITERALS:
+                raise self._wrong()  # half a number is another number
+        else:
+            raise self._wrong()
+        return False
+
+    def _string(self) -> None:
+        found = _STRING.match(self.text, self.at)
+        assert found is not None
+        if not found[2]:
+            self._allow_all()
+        self.out.append('"' + _CONTROL.sub(lambda c: json.dumps(c[0])[1:-1], found[1]) + '"')
+        self.at = found.end() if found[2] else len(self.text)
+
+    def _close_all(self, wanted: str) -> str:
+        if wanted in ("colon", "value"):
+            raise self._wrong()  # the rest would have to be invented
+        if self.close == "nothing":
+            raise self._wrong()
+        if "[" in self.open:
+            self._allow_all()
+        return "".join([*self.out, *(_CLOSING[bracket] for bracket in reversed(self.open))])
+
+    def _allow_all(self) -> None:
+        if self.close != "all":
+            raise self._wrong()
+
+    def _wrong(self) -> Exception:
+        """Before the first key is complete it was perhaps never meant to be an object."""
+        return ValueError("not JSON") if ": " in self.out else _Prose()
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at

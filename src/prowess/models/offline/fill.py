@@ -1,0 +1,307 @@
+"""Which value of a request goes to which placeholder of a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from prowess.models.offline.kinds import Wish
+from prowess.models.offline.phrases import find_choice, find_column, find_name
+from prowess.models.offline.request_values import Said, base_name
+from prowess.models.offline.template import Placeholder
+
+LONGEST_BYTES = 100_000  # of one word; Linux takes 131,071
+
+
+class Value(NamedTuple):
+    texts: tuple[str, ...]
+    said: bool = True  # by the request, not chosen or taken from the skill
+    is_output: bool = False
+
+
+class Finder:
+    def __init__(
+        self,
+        said: Said,
+        placeholders: Sequence[Placeholder],
+        wishes: Mapping[Placeholder, Wish],
+        *,
+        skill: str,
+        own_files: Sequence[str],
+    ) -> None:
+        self._said, self._skill, self._own = said, skill, frozenset(own_files)
+        self._placeholders, self._wishes = placeholders, wishes
+        self._values: dict[str, Value] = {}  # by what the placeholder looks like: the same one twice is one value
+        self._used: set[tuple[str, str]] = set()  # (kind, value)
+
+    def get(self, placeholder: Placeholder) -> Value | None:
+        return self._values.get(_key(placeholder))
+
+    # --- what is found first: by its name, or by the word beside it ---------------------------------------------------
+
+    def find_named(self) -> None:
+        for placeholder in self._placeholders:
+            if self.get(placeholder) is None and (text := self._by_name(placeholder)) is not None:
+                self._take(placeholder, self._fitting(placeholder, text))
+        for placeholder in self._placeholders:
+            if self.get(placeholder) is None:
+                self._take(placeholder, self._beside(placeholder))
+
+    def _by_name(self, placeholder: Placeholder) -> str | None:
+        """`group column: region`, `column=price`, `--limit 20`."""
+        wish = self._wishes[placeholder]
+        names = [_spelled(wish.words), _spelled(re.findall(r"\w+", placeholder.option))]
+        for name in filter(None, names):
+            pattern = rf"(?<![\w-])(?:--?)?{name}\s*[=:：]\s*|(?<!\S)--{name}\s+"
+            found = re.search(pattern, self._said.text, re.IGNORECASE)
+            if found and self._said.plain[found.start() : found.start() + 1].strip():
+                return self._rest(self._said.text[found.end() :], whole_line=wish.kind in ("text", "name"))
+        return None
+
+    def _rest(self, text: str, *, whole_line: bool) -> str | None:
+        if quoted := re.match(r"\"([^\"]*)\"|'([^']*)'|“([^”]*)”|「([^」]*)」|`([^`]*)`", text):
+            return next((content for content in quoted.groups() if content is not None), None)
+        if not whole_line:
+            word = re.match(r"[^\s,;，；。、]+", text)
+            return word[0].rstrip(".!?") or None if word else None
+        line = text.splitlines()[0] if text else ""
+        for other in self._placeholders:
+            if name := _spelled(self._wishes[other].words):
+                line = re.split(
+                    rf"(?<![\s,;，；])[\s,;，；]++(?:--?)?{name}\s*+[=:：]", line, maxsplit=1, flags=re.IGNORECASE
+                )[0]
+        return line.strip(" \t,;，；") or None
+
+    def _fitting(self, placeholder: Placeholder, text: str) -> Value | None:
+        """What was said by name still has to be of the kind."""
+        wish = self._wishes[placeholder]
+        if wish.kind == "number":
+            plain = text.replace(",", "")
+            return self._value(placeholder, [plain]) if re.fullmatch(r"[-+]?[0-9]+(?:\.[0-9]+)?", plain) else None
+        if wish.kind == "choice":
+            return next((Value((each,)) for each in placeholder.choices if _same(each, text)), None)
+        if wish.kind == "file":
+            path = text.removeprefix("@")
+            named = next((each for each in self._said.files if path in (each, base_name(each))), path)
+            return self._value(placeholder, [named]) if _has_extension(named, wish) else None
+        if wish.kind in ("out", "out_folder"):
+            return self._output(placeholder, text)
+        if wish.kind in ("url", "email", "date", "time"):
+            return self._value(placeholder, [text]) if text in self._all(wish.kind) else None
+        return self._value(placeholder, [text])
+
+    def _beside(self, placeholder: Placeholder) -> Value | None:
+        wish = self._wishes[placeholder]
+        labels = {_stem(word) for word in (*wish.words, *re.findall(r"[^\W\d_]+", placeholder.option.lower()))}
+        if wish.kind == "number":
+            for number in self._said.numbers:
+                beside = {_stem(number.before), *(_stem(word) for word in number.after.split()[:1])}
+                if ("number", number.value) not in self._used and labels & beside - {""}:
+                    return self._value(placeholder, [number.value])
+        if wish.kind == "file":
+            for path in self._files(wish):
+                if ("file", path) not in self._used and _telling(wish) & set(
+                    re.split(r"[\W_]+", base_name(path).lower())
+                ):
+                    return self._value(placeholder, [path])
+        return self._choice(placeholder) if wish.kind == "choice" else None
+
+    # --- the rest, in order -------------------------------------------------------------------------------------------
+
+    def find_in_order(self, placeholder: Placeholder) -> None:
+        if self.get(placeholder) is not None:
+            return
+        found = self._next(placeholder)
+        if found is None:
+            if placeholder.choices:
+                found = Value((placeholder.choices[0],), said=False)
+            elif placeholder.default is not None:
+                found = Value((placeholder.default,), said=False)
+            elif self._wishes[placeholder].kind in ("out", "out_folder"):
+                found = self._output(placeholder, None)
+        self._take(placeholder, found)
+
+    def find_for_group(self, placeholders: Sequence[Placeholder]) -> dict[Placeholder, Value] | None:
+        """All of them, at least one from the request; or nothing is used up."""
+        before = dict(self._values), set(self._used)
+        for placeholder in placeholders:
+            if self.get(placeholder) is None and not self._is_a_year(placeholder):
+                self.find_in_order(placeholder)
+        values = {placeholder: value for placeholder in placeholders if (value := self.get(placeholder)) is not None}
+        if len(values) == len(set(placeholders)) and any(value.said for value in values.values()):
+            return values
+        self._values, self._used = before
+        return None
+
+    def _is_a_year(self, placeholder: Placeholder) -> bool:
+        """A year says when, and rarely how many."""
+        wish = self._wishes[placeholder]
+        free = [number.value for number in self._said.numbers if ("number", number.value) not in self._used]
+        return wish.kind == "number" and bool(free) and re.fullmatch("(?:19|20)[0-9]{2}", free[0]) is not None
+
+    def _next(self, placeholder: Placeholder) -> Value | None:
+        wish, said = self._wishes[placeholder], self._said
+        match wish.kind:
+            case "choice":
+                return self._choice(placeholder)
+            case "file":
+                return self._file(placeholder) or self._quoted_path(placeholder)
+            case "folder":
+                if not said.folders:
+                    return Value(("inputs",), said=False) if said.given else None
+                return self._value(placeholder, [each.removeprefix("@") for each in said.folders][:1])
+            case "text":
+                return self._texts(placeholder, said.quoted, otherwise=said.after_colon or said.arguments)
+            case "name":
+                return self._texts(placeholder, said.quoted, otherwise=find_name(said.plain))
+            case "column":
+                column = find_column(said.plain, wish.words)
+                return self._value(placeholder, [column]) if column else self._texts(placeholder, said.quoted)
+            case "arguments":
+                return self._value(placeholder, [said.arguments] if said.arguments else [])
+            case "request":
+                return self._value(placeholder, [said.text.strip()] if said.text.strip() else [])
+            case "number" | "url" | "email" | "date" | "time":
+                return self._texts(placeholder, self._all(wish.kind))
+            case _:
+                return None
+
+    def _all(self, kind: str) -> tuple[str, ...]:
+        said = self._said
+        numbers = tuple(number.value for number in said.numbers)
+        found = {"number": numbers, "url": said.urls, "email": said.emails, "date": said.dates, "time": said.times}
+        return found[kind]
+
+    def _texts(self, placeholder: Placeholder, texts: Sequence[str], otherwise: str = "") -> Value | None:
+        kind = _pool(self._wishes[placeholder])
+        free = [text for text in texts if (kind, text) not in self._used]
+        if not free and otherwise and (kind, otherwise) not in self._used:
+            free = [otherwise]
+        return self._value(placeholder, free if placeholder.repeats else free[:1])
+
+    def _choice(self, placeholder: Placeholder) -> Value | None:
+        text = self._said.text.lower()
+        places = [(at, choice) for choice in placeholder.choices if (at := find_choice(choice, text)) is not None]
+        return Value((min(places)[1],)) if places else None
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _files(self, wish: Wish) -> list[str]:
+        """Those that the request names, in its order; else those that were given."""
+        makes = any(other.kind == "out" for other in self._wishes.values())
+        named = [each for each in self._said.files if not (makes and each in self._said.made)]
+        fitting = [each for each in named if _has_extension(each, wish)]
+        return fitting or ([] if named else [each for each in self._said.given if _has_extension(each, wish)])
+
+    def _file(self, placeholder: Placeholder) -> Value | None:
+        wish = self._wishes[placeholder]
+        free = [path for path in self._files(wish) if ("file", path) not in self._used]
+        if placeholder.repeats:
+            return self._value(placeholder, free)
+        open_ones = {
+            _key(each) for each, other in self._wishes.items() if other.kind == "file" and self.get(each) is None
+        }
+        named = any(path in self._said.files for path in free)
+        if len(free) > len(open_ones) and not named:
+            return None  # which one?
+        return self._value(placeholder, free[:1])
+
+    def _quoted_path(self, placeholder: Placeholder) -> Value | None:
+        """A `<path>` may lead through anything, such as a document: then it stands in quotes, and stays as it is."""
+        free = [text for text in self._said.quoted if ("text", text) not in self._used]
+        wish = self._wishes[placeholder]
+        if wish.words[-1:] != ("path",) or not free or not self._passable(free[0], placeholder, wish):
+            return None
+        self._used.add(("text", free[0]))
+        return Value((free[0],))
+
+    def _path(self, path: str, placeholder: Placeholder) -> str:
+        """Where it is, seen from the skill's folder."""
+        if path not in self._said.given and path not in self._own:
+            inside = path.startswith(("out/", "work/", "inputs/")) and ".." not in path.split("/")
+            path = path if inside else f"inputs/{base_name(path)}"
+        if placeholder.in_path:
+            path = base_name(path)
+        return path.removesuffix(placeholder.after) if placeholder.after.startswith(".") else path
+
+    def _output(self, placeholder: Placeholder, called: str | None) -> Value | None:
+        wish = self._wishes[placeholder]
+        if wish.kind == "out_folder":
+            return Value(("out",), said=False)
+        wanted = called or next((name for name in self._said.made if ("out", name) not in self._used), None)
+        files = [text for kind, text in sorted(self._used) if kind == "file"]
+        order = [path for path in (*self._said.files, *self._said.given) if path in files]
+        stem = re.sub(r"\.[A-Za-z]\w*$", "", base_name(wanted or (order[0] if order else self._skill)))
+        ending = re.search(r"\.[A-Za-z]\w*$", base_name(wanted or ""))
+        extension = ending[0] if ending else f".{wish.extensions[0] if wish.extensions else 'txt'}"
+        if placeholder.after.startswith("."):
+            extension = ""
+        stem = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "result"
+        taken = {text for value in self._values.values() if value.is_output for text in value.texts}
+        folder = "" if placeholder.in_path else "out/"
+        names = (f"{folder}{stem}{mark}{extension}" for mark in ("", *(f"-{n}" for n in range(2, 100))))
+        if wanted:
+            self._used.add(("out", wanted))
+        return Value((next(name for name in names if name not in taken),), said=bool(wanted), is_output=True)
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    def _value(self, placeholder: Placeholder, texts: Sequence[str]) -> Value | None:
+        """As it is passed on, if it can be."""
+        wish = self._wishes[placeholder]
+        if not texts:
+            return None
+        if wish.kind == "file":
+            self._used.update(("file", text) for text in texts)
+            texts = [self._path(text, placeholder) for text in texts]
+        else:
+            self._used.update((_pool(wish), text) for text in texts)
+        if any(not self._passable(text, placeholder, wish) for text in texts):
+            return None
+        return Value(tuple(texts))
+
+    @staticmethod
+    def _passable(text: str, placeholder: Placeholder, wish: Wish) -> bool:
+        if len(text.encode("utf-8", "replace")) > LONGEST_BYTES:
+            return False
+        if placeholder.in_path and ("/" in text or text.startswith(".")):
+            return False
+        is_option = text.startswith("-") and wish.kind != "number" and placeholder.begins_word
+        return not is_option or re.search(r"\s--\s", placeholder.before) is not None
+
+    def _take(self, placeholder: Placeholder, value: Value | None) -> None:
+        if value is not None:
+            self._values[_key(placeholder)] = value
+
+
+def _key(placeholder: Placeholder) -> str:
+    return f"{placeholder.name}|{placeholder.choices}|{placeholder.in_path}|{placeholder.after}|{placeholder.repeats}"
+
+
+def _pool(wish: Wish) -> str:
+    """Kinds of one pool take from the same values: a quoted text is a title or a name, and not both."""
+    return "text" if wish.kind in ("text", "name", "column", "other") else wish.kind
+
+
+def _stem(word: str) -> str:
+    return word.lower().removesuffix("s")
+
+
+def _spelled(words: Sequence[str]) -> str:
+    return r"[\s_-]".join(map(re.escape, words))
+
+
+def _same(one: str, other: str) -> bool:
+    return re.sub(r"[\s_-]+", " ", one).lower() == re.sub(r"[\s_-]+", " ", other).strip().lower()
+
+
+def _has_extension(path: str, wish: Wish) -> bool:
+    return not wish.extensions or path.rsplit(".", 1)[-1].lower() in wish.extensions
+
+
+_GENERAL = frozenset("file files path input document the a of to csv json text data".split())
+
+
+def _telling(wish: Wish) -> set[str]:
+    return {word for word in wish.words if word not in _GENERAL and word not in wish.extensions}

@@ -1,0 +1,98 @@
+"""`openai:NAME`: OpenAI itself, or any server that speaks its protocol, through the official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from prowess.core.events import ModelReplied
+from prowess.core.values import Message, ToolSpec
+from prowess.errors import ConfigError
+from prowess.models.providers import openai_chat, openai_responses
+from prowess.models.providers.client import Provider, open_endpoint
+from prowess.models.providers.message_order import arrange
+from prowess.models.providers.reply_builder import OnDelta, begin_draft
+from prowess.models.windows import find_window
+
+Api = Literal["chat", "responses"]
+PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
+_NO_PARAMS: Mapping[str, Any] = {}
+
+
+class OpenAIModel:
+    protocol = "tools"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None,
+        base_url: str | None = None,
+        api: Api | None = None,
+        params: Mapping[str, Any] = _NO_PARAMS,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._name = name
+        self._endpoint, self._options = open_endpoint(
+            PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
+        )
+        self._is_openai = urlsplit(self._endpoint.where.address).hostname == urlsplit(PROVIDER.address).hostname
+        self.api: Api = _checked_api(
+            self.name, api or params.get("api") or ("responses" if self._is_openai else "chat")
+        )
+        self._wire = openai_responses if self.api == "responses" else openai_chat
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._name}"
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._options.context_tokens or find_window(self._name)
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        on_delta: OnDelta | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> ModelReplied:
+        body = self._body(self._wire.render_request(arrange(messages), tools, schema))
+        client = self._endpoint.client()
+        calls = client.responses if self.api == "responses" else client.chat.completions
+        said = body.pop("input") if self.api == "responses" else body.pop("messages")
+        first = {"input": said} if self.api == "responses" else {"messages": said}
+        opened = calls.with_streaming_response.create(
+            model=self._name, stream=self._options.stream, extra_body=body, **first
+        )
+        draft = begin_draft(messages, tools, on_delta)
+        await self._endpoint.exchange(opened, self._wire.read_event, draft)
+        return draft.reply()
+
+    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+        options = self._options
+        given = dict(options.body)
+        if isinstance(given.get("text"), Mapping) and "text" in body:  # how to say it, beside the form of the answer
+            body["text"] = {**given.pop("text"), **body["text"]}
+        if self.api == "chat" and options.stream:
+            body["stream_options"] = {"include_usage": True}
+        if options.max_tokens is not None:
+            body[self._length_name()] = options.max_tokens
+        return {**body, **given}
+
+    def _length_name(self) -> str:
+        if self.api == "responses":
+            return "max_output_tokens"
+        return "max_completion_tokens" if self._is_openai else "max_tokens"
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+
+def _checked_api(model: str, api: Any) -> Api:
+    if api not in ("chat", "responses"):
+        message = f"The parameter api of {model} must be chat or responses, not {api!r}."[:300]
+        raise ConfigError(message, code="model-params-invalid", hint="See docs/models.md.")
+    return api

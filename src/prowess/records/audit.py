@@ -1,0 +1,301 @@
+"""Whether a record is what was written: lines that were changed, lost, moved or cut off are found, wherever they are.
+
+A run is a slice of its session's chain, so it is checked with the event before it and the one after: the links at both
+ends. A copy (events.jsonl) is checked by itself, against the head that run.json keeps, and against the log. Nothing
+that is read here can do more harm than not to be valid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from prowess.core.events import Envelope, parse_event
+from prowess.core.ports import EventLog
+from prowess.core.values import Head, SessionKey, Stray, to_json
+from prowess.errors import AuditBroken, StoreError
+from prowess.records.chain import GENESIS, verify_chain
+from prowess.records.summary import SCHEMA, RunSummary, summarise
+
+_MOST_GAPS = 1000  # holes in one session that are looked behind
+LACKS = "missing, and the log has it"  # of a copy: what is there is right
+_UNREADABLE = ("store-error", "store-corrupt")  # a text that is none, a page that is damaged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """`first_bad` is the number that the first wrong or missing event should have had; None with a `why`: it is not
+    about one event. `anchored`: a head that was kept apart from the lines agrees with them."""
+
+    valid: bool
+    events: int
+    first_bad: int | None = None
+    anchored: bool = False
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the log at its place; `text` is None when there is none, `data` when it is no JSON object."""
+
+    seq: int
+    text: str | None
+    data: Mapping[str, Any] | None
+
+    @property
+    def run(self) -> str | None:
+        run = self.data.get("run") if self.data else None
+        return run if isinstance(run, str) else None
+
+
+class SessionRecord:
+    """Everything that the log has of one session, whatever state it is in. `key` is the one under which it is stored;
+    None: it is of lines alone."""
+
+    def __init__(self, key: SessionKey | None, lines: Sequence[Line], head: Head | None) -> None:
+        self.key, self.lines, self.head = key, lines, head
+        self.envelopes: list[Envelope] = []
+        self._places: dict[str, list[int]] = {}  # of the lines of a run
+        for place, line in enumerate(lines):
+            envelope = _parse(line.data)
+            if envelope is not None:
+                self.envelopes.append(envelope)
+            if (run := line.run) is not None:
+                self._places.setdefault(run, []).append(place)
+        self.runs: list[RunSummary] = summarise(self.envelopes)
+        self.ends = frozenset(summary.head.hash for summary in self.runs)
+
+    @cached_property
+    def faults(self) -> list[str | None]:
+        """Of each line by itself: that it is missing, was edited, or stands in another place or session."""
+        return [_fault(line, self.key) for line in self.lines]
+
+    @cached_property
+    def breaks(self) -> list[bool]:
+        """Whether a line is not linked to the one before it."""
+        hashes = [GENESIS.hash, *(line.data.get("hash") if line.data else None for line in self.lines)]
+        return [
+            not line.data or line.data.get("prev") != before
+            for line, before in zip(self.lines, hashes[:-1], strict=True)
+        ]
+
+    @cached_property
+    def last_bad(self) -> int:
+        """The number of the last line with a fault; 0 when there is none."""
+        bad = [line.seq for line, fault, off in zip(self.lines, self.faults, self.breaks, strict=True) if fault or off]
+        return bad[-1] if bad else 0
+
+    def first_bad(self, start: int, end: int) -> tuple[int, str] | None:
+        """The first fault among the lines from `start` up to `end`, with the links between them and before the first
+        of the session."""
+        for place in range(start, end):
+            if (fault := self.faults[place]) is not None:
+                return self.lines[place].seq, fault
+            if self.breaks[place] and (place > start or place == 0):
+                return self.lines[place].seq, "not linked to the event before it"
+        return None
+
+    @classmethod
+    def of_lines(cls, lines: Sequence[str], head: Head | None = None) -> SessionRecord:
+        """Of lines that were read from somewhere else, such as a copy; `head` is the one that was kept, if any."""
+        numbered = [Line(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
+        return cls(None, numbered, head)
+
+    def find(self, run: str) -> RunSummary | None:
+        return next((summary for summary in self.runs if run == summary.run or run in summary.children), None)
+
+    def of(self, summary: RunSummary) -> list[Envelope]:
+        runs = {summary.run, *summary.children}
+        return [envelope for envelope in self.envelopes if envelope.run in runs]
+
+    def slice(self, summary: RunSummary) -> list[Line]:
+        """From its first line to its last, with what is unreadable at its edges: that may be its own."""
+        places = [place for run in (summary.run, *summary.children) for place in self._places.get(run, ())]
+        if not places:
+            return []
+        first, last = min(places), max(places)
+        while first > 0 and self.lines[first - 1].run is None:
+            first -= 1
+        while last + 1 < len(self.lines) and self.lines[last + 1].run is None:
+            last += 1
+        return list(self.lines[first : last + 1])
+
+
+async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
+    """Line by line, and on behind those that are missing."""
+    head = await log.head(key)
+    lines: list[Line] = []
+    gaps = 0
+    if type(head.seq) is not int:  # SQLite keeps whatever it is given
+        return SessionRecord(key, lines, Head(seq=-1, hash="not a number"))
+    while len(lines) < head.seq and gaps <= _MOST_GAPS:
+        try:
+            async for text in log.lines(key, after_seq=len(lines)):
+                lines.append(Line(seq=len(lines) + 1, text=text, data=_object(text)))
+            break
+        except StoreError as error:
+            if not isinstance(error, AuditBroken) and error.code not in _UNREADABLE:
+                raise
+            gaps += 1
+            lines.append(Line(seq=len(lines) + 1, text=None, data=None))
+    return SessionRecord(key, lines, head)
+
+
+def explain_stray(stray: Stray) -> str:
+    owner = "" if stray.tenant == "default" else f" of tenant '{stray.tenant}'"
+    if stray.expiry is not None:
+        return f"its row{owner} has another moment of expiry than was set ({stray.expiry[:100]}); it does not count"
+    events = f"{stray.events} {'event' if stray.events == 1 else 'events'}"
+    if stray.orphaned:
+        return f"its row is gone{owner}, and {events} of it {'is' if stray.events == 1 else 'are'} left"
+    return f"{events}{owner} outside of what its row counts"
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def check_session(record: SessionRecord) -> Check:
+    """The whole chain, from its beginning to the head that the store keeps."""
+    events = sum(line.text is not None for line in record.lines)
+    fault = record.first_bad(0, len(record.lines))
+    if fault is None and record.head is not None:
+        fault = _differs(record.lines[-1] if record.lines else None, record.head)
+    if fault is not None:
+        return Check(valid=False, events=events, first_bad=fault[0], why=fault[1])
+    return Check(valid=True, events=events, anchored=record.head is not None)
+
+
+def check_run(record: SessionRecord, summary: RunSummary, kept: Head | None = None) -> Check:
+    """Its slice, and the links at both ends. `kept` is the head that was written down elsewhere when it ended."""
+    part = record.slice(summary)
+    events = sum(line.text is not None for line in part)
+    if not part:
+        return Check(valid=False, events=0, why="there is no event of it")
+    first, last = part[0].seq, part[-1].seq
+    end = len(record.lines)
+    fault = record.first_bad(max(0, first - 2), min(end, last + 1))  # with one line before it and one after
+    if fault is None and last == end and record.head is not None:
+        fault = _differs(part[-1], record.head)
+    if fault is None and kept is not None:
+        fault = _lacks(record, kept)
+    if fault is not None:
+        return Check(valid=False, events=events, first_bad=fault[0], why=fault[1])
+    to_the_head = record.head is not None and record.last_bad <= last and not _differs(record.lines[-1], record.head)
+    return Check(valid=True, events=events, anchored=kept is not None or to_the_head)
+
+
+def _fault(line: Line, key: SessionKey | None) -> str | None:
+    if line.text is None or line.data is None:
+        return "missing" if line.text is None else "not an event"
+    prev = line.data.get("prev")
+    before = Head(seq=line.seq - 1, hash=prev if isinstance(prev, str) else "")
+    return verify_chain([line.text], after=before, key=key).why
+
+
+def _differs(last: Line | None, head: Head) -> tuple[int, str] | None:
+    """From the head that was kept; no line is the beginning."""
+    seq, found = (last.seq, last.data.get("hash") if last.data else None) if last else (0, GENESIS.hash)
+    if seq < head.seq:
+        return seq + 1, "the end is cut off"
+    if seq > head.seq or found != head.hash:
+        return max(1, seq), "the end is not the one that was kept"
+    return None
+
+
+def _lacks(record: SessionRecord, kept: Head) -> tuple[int, str] | None:
+    if kept.seq > len(record.lines):
+        return len(record.lines) + 1, "the end is cut off: run.json has a later one"
+    line = record.lines[kept.seq - 1] if kept.seq > 0 else None
+    if line is None or not line.data or line.data.get("hash") != kept.hash:
+        return kept.seq, "not the end that run.json has kept"
+    return None
+
+
+# --- a copy -----------------------------------------------------------------------------------------------------------
+
+
+def check_copy(lines: Sequence[str], summary: Mapping[str, Any] | None) -> Check:
+    """The lines of an events.jsonl, with the run.json beside it, if there is one."""
+    after, head = kept_head(summary, "after"), kept_head(summary)
+    if not lines:
+        return Check(valid=False, events=0, first_bad=after.seq + 1 if after else 1, why="there is no event in it")
+    if after is None:
+        after = _before(_object(lines[0]))
+    report = verify_chain(lines, head, after=after)
+    valid = report.valid
+    return Check(
+        valid=valid,
+        events=report.events,
+        first_bad=report.first_bad,
+        anchored=valid and head is not None,
+        why=report.why,
+    )
+
+
+def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummary) -> tuple[int, str] | None:
+    """The first line of a copy that says something else than the log. How a line is laid out is not looked at."""
+    theirs = [line for line in record.slice(summary) if line.data is not None]
+    for copied, kept in zip(lines, theirs, strict=False):
+        data = _object(copied)
+        if data is None or not kept.data or dict(data) != dict(kept.data):
+            return kept.seq, "not what the log has"
+    if len(lines) < len(theirs):
+        return theirs[len(lines)].seq, LACKS
+    if len(lines) > len(theirs):
+        return (theirs[-1].seq if theirs else 0) + 1, "not in the log"
+    return None
+
+
+def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: bool = False) -> str | None:
+    """What run.json says otherwise than the events, or besides them. A schema has its fields: all of them are compared,
+    and there is no other. `alone`: the events before them are not known, and so neither is where they begin."""
+    wanted = summary.to_json()
+    if document.get("schema") != SCHEMA:
+        return f"run.json is of another schema than {SCHEMA}, which is all that this release knows"
+    if unknown := sorted(document.keys() - wanted.keys() - {"store"}):  # no event says in which store
+        return f"run.json has the field '{unknown[0][:100]}', which {SCHEMA} does not have"
+    if document.get("key_output", "") is None and (wanted["key_output"] or {}).get("name") == "stdout":
+        wanted["key_output"] = None  # records of before stdout was one
+    names = [name for name in wanted if not (alone and name == "after")]
+    wrong = [name for name in names if name not in document or _differ(document[name], to_json(wanted[name]))]
+    return f"run.json does not have the {' and '.join(wrong)} of the events" if wrong else None
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """As JSON: true is not 1."""
+    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
+
+
+def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> Head | None:
+    """The head that a run.json has kept: the one at its end, or the one before it (`after`)."""
+    found = document.get(name) if document else None
+    if not isinstance(found, Mapping):
+        return None
+    seq, last = found.get("seq"), found.get("hash")
+    return Head(seq=seq, hash=last) if type(seq) is int and isinstance(last, str) else None
+
+
+def _before(data: Mapping[str, Any] | None) -> Head:
+    """Where a copy says that it begins: nothing says otherwise."""
+    seq, prev = (data.get("seq"), data.get("prev")) if data else (None, None)
+    return Head(seq=seq - 1 if type(seq) is int else 0, hash=prev if isinstance(prev, str) else GENESIS.hash)
+
+
+def _object(text: str) -> Mapping[str, Any] | None:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _parse(data: Mapping[str, Any] | None) -> Envelope | None:
+    if data is None:
+        return None
+    try:
+        return parse_event(data)
+    except (ValueError, RecursionError, OverflowError):
+        return None

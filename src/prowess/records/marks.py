@@ -1,0 +1,84 @@
+"""Marks that this user's home leaves in a record. A record can come from anywhere, and so can a yes in it.
+
+A mark is an HMAC with a key that is kept in `<state_dir>/record-key.json` alone. It covers the store, the session, the
+run, the event and the hash of the event before it: it holds for one history, in one place. A store that somebody else
+made, a copy of one's own that lies elsewhere, and an event behind another history have no mark that fits.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from dataclasses import replace
+from hashlib import sha256
+
+from prowess._internal.json_file import UserFile
+from prowess.core.events import ApprovalAnswered, ApprovalAsked, Envelope, RunStarted
+
+SCHEMA = "prowess.record-key/1"
+_KEY_BYTES = 32
+
+
+class Marks:
+    """Of one home in one store. `place` is the file or the address of the store."""
+
+    def __init__(self, state_dir: str, place: str) -> None:
+        self._file = UserFile(state_dir, "record-key", SCHEMA)
+        self._place = os.path.realpath(place) if os.path.isabs(place) else place
+        self._key: bytes | None = None
+
+    def mark(self, envelope: Envelope, prev: str) -> Envelope:
+        """With a mark, if its event takes one and the home can keep a key. `prev` is the hash of the event before."""
+        event = envelope.event
+        if not isinstance(event, RunStarted | ApprovalAsked | ApprovalAnswered):
+            return envelope
+        if isinstance(event, ApprovalAnswered) and not event.asked:  # --yes holds for as long as it is said
+            return envelope
+        self._key = self._key or _find_key(self._file) or _make_key(self._file)
+        if self._key is None:
+            return envelope
+        return replace(envelope, event=replace(event, mark=self._compute(self._key, envelope, prev)))
+
+    def fits(self, envelope: Envelope) -> bool:
+        """Whether this home wrote the event, here and behind this history. Whether the chain holds is not looked at."""
+        self._key = self._key or _find_key(self._file)
+        mark, prev = getattr(envelope.event, "mark", None), envelope.prev
+        if self._key is None or mark is None or prev is None:
+            return False
+        return hmac.compare_digest(mark.encode(), self._compute(self._key, envelope, prev).encode())
+
+    def _compute(self, key: bytes, envelope: Envelope, prev: str) -> str:
+        event = envelope.event
+        said: tuple[object, ...] = ()
+        if isinstance(event, RunStarted):
+            said = event.again
+        elif isinstance(event, ApprovalAsked):
+            said = (event.call_id, event.capability)
+        elif isinstance(event, ApprovalAnswered):
+            said = (event.call_id, event.capability, event.answer, event.later)
+        place = (self._place, envelope.tenant, envelope.app, envelope.user, envelope.session, envelope.run, prev)
+        return hmac.new(key, json.dumps([*place, event.type, *said]).encode("ascii"), sha256).hexdigest()
+
+
+def _find_key(file: UserFile) -> bytes | None:
+    try:
+        key = bytes.fromhex(file.read()["key"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return key if len(key) == _KEY_BYTES else None
+
+
+def _make_key(file: UserFile) -> bytes | None:
+    """None where the home cannot be written: then nothing in a record is known to be of this home."""
+    try:
+        with file.locked():
+            if (key := _find_key(file)) is None:  # nobody was faster
+                if os.path.lexists(file.path):
+                    file.move_aside()
+                key = secrets.token_bytes(_KEY_BYTES)
+                file.write({"key": key.hex()})
+            return key
+    except OSError:
+        return None

@@ -1,0 +1,360 @@
+"""The front door: strings and paths in, an answer out.
+
+result = await prowess.run("Summarise sales.csv", skills="./skills", model="openai:gpt-5", files=["sales.csv"])
+print(result.text)
+
+async with prowess.SkillKit("./skills") as kit:      # skills for an agent that you already have
+    outcome = await kit.call("skill_load", {"skill": "pdf"})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from typing import Any, Literal
+
+from prowess.agent.agent import Limits
+from prowess.agent.recorder import Observer
+from prowess.agent.task import Result
+from prowess.core.events import ApprovalAnswered, Envelope
+from prowess.core.ports import Approver, Asker, Model, SkillSource, Toolset
+from prowess.core.values import Decision, Outcome, ToolCall, ToolSpec
+from prowess.errors import ConfigError
+from prowess.policy.decision import CAPABILITIES, RISKS
+from prowess.runtime.factories import preview_kit
+from prowess.runtime.runtime import Runtime, open_runtime
+from prowess.runtime.settings import default_values
+from prowess.skills.roots import named_root, refuse_file, refuse_missing
+from prowess.skills.skill import Skill
+from prowess.tools.base import Tool, Tools, is_toolset
+from prowess.tools.function import is_tool
+from prowess.tools.toolset import Joined
+
+Skills = str | os.PathLike[str] | Skill | SkillSource
+Approve = Approver | Callable[[ToolCall, Decision], Any] | Collection[str] | None
+AnyTool = Callable[..., Any] | Tool | Toolset
+_SESSION = (
+    *("protocol", "limits", "load_mode", "placement", "instructions", "on_ask", "summarise", "must_exist", "log"),
+    *("tenant", "app", "user"),
+)
+_OF_KIT = ("on_ask", "must_exist", "log", "tenant", "app", "user")
+
+
+async def run(
+    request: str = "",
+    *,
+    skills: Skills | Sequence[Skills] = (),
+    use: Sequence[str] = (),
+    model: str | Model | None = None,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    tools: AnyTool | Iterable[AnyTool] = (),
+    session: str | None = None,
+    resume: bool = False,
+    approve: Approve = None,
+    ask: Asker | None = None,
+    on_event: Observer | Sequence[Observer] = (),
+    **options: Any,
+) -> Result:
+    """One request to its end.
+
+    `skills`: folders, addresses or skills made in code (the usual places when nothing is given); a plain name among
+    them is put to use at once, as are those in `use`. `approve`: names of tools that need no question, or an Approver.
+    `tools`: functions, tools and sets of tools, or one of them.
+    `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; `tenant`, `app`
+    and `user`, whose session it is; and settings, with `_` for a dot, such as `workspace_executor="local"`.
+    """
+    given, settings = _split_options(options, named=run.__kwdefaults__)
+    places, names = split_skills(skills)
+    paths = _paths(files)
+    own = as_toolsets(tools)
+    approver = make_approver(approve, [spec.name for each in own for spec in each.specs()])
+    _check_asker(ask)
+    with _open(places, settings) as runtime:
+        async with runtime.open_session(
+            model=model,
+            session=session,
+            approver=approver,
+            asker=ask,
+            on_event=_observers(on_event),
+            toolsets=own,
+            **given,
+        ) as opened:
+            return await opened.run(request, skills=[*names, *use], files=paths, resume=resume)
+
+
+def run_sync(request: str = "", **options: Any) -> Result:
+    """The same where there is no event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(request, **options))
+    raise ConfigError(
+        "run_sync was called while an event loop is running.", code="loop-running", hint="Use: await prowess.run(…)"
+    )
+
+
+async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
+    """Every event as it happens, pieces of text included; the last one is `run_finished`. Leaving ends the run."""
+    queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
+
+    async def tell(envelope: Envelope) -> None:
+        queue.put_nowait(envelope)
+
+    async def work() -> Result:
+        try:
+            return await run(request, **{**options, "on_event": (tell, *_observers(options.get("on_event", ())))})
+        finally:
+            queue.put_nowait(None)
+
+    task = asyncio.ensure_future(work())
+    try:
+        while (envelope := await queue.get()) is not None:
+            yield envelope
+        await task  # what ended it as an error
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class SkillKit:
+    """Skills for an agent that is not ours: what to show its model, and `call`, which does what the model asks for.
+
+    It opens what it needs at the first call; `async with` it, or `aclose()` it, so that nothing is left running.
+    """
+
+    def __init__(
+        self,
+        *skills: Skills | Sequence[Skills],
+        session: str | None = None,
+        approve: Approve = None,
+        ask: Asker | None = None,
+        on_event: Observer | Sequence[Observer] = (),
+        instructions: str = "",
+        **settings: Any,
+    ) -> None:
+        flat = [each for given in skills for each in (_listed(given))]
+        places, names = split_skills(flat)
+        if names:
+            raise ConfigError(
+                f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
+            )
+        more, given = _split_options(settings, named=SkillKit.__init__.__kwdefaults__, session=_OF_KIT)
+        approver = make_approver(approve)
+        _check_asker(ask)
+        self._open = ExitStack()
+        self._runtime = self._open.enter_context(_open(places, given))
+        self._options: dict[str, Any] = {
+            "session": session,
+            "approver": approver,
+            "asker": ask,
+            "on_event": _observers(on_event),
+            "instructions": instructions,
+            **more,
+        }
+        self._preview = preview_kit(self._runtime, instructions)
+        self._kit: Any = None
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def instructions(self) -> str:
+        """For the prompt of its model: the catalog, and how to work with it. Empty when there are no skills."""
+        return self._preview.instructions
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """The schemas for its model, in no provider's form."""
+        return self._preview.tools
+
+    def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
+        """The same as a provider takes them."""
+        return [_FORMS[form](spec) for spec in self.tools]
+
+    @property
+    def findings(self) -> Sequence[Any]:
+        """What should be known about the skills."""
+        return self._runtime.findings
+
+    async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
+        """Do it. `outcome.content` is what the model is to be given, whatever came of it."""
+        async with self._opening:
+            self._refuse_closed()
+            if self._kit is None:
+                self._kit = await self._stack.enter_async_context(self._runtime.open_kit(**self._options))
+        return await self._kit.call(tool, args, id=id)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self._stack.aclose()
+        self._open.close()
+
+    async def __aenter__(self) -> SkillKit:
+        self._refuse_closed()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.aclose()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "This SkillKit is closed.",
+                code="kit-closed",
+                hint="Call it inside its `async with`, or make another one; with the same session= it goes on.",
+            )
+
+
+def _openai(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": spec.name, "description": spec.description, "parameters": spec.parameters},
+    }
+
+
+def _responses(spec: ToolSpec) -> dict[str, Any]:
+    return {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
+
+
+def _anthropic(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+
+
+_FORMS = {"openai": _openai, "responses": _responses, "anthropic": _anthropic}
+
+
+@contextmanager
+def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtime]:
+    roots = [place for place in places if isinstance(place, str)]
+    others = [place for place in places if not isinstance(place, str)]
+    with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
+        for place in roots:
+            root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
+            refuse_file(refuse_missing(root), place)
+        yield runtime
+
+
+def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    files = [files] if isinstance(files, (str, os.PathLike)) else files
+    paths = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in files]
+    for path in paths:
+        if not os.path.exists(path):
+            raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
+    return paths
+
+
+def _listed(skills: Any) -> list[Any]:
+    is_one = isinstance(skills, Skill) or not isinstance(skills, (list, tuple))  # a Skill is a tuple as well
+    return [skills] if is_one else list(skills)
+
+
+def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str]]:
+    """(places to look for skills in, names of skills to put to use)."""
+    places: list[Any] = []
+    names: list[str] = []
+    for given in _listed(skills):
+        if not isinstance(given, (str, os.PathLike)):
+            places.append(given)
+            continue
+        text = os.fspath(given)
+        is_file = bool(os.path.splitext(text)[1]) and os.path.isfile(text)  # refused as a place: no skill is called so
+        is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text or is_file
+        (places if is_place or text.startswith((".", "/", "~")) else names).append(text)
+    return places, names
+
+
+def _split_options(
+    options: Mapping[str, Any], *, named: Iterable[str] | None, session: Sequence[str] = _SESSION
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of a session, and settings: `workspace_executor` is `workspace.executor`. `named` can be meant as well."""
+    known = {name.replace(".", "_"): name for name in default_values()}
+    given = {name: value for name, value in options.items() if name in session}
+    rest = {name: value for name, value in options.items() if name not in session}
+    unknown = [name for name in rest if name not in known]
+    if unknown:
+        own = [*(named or ()), *session]
+        near = difflib.get_close_matches(unknown[0], [*own, *known], n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(own)}; and every setting."
+        raise ConfigError(f"There is no option '{unknown[0]}'.", code="option-unknown", hint=hint)
+    if isinstance(limits := given.get("limits"), Mapping):
+        if wrong := [name for name in limits if name not in Limits.__slots__]:
+            raise ConfigError(
+                f"There is no limit '{wrong[0]}'.",
+                code="limit-invalid",
+                hint=f"There are: {', '.join(Limits.__slots__)}.",
+            )
+        given["limits"] = Limits(**limits)
+    return given, {known[name]: value for name, value in rest.items()}
+
+
+def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
+    """An Approver as it is; of names, one that says yes to these and knows nobody to ask about others. `own` are names
+    of the caller's tools."""
+    if approve is None:
+        return None
+    if callable(approve):
+        _check_parameters(approve)
+        return approve
+    names = [approve] if isinstance(approve, str) else approve
+    if not isinstance(names, Collection) or isinstance(names, Mapping) or not all(isinstance(n, str) for n in names):
+        raise ConfigError(
+            f"approve={repr(approve)[:80]} is neither names of tools nor a function.",
+            code="approve-invalid",
+            hint=_APPROVE,
+        )
+    allowed = frozenset(names)
+    known = {*RISKS, *CAPABILITIES, *own}
+    if wrong := sorted(allowed - known):
+        near = difflib.get_close_matches(wrong[0], sorted(known), n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(sorted(known))}."
+        raise ConfigError(f"approve names '{wrong[0]}', which is no tool.", code="tool-unknown", hint=hint)
+
+    async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        if call.tool in allowed:
+            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
+        return None
+
+    return answer
+
+
+def _check_parameters(approve: Callable[..., Any]) -> None:
+    """Better now than at the first question, when nobody answers it."""
+    try:
+        inspect.signature(approve).bind(None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"approve cannot be called with a call and a decision: {error}.", code="approve-invalid", hint=_APPROVE
+        ) from error
+    except ValueError:  # written in C, so that nobody can tell
+        return
+
+
+def _check_asker(ask: Any) -> None:
+    if ask is not None and not callable(ask):
+        raise ConfigError(
+            f"ask={repr(ask)[:80]} is no function.",
+            code="ask-invalid",
+            hint="Give an async function of a question and its choices, which returns a text, or None for nobody.",
+        )
+
+
+def _observers(on_event: Observer | Sequence[Observer]) -> tuple[Observer, ...]:
+    return tuple(on_event) if isinstance(on_event, Sequence) else (on_event,)
+
+
+def as_toolsets(given: AnyTool | Iterable[AnyTool]) -> list[Toolset]:
+    """Functions, tools and sets of tools, or one of them, as sets."""
+    is_one = is_toolset(given) or is_tool(given) or callable(given) or isinstance(given, (str, Mapping))
+    several: list[Any] = list(given) if isinstance(given, Iterable) and not is_one else [given]
+    sets: list[Toolset] = [each if is_toolset(each) else Tools(each) for each in several]
+    return [Joined(*sets)] if len(sets) > 1 else sets
+
+
+_APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'
+
+
+__all__ = ["SkillKit", "run", "run_sync", "stream"]

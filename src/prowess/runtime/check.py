@@ -1,0 +1,132 @@
+"""check: paths become verdicts. Every skill below a path is read whole and judged under a profile; nothing is changed.
+
+for report in check(["./skills"], profile="default"): report.valid, report.findings
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import Note, make_finding
+from prowess.errors import ConfigError, SkillError
+from prowess.policy.allowed_tools import describe_unknown, parse_allowed
+from prowess.skills.load import load_entry, read_resource
+from prowess.skills.parse import parse_front
+from prowess.skills.reference import find_skill_md, folder_errors, folder_of
+from prowess.skills.scanner import Bounds, scan
+from prowess.skills.security_scan import scan_skill
+from prowess.skills.skill import Entry, Root, Skill
+from prowess.skills.validate import PROFILES, Profile, check_cost, check_skill, graded
+
+_MOST_NAMED = 20  # a hostile list could hold a hundred thousand entries
+
+
+class Report(NamedTuple):
+    path: str
+    name: str  # empty when the report is about a path, not about a skill
+    findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def check(
+    paths: str | os.PathLike[str] | Iterable[str],
+    *,
+    profile: Profile = "default",
+    nested: bool = False,
+    bounds: Bounds = Bounds(),
+) -> Iterator[Report]:
+    """One report per skill at or below each path, and one for what is wrong with the path itself. `nested` also checks
+    the skills below a skill. Under the profile `spec` each path is one skill."""
+    if profile not in (*PROFILES, "loading"):
+        raise ConfigError(f"'{profile}' is no profile.", code="profile-unknown", hint=f"Use {', '.join(PROFILES)}.")
+    bounds = bounds._replace(nested=nested or bounds.nested)
+    if bounds.nested and profile == "spec":
+        raise ConfigError(
+            "The profile 'spec' knows no nested skills.", code="usage", hint="Leave nested out, or name each folder."
+        )
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        path = os.path.abspath(os.fspath(given))
+        if profile == "spec":  # one path is one skill: the reference library searches nothing
+            yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(os.fspath(given))))
+            continue
+        if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
+            path = os.path.dirname(path)
+        found = scan(Root("explicit", path), bounds=bounds)
+        problems = tuple(_as_error(finding) for finding in found.findings)
+        if not found.entries and not any(finding.severity == "error" for finding in problems):
+            problems += (make_finding(Note("no-skill-here"), path),)
+        if problems:
+            yield Report(path, "", problems)
+        for entry in found.entries:
+            yield check_entry(entry, profile)
+
+
+def check_entry(entry: Entry, profile: Profile = "default") -> Report:
+    findings = [entry.finding_of(note, graded(note.code, profile)) for note in entry.notes]
+    if entry.valid:
+        try:
+            skill = load_entry(entry)
+        except SkillError as error:
+            return Report(entry.path, entry.name, (*findings, *getattr(error, "findings", ())))
+        findings += check_loaded(skill, profile)
+    return Report(entry.path, entry.name, tuple(findings))
+
+
+def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
+    """What the body and the tree of a loaded skill show."""
+
+    def read(path: str) -> bytes:
+        try:
+            return read_resource(skill, path)
+        except SkillError:
+            return b""
+
+    located = list(check_skill(skill, read))
+    if profile != "loading":
+        located += check_cost(skill, read)
+    if profile == "security":
+        located += scan_skill(skill, read)
+    located += _unknown_tools(skill, read)
+    base = skill.entry.path
+    return [
+        make_finding(note, os.path.join(base, *file.split("/")), severity=graded(note.code, profile))
+        for file, note in located
+    ]
+
+
+def _unknown_tools(skill: Skill, read: Callable[[str], bytes]) -> Iterator[tuple[str, Note]]:
+    unknown = parse_allowed(skill.entry.controls.allowed_tools or ()).unknown
+    if unknown:
+        front = parse_front(read(skill.entry.file))
+        line = None if isinstance(front, Note) else front.lines.get("allowed-tools")
+        entries = [describe_unknown(entry) for entry in unknown[:_MOST_NAMED]]
+        more = [f"and {len(unknown) - _MOST_NAMED} more"] if len(unknown) > _MOST_NAMED else []
+        yield skill.entry.file, Note("allowed-tools-unknown", line, {"entries": [*entries, *more]})
+
+
+def _spec_findings(given: str) -> Iterator[Finding]:
+    folder = os.path.abspath(folder_of(given))
+    for code, message in folder_errors(given):
+        path = find_skill_md(folder) or folder
+        yield Finding(code=code, severity="error", path=path, message=message, hint=_SPEC_HINTS.get(code))
+
+
+_SPEC_HINTS = {
+    "no-skill-here": "Give the folders of skills one by one, as in: prowess validate --profile spec skills/*",
+    "root-not-folder": "Give the folder of a skill, or its SKILL.md.",
+}
+
+
+def _as_error(finding: Finding) -> Finding:
+    """A path that a person named and that is not there is a failure, not a remark."""
+    if finding.code != "root-missing":
+        return finding
+    return Finding(
+        code=finding.code, severity="error", path=finding.path, message="The path does not exist.", hint=finding.hint
+    )

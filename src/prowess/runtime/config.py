@@ -1,0 +1,297 @@
+"""Config is read once, at the surface: defaults, user file, project file, environment, flags, each over the last.
+
+Every value knows where it came from. The file of a folder that nobody has trusted can only make things stricter; what
+else it asks for is ignored, and said. Nothing below the surface reads a config file or the environment again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import Note, make_finding
+from prowess.errors import ConfigError
+from prowess.policy.tighten import tighten
+from prowess.runtime.config_file import (
+    ConfigText,
+    check_settings,
+    find_config_file,
+    load_config_text,
+    refuse_type,
+    refuse_words,
+)
+from prowess.runtime.settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
+
+__all__ = ["Config", "Loaded", "Places", "describe_fields", "find_places", "load_config", "split_roots"]
+
+
+class Places(NamedTuple):
+    """Where this call stands. All absolute; `cwd` is resolved, as `cd` followed by a look would say."""
+
+    cwd: str
+    home: str
+    project: str
+    git_root: str | None
+    cache_dir: str
+    state_dir: str
+
+
+class Accepted(NamedTuple):
+    """The project's file, when all of it is in force because a person trusts exactly this content; and what the
+    configuration is without that trust."""
+
+    path: str
+    sha256: str
+    otherwise: Config
+
+
+class Loaded(NamedTuple):
+    """`origins`: field -> default | the file | `environment NAME` | flag; entries of a table have one each, too."""
+
+    config: Config
+    origins: dict[str, str]
+    findings: tuple[Finding, ...]
+    extra_roots: tuple[str, ...]
+    project_trusted: bool
+    for_this_call: bool = False  # trusted by PROWESS_TRUST, which nobody takes back
+    accepted: Accepted | None = None  # None: nothing in the configuration hangs on trust
+
+
+def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
+    """The project is the nearest folder upwards with `.agent/`, else the git root, else the working folder.
+
+    Home's own `.agent/` belongs to the user: home is a project only for somebody who works in it.
+    """
+    cwd = os.path.realpath(cwd)
+    own_home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
+    home = _absolute(environ.get("PROWESS_HOME") or own_home, cwd, own_home)
+    not_projects = {os.path.realpath(home)} - {cwd}
+    upwards = list(_upwards(cwd))
+    marked = (folder for folder in upwards if _is_own(os.path.join(folder, ".agent"), cwd))
+    git_root = next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), None)
+    candidates = (*marked, *([git_root] if git_root else []), cwd)
+    _, cache_dir = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR") or (None, None)
+    xdg = environ.get("XDG_CACHE_HOME", "")
+    default_cache = os.path.join(xdg if os.path.isabs(xdg) else os.path.join(home, ".cache"), "prowess")
+    return Places(
+        cwd=cwd,
+        home=home,
+        project=next(folder for folder in candidates if folder not in not_projects),
+        git_root=git_root,
+        cache_dir=_absolute(cache_dir, cwd, home) if cache_dir else default_cache,
+        state_dir=os.path.join(home, ".prowess"),
+    )
+
+
+def _is_own(folder: str, cwd: str) -> bool:
+    """Whether it is there, and of somebody whose folder this can be: ours, the system's, or whose working folder we are
+    in. Anybody can make a `.agent` in a folder that all can write to, and would get what is kept in it."""
+    try:
+        found = os.lstat(folder)
+        owners = {os.geteuid(), 0, os.stat(cwd).st_uid} if hasattr(os, "geteuid") else {found.st_uid}
+    except OSError:
+        return False
+    return found.st_uid in owners and os.path.isdir(folder)
+
+
+def load_config(
+    places: Places,
+    environ: Mapping[str, str],
+    *,
+    flags: Mapping[str, Any] | None = None,
+    config_file: str | None = None,
+    without_files: bool = False,
+    is_trusted: Callable[[str], bool],
+    accepts: Callable[[str, str], bool],
+) -> Loaded:
+    """All layers, lowest first. `flags` has dotted names; one that is None was not given.
+
+    `config_file` stands in for the project's file, and is trusted because a person named it. `without_files` leaves all
+    files out, for whoever must work although one of them is broken.
+    """
+    merged = _Merged()
+    project = _ProjectFile()
+    for_this_call = _is_on(environ, "PROWESS_TRUST")
+    trusted = for_this_call or is_trusted(places.project)
+    if without_files:
+        config_file = None
+    elif path := find_config_file(places.state_dir):
+        merged.add(_settings_of(load_config_text(path), places.home, places.home), path)
+    if config_file is not None:
+        path = _absolute(config_file, places.cwd, places.home)
+        merged.add(_settings_of(load_config_text(path), places.project, places.home), path)
+    elif not without_files:
+        project = _add_project_file(merged, places, trusted, for_this_call, accepts)
+    for settings, origin in _above_files(places, environ, flags or {}):
+        merged.add(settings, origin)
+        if project.otherwise is not None:
+            project.otherwise.add(settings, origin)
+    _, roots = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT") or (None, "")
+    extra_roots = (_absolute(root, places.cwd, places.home) for root in split_roots(roots))
+    accepted = None
+    if project.otherwise is not None and project.otherwise.values != merged.values:
+        accepted = Accepted(project.path, project.sha256, build_config(project.otherwise.values))
+    return Loaded(
+        config=build_config(merged.values),
+        origins=merged.origins,
+        findings=tuple(project.findings),
+        extra_roots=tuple(dict.fromkeys(extra_roots)),
+        project_trusted=trusted,
+        for_this_call=for_this_call,
+        accepted=accepted,
+    )
+
+
+def _above_files(
+    places: Places, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """What environment and flags say over all files, and which of them says it."""
+    for name, (primary, fallback) in _COMMAND_LISTS.items():
+        if found := _find_variable(environ, primary, fallback):
+            yield {name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}"
+    if found := _find_variable(environ, "PROWESS_WORKSPACE_DIR"):
+        yield {"workspace.dir": _absolute(found[1], places.cwd, places.home)}, f"environment {found[0]}"
+    yield _settings_of(_nested(flags), places.cwd, places.home), "flag"
+
+
+class _ProjectFile(NamedTuple):
+    findings: Sequence[Finding] = ()
+    path: str = ""
+    sha256: str = ""
+    otherwise: _Merged | None = None  # when all of the file counts: the layers as they were without trust
+
+
+def _add_project_file(
+    merged: _Merged, places: Places, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
+) -> _ProjectFile:
+    """The project's file: all of it when it is accepted, else only what tightens. A broken file of a folder that nobody
+    trusts is a finding: a stranger's typing mistake must not stop anybody's work."""
+    try:
+        path = find_config_file(os.path.join(places.project, ".agent"))
+        if path is None:
+            return _ProjectFile()
+        file = load_config_text(path)
+        settings = _settings_of(file, places.project, places.home)
+    except ConfigError as error:
+        if trusted:
+            raise
+        place = os.path.join(places.project, ".agent")
+        found = Finding(code=error.code, severity="error", path=place, message=error.message, hint=error.hint)
+        return _ProjectFile([found])
+    kept, ignored = tighten(merged.values, settings)
+    if trusted and (for_this_call or accepts(path, file.sha256)):
+        otherwise = merged.copy()
+        otherwise.add(kept, path)
+        merged.add(settings, path)
+        return _ProjectFile((), path, file.sha256, otherwise)
+    merged.add(kept, path)
+    changed = [make_finding(Note("config-changed"), path)] if trusted else []
+    why = "this file changed since the folder was trusted" if trusted else "this folder is not trusted"
+    for name in ignored:
+        note = Note("config-ignored-untrusted", file.find_line(name), {"field": name[:100], "why": why})
+        changed.append(make_finding(note, path))
+    return _ProjectFile(changed)
+
+
+def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
+    """Like PATH, except that the colons of a URL (scheme, password, port) do not end it."""
+    pieces = text.split(separator) if separator != ":" else re.findall(_ROOT, text)
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+_COMMAND_LISTS = {
+    "workspace.commands_allow": ("PROWESS_RUN_ALLOWED_COMMANDS", "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS"),
+    "workspace.commands_deny": ("PROWESS_RUN_DENIED_COMMANDS", "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS"),
+}
+# Patterns, not compiled: most calls need neither, and compiling takes longer than all the rest of this module.
+_URL = r"[A-Za-z][A-Za-z0-9+.-]+://"
+_ROOT = (
+    _URL + r"(?:[^/:@]*(?::[^/@]*)?@)?"  # user:password@
+    r"(?:\[[^\]/]*\]|[^/:]*)(?::\d+(?=[:/?#]|$))?"  # host:port
+    r"[^:]*"
+    r"|[^:]+"
+)
+
+
+class _Merged:
+    """What the layers so far say, and which of them said it."""
+
+    def __init__(self) -> None:
+        self.values = default_values()
+        self.origins = dict.fromkeys(self.values, "default")
+
+    def copy(self) -> _Merged:
+        other = _Merged()
+        other.values, other.origins = dict(self.values), dict(self.origins)
+        return other
+
+    def add(self, settings: Mapping[str, Any], origin: str) -> None:
+        """Tables merge per key, everything else replaces. An entry is replaced whole: the command of an MCP server in
+        one file must never run with the secrets that another file gave to its namesake."""
+        for name, value in settings.items():
+            if isinstance(value, dict):
+                self.origins |= {f"{name}.{key}": origin for key in value}
+                value = self.values[name] | value
+            self.values[name] = value
+            self.origins[name] = origin
+
+
+def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -> dict[str, Any]:
+    """Checked, with every path absolute: relative ones start from `base`, `~` is this call's home."""
+    table, called = (source.table, source) if isinstance(source, ConfigText) else (source, "command line")
+    if not table:
+        return {}
+    settings = check_settings(table, load_schema(), called)
+    for name in PATHS:
+        value = settings.get(name)
+        paths = (value,) if isinstance(value, str) else value or ()
+        if "" in paths:
+            refuse_type(name, "a path ('.' is the folder that relative ones start from)", "", called)
+        absolute = tuple(_absolute(path, base, home) for path in paths)
+        if value is not None:
+            settings[name] = absolute[0] if isinstance(value, str) else absolute
+    for name in _COMMAND_LISTS:
+        for entry in settings.get(name, ()):
+            if len(entry.split()) != 1 or entry != entry.strip():
+                refuse_words(name, entry, called)
+    return settings
+
+
+def _nested(flags: Mapping[str, Any]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for name, value in flags.items():
+        section, _, last = name.rpartition(".")
+        if value is not None:
+            (table.setdefault(section, {}) if section else table)[last] = value
+    return table
+
+
+def _absolute(path: str, base: str, home: str) -> str:
+    if "://" in path and re.match(_URL, path):
+        return path
+    if path == "~" or path.startswith(("~/", f"~{os.sep}")):
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path))
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while folder != (folder := os.path.dirname(folder)):
+        yield folder
+
+
+def _find_variable(environ: Mapping[str, str], *names: str) -> tuple[str, str] | None:
+    """The first that is set, with its name; an empty one counts as not set."""
+    return next(((name, environ[name]) for name in names if environ.get(name, "").strip()), None)
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "").strip().lower()
+    if value not in ("", "0", "1", "false", "true", "no", "yes"):
+        raise ConfigError(
+            f"{name} must be 1 or 0, not {value[:40]!r}.", code="config-wrong-type", hint=f"Set {name}=1."
+        )
+    return value in ("1", "true", "yes")

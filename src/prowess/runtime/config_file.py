@@ -1,0 +1,319 @@
+"""One config file becomes checked settings, or a ConfigError that names the file, the line and what was wanted.
+
+A file is read once: the bytes that are hashed for trust are the bytes that are parsed. Whatever it holds, nothing
+worse than a ConfigError comes of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
+
+from prowess._internal.digest import content_sha256
+from prowess._internal.files import read_regular
+from prowess.errors import ConfigError
+
+LIMIT_BYTES = 1 << 20
+_LARGEST = (1 << 63) - 1  # a larger number could be read but not always written again
+_DEEPEST = 16
+_MOST_DOTS = 256  # in a line of TOML; the standard parser needs quadratic time for a dotted key
+
+Schema = Mapping[str, Any]  # field -> its type, or the schema of its section
+
+
+class ConfigText(NamedTuple):
+    """A config file as it was read: its data, and its text to find lines in."""
+
+    path: str
+    text: str
+    sha256: str
+    table: dict[str, Any]
+
+    def find_line(self, name: str) -> int | None:
+        """The line of a dotted field, or of the nearest thing around it. A guess by shape, good enough to point at."""
+        parts = tuple(name.split("."))
+        if self.path.endswith(".json"):
+            return _find_json_line(self.text, parts)
+        lines = _index_toml(self.text)
+        return next((lines[parts[:depth]] for depth in range(len(parts), 0, -1) if parts[:depth] in lines), None)
+
+
+def find_config_file(folder: str) -> str | None:
+    """The folder's one config file."""
+    found = [path for name in ("config.toml", "config.json") if os.path.lexists(path := os.path.join(folder, name))]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{folder} has both config.toml and config.json.",
+            code="config-two-files",
+            hint="Keep one of them: nobody can tell which one you meant.",
+        )
+    return found[0] if found else None
+
+
+def load_config_text(path: str) -> ConfigText:
+    try:
+        data = read_regular(path, LIMIT_BYTES, follow=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"{path} cannot be read: {why}.", code="config-unreadable", hint="It must be a readable, regular file."
+        ) from error
+    if len(data) > LIMIT_BYTES:
+        raise ConfigError(
+            f"{path} is larger than 1 MiB.",
+            code="config-too-large",
+            hint="A config file is a few settings; move data out.",
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}:{line}: not UTF-8.", code="config-not-utf8", hint="Save the file as UTF-8."
+        ) from error
+    table = _parse_json(path, text) if path.endswith(".json") else _parse_toml(path, text)
+    return ConfigText(path=path, text=text, sha256=content_sha256(data), table=table)
+
+
+def check_settings(table: Mapping[str, Any], schema: Schema, source: ConfigText | str) -> dict[str, Any]:
+    """Dotted field -> value, each known and of the right type. `source` is the file, or what else to call it."""
+    settings: dict[str, Any] = {}
+    for name, value in table.items():
+        kind = schema.get(name)
+        if kind is None:
+            _refuse_unknown(str(name), schema, source)
+        elif not isinstance(kind, Mapping):
+            settings[name] = _fit(kind, value, name, source)
+        elif not isinstance(value, Mapping):
+            refuse_type(name, f"a table with {', '.join(kind)}", value, source)
+        else:
+            for field, item in value.items():
+                if field not in kind:
+                    _refuse_unknown(f"{name}.{field}", schema, source)
+                settings[f"{name}.{field}"] = _fit(kind[field], item, f"{name}.{field}", source)
+    return settings
+
+
+def render_type(kind: Any) -> str:
+    """A type in the words that the docs and the errors use."""
+    options = get_args(kind)
+    origin = get_origin(kind)
+    if origin is Literal:
+        return f"one of {', '.join(options)}"
+    if origin in (Union, UnionType):
+        return " or ".join(render_type(option) for option in options if option is not type(None))
+    if origin is tuple:
+        return "a list of texts"
+    if origin is dict:
+        return "a table" if options[1] is Any else f"a table, each entry {render_type(options[1])}"
+    return {bool: "true or false", int: "a whole number from 0", float: "a number from 0", str: "a text"}.get(
+        kind, "any value"
+    )
+
+
+def _parse_toml(path: str, text: str) -> dict[str, Any]:
+    import tomllib
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise _syntax(path, number, f"more than {_MOST_DOTS} dots in one line")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        raise _syntax(path, int(found[1]) if found else None, _why(error)) from error
+
+
+def _parse_json(path: str, text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        table = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _syntax(path, getattr(error, "lineno", None), _why(error)) from error
+    if not isinstance(table, dict):
+        refuse_type("the file", "an object", table, path)
+    return table
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table:
+            raise ValueError(f"{name[:100]!r} is given twice")
+        table[name] = value
+    return table
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _why(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+
+
+def _syntax(path: str, line: int | None, why: str) -> ConfigError:
+    kind = "JSON" if path.endswith(".json") else "TOML"
+    return ConfigError(f"{_place(path, line)}: not {kind}: {why}.", code="config-syntax", hint="Correct the file.")
+
+
+def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
+    """The value as the type wants it: lists become tuples, everything else stays what it is."""
+    origin, options = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return _fit_any(value, name, source, 0)
+    if origin in (Union, UnionType):
+        if value is None and type(None) in options:
+            return None
+        chosen = [option for option in options if option is not type(None) and _fits(option, value)]
+        return _fit(chosen[0], value, name, source) if chosen else refuse_type(name, render_type(kind), value, source)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_fit(options[0], item, name, source) for item in value)
+    if origin is dict and isinstance(value, Mapping):
+        return {_fit(str, key, name, source): _fit(options[1], value[key], f"{name}.{key}", source) for key in value}
+    if not _fits(kind, value):
+        refuse_type(name, render_type(kind), value, source)
+    return value
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) in (tuple, dict):
+        return isinstance(value, (list, tuple) if get_origin(kind) is tuple else Mapping)
+    if kind is str:
+        return isinstance(value, str) and _is_clean(value)
+    if kind is bool:
+        return isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        return False
+    return 0 <= value <= _LARGEST  # neither infinity nor a number that is none
+
+
+def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any:
+    if depth > _DEEPEST:
+        refuse_type(name, f"nested at most {_DEEPEST} deep", value, source)
+    if isinstance(value, (list, tuple)):
+        return [_fit_any(item, name, source, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {_fit(str, key, name, source): _fit_any(value[key], f"{name}.{key}", source, depth + 1) for key in value}
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, int) and abs(value) <= _LARGEST:
+        return value
+    if value is None or (isinstance(value, str) and _is_clean(value)):
+        return value
+    return refuse_type(name, "a text, a number, true or false, a list or a table", value, source)
+
+
+def _is_clean(text: str) -> bool:
+    """No NUL, no half of a surrogate pair: either would blow up later, in a path or on the way out."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def refuse_type(name: str, wanted: str, value: Any, source: ConfigText | str) -> NoReturn:
+    raise ConfigError(
+        f"{_where(source, name)}: {name!r} must be {wanted}, not {_render_value(value)}."[:600],
+        code="config-wrong-type",
+        hint=f"Correct {name[:100]!r}.",
+    )
+
+
+def refuse_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
+    raise ConfigError(
+        f"{_where(source, name)}: the entry {_render_value(entry)} of {name!r} is not the name of a program.",
+        code="config-not-a-program",
+        hint="An entry names one program, such as git; for words (git push) write a rule in .agent/policy.toml.",
+    )
+
+
+def _refuse_unknown(name: str, schema: Schema, source: ConfigText | str) -> NoReturn:
+    near = _find_nearest(name, schema)
+    section = schema.get(name.partition(".")[0])
+    known = section if isinstance(section, Mapping) else schema
+    raise ConfigError(
+        f"{_where(source, name)}: there is no field {name[:100]!r}.",
+        code="config-unknown-field",
+        hint=f"Did you mean '{near}'?" if near else f"Fields here: {', '.join(known)}.",
+    )
+
+
+def _find_nearest(name: str, schema: Schema) -> str | None:
+    """The nearest field in the same place, else the field of nearly that name in another one."""
+    import difflib
+
+    section, _, last = name.rpartition(".")
+    here = {each.rpartition(".")[2]: each for each in _names(schema) if each.rpartition(".")[0] == section}
+    anywhere = {each.rpartition(".")[2]: each for each in _names(schema)}
+    for names in (here, anywhere):
+        if close := difflib.get_close_matches(last[:64], names, 1):
+            return names[close[0]]
+    return None
+
+
+def _names(schema: Schema) -> Iterable[str]:
+    for name, kind in schema.items():
+        yield name
+        yield from (f"{name}.{field}" for field in kind) if isinstance(kind, Mapping) else ()
+
+
+def _render_value(value: Any) -> str:
+    """Short, and never the inside of a table or list, which may be of any size."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if abs(value) <= _LARGEST else "a number of that size"
+    if isinstance(value, (str, float)):
+        return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, Mapping):
+        return "a table"
+    return "a list" if isinstance(value, (list, tuple)) else "null" if value is None else f"a {type(value).__name__}"
+
+
+def _where(source: ConfigText | str, name: str) -> str:
+    return source if isinstance(source, str) else _place(source.path, source.find_line(name))
+
+
+def _place(path: str, line: int | None) -> str:
+    return path if line is None else f"{path}:{line}"
+
+
+@lru_cache(maxsize=2)
+def _index_toml(text: str) -> dict[tuple[str, ...], int]:
+    """Key -> the first line it is on. One pass for all of them, because a hostile file may ask for many."""
+    lines: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip()
+        if line.startswith("["):
+            key = table = _split_key(line.strip("[] "))
+        elif "=" in line and not line.startswith("#"):
+            key = table + _split_key(line.partition("=")[0])
+        else:
+            continue
+        for depth in range(1, min(len(key), 3) + 1):
+            lines.setdefault(key[:depth], number)
+    return lines
+
+
+def _split_key(key: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in key.split("."))
+
+
+def _find_json_line(text: str, parts: tuple[str, ...]) -> int | None:
+    at, line = 0, None
+    for part in parts:
+        found = re.compile(rf'"{re.escape(part)}"\s*:').search(text, at)
+        if found is None:
+            break
+        at, line = found.end(), text.count("\n", 0, found.start()) + 1
+    return line

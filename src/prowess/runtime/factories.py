@@ -1,0 +1,485 @@
+"""The half of the composition root that runs things: settings become an executor, stores and a Kit.
+
+It stands apart from `runtime`, because listing skills must not pay for any of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from prowess._internal.paths import inside
+from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
+from prowess.agent.agent import Agent, Limits
+from prowess.agent.context import render_system
+from prowess.agent.recorder import Observer, Recorder
+from prowess.agent.session import Session, take_up_history
+from prowess.agent.task import new_run
+from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit_options import KitPolicy, KitStyle, People, SkillAccess
+from prowess.core.events import Envelope
+from prowess.core.ports import Approver, Asker, EventLog, Executor, Model, Toolset
+from prowess.core.values import Lease, SessionKey, ToolSpec
+from prowess.errors import ConfigError, ProwessError, StoreError
+from prowess.models.registry import resolve_model
+from prowess.policy.approvals import UserApprovals
+from prowess.policy.secret_sources import ConfiguredSecrets
+from prowess.records.marks import Marks
+from prowess.records.spans import live_spans
+from prowess.runtime.config import Config, Places
+from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.skills.load import load_published
+from prowess.skills.skill import Entry, Skill
+from prowess.tools.profiles import Profile, advertised, slim
+from prowess.tools.run.packages import configured_packages
+from prowess.tools.session_work import Work, WorkOptions
+from prowess.workspace.executors.auto import AutoExecutor
+from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.executors.none import NoExecutor
+from prowess.workspace.executors.sandbox import SandboxExecutor
+from prowess.workspace.isolation.selftest import DEFAULT_UID
+from prowess.workspace.limits import parse_limits
+from prowess.workspace.process.client import Processes
+from prowess.workspace.process.posix_client import open_processes
+from prowess.workspace.run_as import find_uid
+from prowess.workspace.scripts.environments import Environments
+from prowess.workspace.session_folder import find_dir, hold_session
+
+if TYPE_CHECKING:
+    from prowess.runtime.runtime import Runtime
+
+IMAGE_PYTHON = "A container has the Python of its image: workspace.python has no effect."
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KitOptions:
+    """What a surface wants of a kit."""
+
+    session: str | None = None  # None: a new one
+    tenant: str = "default"
+    app: str = "default"
+    user: str = "default"
+    approver: Approver | None = None
+    on_event: Sequence[Observer] = ()
+    on_output: Callable[[str, bytes], None] | None = None
+    granted: Sequence[tuple[str, str | None]] = field(default_factory=tuple)
+    asker: Asker | None = None
+    toolsets: Sequence[Toolset] = ()
+    instructions: str = ""
+    on_ask: Any = "wait"
+    log: EventLog | None = None  # somebody else's, who closes it
+    standing: bool = True  # look at, and add to, what the user has approved for good
+    must_exist: bool = False  # the session has to be there already
+    again: tuple[str, ...] = ()  # options that the command has to be told again to resume or repeat a run
+    ask_unisolated: bool = False  # ask about every command that would run without isolation, also where it is allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions(KitOptions):
+    """What a surface wants of a session: a kit, and a model that uses it. What is None is as configured."""
+
+    model: str | Model | None = None
+    protocol: Any = None  # tools | actions
+    limits: Limits | None = None
+    load_mode: Any = None
+    placement: Any = None
+    summarise: bool = False
+
+
+@asynccontextmanager
+async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Kit]:
+    """A kit with everything behind it, closed in the right order: processes first, the record last."""
+    async with AsyncExitStack() as stack:
+        kit, _ = await _open_kit(runtime, options, stack)
+        yield await stack.enter_async_context(kit)
+
+
+@asynccontextmanager
+async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
+    """A session with its history, ready for a request."""
+    config = runtime.config
+    model = make_model(runtime, options, await find_recording(runtime, options))
+    name = str(getattr(model, "name", ""))
+    agent = Agent(
+        model=model,
+        limits=options.limits or Limits(**config.limits._asdict()),
+        load_mode=options.load_mode or config.skills.load_mode,
+        placement=options.placement or config.skills.placement,
+        prices=config.prices.get(name) or config.prices.get(name.partition(":")[2]) or {},
+        code_blocks=config.tools.code_blocks,
+        summarise=options.summarise,
+    )
+    refuse_unknown_prices(agent)
+    async with AsyncExitStack() as stack:
+        if (close := getattr(model, "aclose", None)) is not None and isinstance(options.model, str | None):
+            stack.push_async_callback(close)
+        kit, log = await _open_kit(runtime, options, stack, model)
+        stack.push_async_callback(kit.recorder.close)
+        stack.push_async_callback(kit.work.aclose)
+        if options.session is not None:
+            await take_up_history(kit, log)
+        session = Session(agent, kit, again=options.again)
+        yield session
+        if (
+            session.answered
+            and isinstance(options.model, str | None)
+            and (check := getattr(_inner(model), "assert_finished", None)) is not None
+        ):
+            check()  # a script with replies that nobody asked for is not the script of this run
+
+
+def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
+    """The one that was given, named or configured; in the protocol that was asked for. A recording has its own."""
+    model = options.model
+    spec = model or runtime.config.model.provider or "" if model is None or isinstance(model, str) else ""
+    if model is None or isinstance(model, str):
+        params, base = runtime.config.model.params, runtime.places.cwd
+        recordings = (lambda run: recording) if recording else None
+        model = resolve_model(spec, environ=runtime.environ, params=params, base=base, recordings=recordings)
+    wanted = options.protocol == "actions" and not spec.startswith("replay:")
+    if wanted and getattr(model, "protocol", "tools") != "actions":
+        from prowess.models.actions.model import StructuredActions
+
+        return StructuredActions(model)
+    return model
+
+
+def _inner(model: Model) -> Model:
+    return getattr(model, "inner", model)
+
+
+async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
+    """The events of the run that `replay:RUN` names, from the log; nothing when it is a file, or another model."""
+    spec = options.model if isinstance(options.model, str) else runtime.config.model.provider or ""
+    run = spec.removeprefix("replay:")
+    if run == spec or "/" in run or run.endswith(".jsonl"):
+        return ()
+    log = options.log or open_log(runtime.config, runtime.places)
+    try:
+        for session in await log.sessions():
+            found = [envelope async for envelope in log.read(session.key)]
+            runs = {run, *(each.run for each in found if getattr(each.event, "parent", None) == run)}
+            if events := [each for each in found if each.run in runs]:
+                return events
+    finally:
+        if options.log is None:
+            await log.close()
+    return ()
+
+
+def refuse_unknown_prices(agent: Agent) -> None:
+    if agent.limits.cost is not None and not agent.prices:
+        raise ConfigError(
+            f"There is a limit on money, and no price of the model '{agent.model.name}' is known.",
+            code="price-unknown",
+            hint=f'Add it to the configuration: [prices."{agent.model.name}"] input = …, cached = …, output = …',
+        )
+
+
+async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
+    """Asked before anything is written: a lease would make the session."""
+    names = [each.key.session for each in await log.sessions(key.tenant, app=key.app, user=key.user)]
+    if key.session not in names:
+        near = difflib.get_close_matches(key.session, names, n=1)
+        raise StoreError(
+            f"There is no session '{key.session[:100]}'.",
+            code="session-unknown",
+            hint=f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list",
+        )
+
+
+async def _open_kit(
+    runtime: Runtime, options: KitOptions, stack: AsyncExitStack, model: Model | None = None
+) -> tuple[Kit, EventLog]:
+    config, places = runtime.config, runtime.places
+    owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
+    key = SessionKey(**owner, session=options.session or new_session())
+    store = str(getattr(options.log, "path", "")) or store_name(config, places)
+    if options.session is not None or config.store != "memory:":  # else nobody else can know it
+        stack.enter_context(hold_session(workspace_dir(config, places), store, key))
+    log = options.log or open_log(config, places)
+    if options.log is None:
+        stack.push_async_callback(log.close)
+    if options.must_exist:
+        await refuse_unknown(log, key)
+    processes = await stack.enter_async_context(open_processes())
+    executor = make_executor(config, places, processes, runtime.environ)
+    stack.push_async_callback(executor.aclose)
+    spans = live_spans()  # None where nobody traces
+    observers = [*options.on_event, *([spans] if spans is not None else [])]
+    lease = await log.lease(key, owner=f"pid {os.getpid()}")
+    marks = open_marks(runtime, str(getattr(log, "path", ""))) if options.log is None else None
+    recorder = Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
+    dir = workspace_dir(config, places)
+    work = Work(
+        key,
+        executor,
+        WorkOptions(
+            dir=dir,
+            uid=find_uid(config.workspace.run_as),
+            host_roots=config.workspace.host_roots,
+            limits=parse_limits(config.workspace.limits),
+            require=config.workspace.require,
+            inline_bytes=config.workspace.inline_bytes,
+            granted=options.granted,
+            packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
+            store_name=store,
+            store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",
+        ),
+        artifacts=runtime.open_artifacts(),
+        environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
+    )
+    rules = RuleFiles(runtime)
+    rules.current()  # one that cannot be read is said before anything begins
+    kit = Kit(
+        skills=skill_access(runtime, f"{dir}/trees", model),
+        work=work,
+        recorder=recorder,
+        policy=KitPolicy(
+            surroundings=find_surroundings(config),
+            rules=rules.current,
+            approvals=UserApprovals(places.state_dir, by=whoami()) if options.standing else None,
+            redact=config.redact,
+            on_ask=options.on_ask,
+            ask_unisolated=options.ask_unisolated,
+        ),
+        style=find_style(config, options.instructions, model),
+        people=People(approver=options.approver, asker=options.asker),
+        secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
+        toolsets=options.toolsets,
+        on_output=options.on_output,
+    )
+    kit.again = options.again
+    kit.hide(await configured_secrets(runtime))
+    return kit, log
+
+
+def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Kit:
+    """A kit that can be looked at and not used: what a model would be shown, without opening anything."""
+    from prowess.stores.memory import MemoryEventLog
+
+    key, config = SessionKey(session="preview"), runtime.config
+    return Kit(
+        skills=skill_access(runtime, ""),
+        work=Work(key, NoExecutor(), WorkOptions(dir="")),
+        recorder=Recorder(MemoryEventLog(), key, Lease(key=key, token=0), "preview"),
+        policy=KitPolicy(surroundings=find_surroundings(config)),
+        style=replace(find_style(config, instructions), profile=profile or config.tools.profile),
+    )
+
+
+def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
+    """What every request carries besides the catalog: the guidance, and the skill and plan tools as this profile tells
+    them. File tools are apart."""
+    kit = preview_kit(runtime, profile=profile)
+    can_run = kit.style.can_run
+    names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
+    specs = {spec.name: spec for spec in kit.scene.tools.specs()}
+    guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", can_run=can_run, always=True)
+    return guidance, [slim(specs[name], profile) for name in names]
+
+
+def find_style(config: Config, instructions: str, model: Model | None = None) -> KitStyle:
+    return KitStyle(
+        profile=config.tools.profile,
+        instructions=instructions,
+        guidance=config.guidance,
+        max_loaded=config.skills.max_loaded,
+        max_bodies_per_turn=config.skills.max_bodies_per_turn,
+        can_run=config.workspace.executor != "none",
+        protocol="actions" if getattr(model, "protocol", "") == "actions" else "tools",
+    )
+
+
+def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> SkillAccess:
+    budget = runtime.budget(model)
+
+    def search(query: str, limit: int) -> list[tuple[Entry, float]]:
+        return runtime.search(query, limit=limit)[0]
+
+    def pinned(id: str, digest: str) -> Skill | None:
+        return load_published(trees, id, digest, runtime.catalog.find(id))
+
+    return SkillAccess(
+        catalog=lambda: runtime.catalog,
+        load=lambda ref, source, trigger: runtime.load(ref, source=source, trigger=trigger),
+        plan=lambda: runtime.current_plan(budget.tokens),
+        search=search,
+        pinned=pinned,
+    )
+
+
+def make_executor(config: Config, places: Places, processes: Processes, environ: Mapping[str, str]) -> Executor:
+    """The configured one. `auto` is the sandbox, or local where no sandbox works: policy then decides what may run."""
+    workspace = config.workspace
+    if workspace.executor == "none":
+        return NoExecutor()
+    limits, uid = parse_limits(workspace.limits), find_uid(config.workspace.run_as)
+    run_as = DEFAULT_UID if uid is None else uid
+    if workspace.executor == "container":
+        from prowess.workspace.container.executor import DEFAULT_IMAGE, ContainerExecutor
+
+        return ContainerExecutor(
+            image=workspace.image or DEFAULT_IMAGE,
+            engine=environ.get("DOCKER_HOST"),
+            run_as=run_as,
+            limits=limits,
+            folder=workspace_dir(config, places),
+            network_allow=workspace.network_allow,
+            notes=[IMAGE_PYTHON] if workspace.python else [],
+        )
+    open_network = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
+    notes, python = [open_network] if workspace.network_allow else [], workspace.python
+    local = LocalExecutor(processes, uid=uid, limits=limits, notes=notes, python=python)
+    if workspace.executor == "local":
+        return local
+    sandbox = SandboxExecutor(
+        processes,
+        run_as=run_as,
+        limits=limits,
+        dir=workspace_dir(config, places),
+        network_allow=workspace.network_allow,
+        python=python,
+    )
+    return sandbox if workspace.executor == "sandbox" else AutoExecutor(sandbox, local)
+
+
+def open_log(config: Config, places: Places) -> EventLog:
+    """The store, with a folder for each run beside it; what is kept in memory leaves nothing on disk."""
+    log = open_store(config, places)
+    if config.store == "memory:":
+        return log
+    from prowess.stores.run_folders import MirroredLog
+
+    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+
+def open_marks(runtime: Runtime, place: str) -> Marks | None:
+    """None where every question and answer counts, whoever wrote it: in memory, and in a database that people share,
+    when it is the user who named it and not the project."""
+    by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
+    if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
+        return None
+    return Marks(runtime.places.state_dir, place)
+
+
+def is_shared(config: Config) -> bool:
+    """Whether other machines may be at work in the same store."""
+    return config.store is not None and config.store.startswith(_POSTGRES)
+
+
+def open_store(config: Config, places: Places) -> EventLog:
+    """`memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
+    store = config.store
+    if store == "memory:":
+        from prowess.stores.memory import MemoryEventLog
+
+        return MemoryEventLog()
+    if store is not None and is_shared(config):
+        from prowess.stores.postgres import PostgresEventLog
+
+        return PostgresEventLog(store)
+    from prowess.stores.sqlite import SqliteEventLog
+
+    path = _log_file(config, places)
+    if store is None:
+        ensure_ignored(os.path.dirname(path))
+    return SqliteEventLog(path)
+
+
+def check_store(config: Config, places: Places) -> None:
+    """Refuse an address that is no store. Nothing is opened or made, and no server is asked."""
+    if is_shared(config):
+        open_store(config, places)
+    else:
+        store_name(config, places)
+
+
+def store_name(config: Config, places: Places) -> str:
+    """The store that sessions belong to, without opening it and without a password. What is kept in memory belongs to
+    its project."""
+    if config.store == "memory:":
+        return f"memory:{os.path.realpath(places.project)}"
+    if config.store is not None and is_shared(config):
+        return _without_password(config.store)
+    return os.path.realpath(_log_file(config, places))
+
+
+def _without_password(address: str) -> str:
+    where, _, query = address.partition("?")
+    scheme, _, rest = where.partition("://")
+    user, at, host = rest.rpartition("@")
+    options = "&".join(each for each in query.split("&") if not each.startswith("password="))
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
+
+
+def _log_file(config: Config, places: Places) -> str:
+    if config.store is None:
+        return default_log(places)
+    damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
+    meant, begins = find_meant("store", config.store), find_scheme(config.store) or damaged
+    if meant or begins:
+        is_wrong = f"is {config.store!r}" if meant else f"begins with {begins!r}"
+        raise ConfigError(
+            f"The setting store {is_wrong}, which is no store.",
+            code="store-unknown",
+            hint=meant
+            or "Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
+        )
+    return os.path.join(places.project, os.path.expanduser(config.store))
+
+
+def runs_folder(places: Places) -> str:
+    folder = state_folder(places.project, places.state_dir)
+    if folder == places.state_dir:
+        return os.path.join(folder, "runs")
+    return inside(places.project, os.path.join(".agent", "runs"))
+
+
+def print_problem(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
+
+
+def default_log(places: Places) -> str:
+    """A link in a project could lead anywhere, and a database would be made there."""
+    folder = state_folder(places.project, places.state_dir)
+    if folder == places.state_dir:
+        return os.path.join(folder, "prowess.db")
+    return inside(places.project, os.path.join(".agent", "prowess.db"))
+
+
+def workspace_dir(config: Config, places: Places) -> str:
+    return find_dir(config.workspace.dir, places.cache_dir)
+
+
+async def configured_secrets(runtime: Runtime) -> dict[str, str]:
+    """The values that are never written down, whether a skill asks for them or not. One that cannot be had is said when
+    it is asked for."""
+    provider = ConfiguredSecrets(runtime.config.secrets, runtime.environ, runtime.places.project)
+    found: dict[str, str] = {}
+    for name in runtime.config.secrets:
+        with suppress(ProwessError):
+            value = await provider.find(name)
+            if value:
+                found[name] = value
+    return found
+
+
+def whoami() -> str:
+    """Who says yes here, for whoever reads it later."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def new_session() -> str:
+    return f"s-{secrets.token_hex(6)}"

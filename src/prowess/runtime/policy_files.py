@@ -1,0 +1,226 @@
+"""Which policy is in force: settings and policy files, as values that `policy` decides with."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from prowess._internal.files import read_regular
+from prowess._internal.json_file import file_signature
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import Note, make_finding
+from prowess.errors import ConfigError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
+from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
+from prowess.policy.rules import Rule, Rules, allows_anything, parse_rules, skipped_options
+from prowess.runtime.config import Config
+from prowess.runtime.settings import WorkspaceConfig
+
+if TYPE_CHECKING:
+    from prowess.runtime.runtime import Runtime
+
+SYSTEM_POLICY = "/etc/prowess/policy.toml"
+_POLICY_BYTES = 1 << 20
+
+
+def find_surroundings(config: Config) -> Surroundings:
+    """The configuration's part in every decision."""
+    workspace = config.workspace
+    return Surroundings(
+        enabled=enabled_tools(config.tools.enable),
+        require_approval_for=config.execution.require_approval_for,
+        commands_allow=workspace.commands_allow,
+        commands_deny=workspace.commands_deny,
+        require_isolation=workspace.require_isolation,
+        limits={
+            "network_request": {"hosts": list(workspace.network_allow), "max_bytes": 1_000_000, "timeout_s": 30},
+            "write_file": {"roots": list(workspace.host_roots)},
+            "delete_file": {"roots": list(workspace.host_roots)},
+        },
+    )
+
+
+def enabled_tools(names: Sequence[str]) -> frozenset[str]:
+    """High-risk tools that are switched on, by our names or those of other systems. Others need no switch, and a name
+    that means none is a mistake."""
+    found = {tool for name in names for tool in canonical_tools(name)}
+    wrong = [name for name in names if find_risk(canonical_tools(name)[0]) != "high"]
+    if wrong:
+        high = [tool for tool, risk in RISKS.items() if risk == "high"]
+        near = difflib.get_close_matches(wrong[0], high, n=1)
+        meant = f" Did you mean '{near[0]}'?" if near else ""
+        raise ConfigError(
+            f"tools.enable names '{wrong[0][:80]}', which is no tool that can be switched on.{meant}",
+            code="tool-unknown",
+            hint=f"There are: {', '.join(high)}.",
+        )
+    return frozenset(found)
+
+
+class RuleFiles:
+    """The policy files as they are now: read again when one of them, or what is trusted, was changed, so that what a
+    person takes back holds from the next call on."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._seen: tuple[object, ...] | None = None
+        self._rules: list[Rules] = []
+
+    def current(self) -> Sequence[Rules]:
+        now = (self._runtime.still_trusted, *map(file_signature, rule_paths(self._runtime)))
+        if now != self._seen:
+            self._rules = load_rules(self._runtime)
+            self._seen = now
+        return self._rules
+
+
+def rule_paths(runtime: Runtime) -> list[str]:
+    """The managed one first: where the variable says, else the system's, if there is one."""
+    managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
+    return [managed, os.path.join(runtime.places.project, ".agent", "policy.toml")]
+
+
+def load_rules(runtime: Runtime) -> list[Rules]:
+    """The managed file, which can only tighten; the project's, which can only tighten until it is trusted; and what
+    follows from trust that was taken back."""
+    found: list[Rules] = []
+    managed, path = rule_paths(runtime)
+    if runtime.environ.get("PROWESS_MANAGED_POLICY") or _is_there(managed):
+        found.append(read_rules(managed)._replace(only_tightens=True))
+    if _is_there(path):
+        found.append(_of_project(runtime, path))
+    return [*found, *_taken_back(runtime)]
+
+
+def read_rules(path: str) -> Rules:
+    return parse_rules(_text(path), path)
+
+
+def find_problems(runtime: Runtime) -> list[Finding]:
+    """What is broken in the policy of a folder that nobody trusts, and which rules of another one reach
+    further than they read."""
+    path = rule_paths(runtime)[1]
+    try:
+        rules = _of_project(runtime, path) if _is_there(path) else Rules()
+    except ConfigError:  # which is an error for everything that needs the policy
+        return []
+    if rules.problem is not None or rules.only_tightens:
+        return [] if rules.problem is None else [rules.problem]
+    found: list[Finding] = []
+    for rule in rules.rules:
+        notes = [("policy-allows-anything", {"command": command}) for command in allows_anything(rule)]
+        notes += [("policy-option-skipped", {"command": each, "rest": rest}) for each, rest in skipped_options(rule)]
+        found += [make_finding(Note(code, rule.line, {"number": rule.number, **said}), path) for code, said in notes]
+    return found
+
+
+def _of_project(runtime: Runtime, path: str) -> Rules:
+    """Nobody has to be able to stop all work with a file in a folder that is not trusted: what is broken there is not
+    in force, and said. It could only have tightened."""
+    try:
+        text = _text(path)
+        rules = parse_rules(text, path)
+    except ConfigError as error:
+        if runtime.trusts_project:
+            raise
+        line = re.search(r":(\d+): |at line (\d+)", error.message.removeprefix(path))
+        note = Note("policy-ignored-untrusted", int(line[1] or line[2]) if line else None, {"reason": error.message})
+        return Rules(path=path, only_tightens=True, trusted=False, problem=make_finding(note, path))
+    return rules if runtime.accepts(path, text) else rules._replace(only_tightens=True, trusted=False)
+
+
+def _is_there(path: str) -> bool:
+    """A link that leads nowhere, and a folder that may not be looked into, are not the same as no file."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _text(path: str) -> str:
+    try:
+        data = read_regular(path, _POLICY_BYTES, follow=True)
+        if len(data) > _POLICY_BYTES:
+            raise OSError(f"it has more than {_POLICY_BYTES} bytes")
+        return data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else _reason(error, path)
+        raise ConfigError(
+            f"The policy {path} cannot be read: {why}.", code="policy-unreadable", hint="Nothing runs without it."
+        ) from error
+
+
+def _reason(error: OSError, path: str) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
+        return f"it is a link to {os.readlink(path)[:200]}, which is not there"
+    return error.strerror.lower() if error.strerror else str(error).partition(": ")[0]
+
+
+def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
+    """A rule about a tool that does not exist fits nothing, and a typing mistake would go unseen."""
+    names = {*TOOLS, *CAPABILITIES, *known}
+    return [
+        f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
+        for each in rules
+        for rule in each.rules
+        for tool in rule.tools
+        if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
+    ]
+
+
+# --- trust that was taken back while somebody works -------------------------------------------------------------------
+
+_RUNNING = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))
+_ENDING = ("skill_unload", "skill_poll_session", "skill_kill_session")  # letting go of a skill is always possible
+# What a workspace was opened with cannot be changed under it, so nothing more runs in it.
+_OPENED_WITH = (*(f"workspace.{name}" for name in WorkspaceConfig._fields), "secrets")
+
+
+def _taken_back(runtime: Runtime) -> list[Rules]:
+    """What is not to be done any more, as rules that only tighten: with skills of which the trust was taken back, and
+    with settings of a file of which it was."""
+    if runtime.still_trusted is runtime.trust:
+        return []
+    path, store = runtime.trust_file.path, runtime.still_trusted.findings
+    why = store[0].message if store else "Trust in it was taken back."
+    rules = [
+        *_about_skills(runtime, f"The place that this skill comes from is not trusted any more. {why}"),
+        *_about_settings(runtime, f"{runtime.places.project} is not trusted any more. {why}"),
+    ]
+    numbered = tuple(rule._replace(number=number, path=path) for number, rule in enumerate(rules, 1))
+    return [Rules(numbered, path, only_tightens=True)] if rules else []
+
+
+def _about_skills(runtime: Runtime, why: str) -> list[Rule]:
+    before = {entry.id for entry in runtime.library.catalog if entry.trusted}
+    ids = before - {entry.id for entry in runtime.catalog if entry.trusted}
+    lost = Rule(0, "", None, "deny", why, ids=frozenset(ids))
+    return [lost._replace(verdict="allow", tools=_ENDING), lost] if ids else []
+
+
+def _about_settings(runtime: Runtime, why: str) -> list[Rule]:
+    """What is stricter without the file: tools that it switched on, questions that it left out, and whatever was
+    opened as it said."""
+    used, now = runtime.config, runtime.trusted_config
+
+    def deny(name: str, *tools: str, **more: Any) -> Rule:
+        return Rule(0, "", None, "deny", f"{why} Its configuration set {name}; begin a new run.", tools=tools, **more)
+
+    rules = [deny(name, *_RUNNING) for name in _OPENED_WITH if attrgetter(name)(used) != attrgetter(name)(now)]
+    if used.workspace.host_roots != now.workspace.host_roots:
+        rules.append(deny("workspace.host_roots", *PATH_ARGUMENTS, paths=("/**", "host:/**")))
+    if used.workspace.network_allow != now.workspace.network_allow:
+        rules.append(deny("workspace.network_allow", "network_request"))
+    if off := enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable):
+        rules.append(deny("tools.enable", *sorted(off)))
+    if asked := {*now.execution.require_approval_for} - {*used.execution.require_approval_for}:
+        tools = tuple(tool for name in sorted(asked) for tool in canonical_tools(name))
+        rules.append(Rule(0, "", None, "ask", why, tools=tools))
+    return rules

@@ -1,0 +1,352 @@
+"""The composition root: places, configuration and trust become one opened Runtime, and every surface uses the same
+one.
+
+Nothing here decides anything; it hands each part what it needs. The environment is an argument, so nothing below
+reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from prowess._internal.paths import inside, is_inside
+from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
+from prowess.core.findings import Note, make_finding
+from prowess.policy.trust import Trust, TrustFile, still_trusted
+from prowess.runtime.config import Config, Loaded, Places, find_places, load_config
+from prowess.runtime.settings import DOCS, IN_USE
+from prowess.skills.catalog import Catalog
+from prowess.skills.discover import Library
+from prowess.skills.roots import default_roots, named_root
+from prowess.skills.scanner import Bounds
+from prowess.skills.skill import Entry, Root, Skill
+
+if TYPE_CHECKING:
+    from prowess._internal.tokens import TokenCounter
+    from prowess.agent.session import Session
+    from prowess.agent.toolkit import Kit
+    from prowess.core.ports import ArtifactStore, Model
+    from prowess.skills.catalog_budget import CatalogBudget
+
+
+@contextmanager
+def open_runtime(
+    *,
+    cwd: str,
+    environ: Mapping[str, str],
+    roots: Sequence[str] = (),
+    config_file: str | None = None,
+    without_files: bool = False,
+    flags: Mapping[str, Any] | None = None,
+    bounds: Bounds = Bounds(),
+    more: Sequence[Any] = (),
+) -> Iterator[Runtime]:
+    """Config is read here, once. `roots` (flags), and `more`, skills made in code, replace the default places."""
+    places = find_places(cwd, environ)
+    file = TrustFile(places.state_dir)
+    trust = file.current()
+    loaded = load_config(
+        places,
+        environ,
+        flags=flags,
+        config_file=config_file,
+        without_files=without_files,
+        is_trusted=trust.trusts_folder,
+        accepts=trust.accepts_file,
+    )
+    yield Runtime(places, loaded, file, roots, bounds, unknown_variables(environ), environ, more)
+
+
+class Runtime:
+    """What one call works with. The library is read when it is first asked for."""
+
+    def __init__(
+        self,
+        places: Places,
+        loaded: Loaded,
+        trust: TrustFile,
+        roots: Sequence[str],
+        bounds: Bounds,
+        findings: Sequence[Finding] = (),
+        environ: Mapping[str, str] | None = None,
+        more: Sequence[Any] = (),
+    ) -> None:
+        self.places, self.loaded, self._findings = places, loaded, tuple(findings)
+        self.trust, self.trust_file = trust.current(), trust
+        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the store now, and what of ours is left in it
+        self._distrusting: tuple[Catalog, Trust, Catalog] | None = None
+        self.environ: Mapping[str, str] = environ or {}
+        self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
+        self._planned: tuple[Catalog, CatalogPlan] | None = None
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+    @cached_property
+    def library(self) -> Library:
+        named = self._roots or not self._more  # skills made in code are enough
+        roots = all_roots(self.places, self.loaded, self.trust, self._roots) if named else []
+        return Library(
+            [*roots, *self._more],
+            modes=self.config.skills.modes,
+            bounds=self.bounds,
+            cache_dir=self.places.cache_dir,
+            accepts=self.trust.accepts_url,
+            refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
+        )
+
+    @property
+    def bounds(self) -> Bounds:
+        """How far to look: as flags say, or the configuration."""
+        return self._bounds._replace(nested=self._bounds.nested or self.config.skills.nested)
+
+    @property
+    def still_trusted(self) -> Trust:
+        """What was trusted when this began and was not taken back since: `trust` itself, as long as nothing was."""
+        now = self.trust_file.current()
+        if now is not self._trusted[0]:
+            self._trusted = (now, still_trusted(self.trust, now))
+        return self._trusted[1]
+
+    @property
+    def trusts_project(self) -> bool:
+        """Whether the project was trusted when this began, and is."""
+        loaded = self.loaded
+        return loaded.for_this_call or (
+            loaded.project_trusted and self.still_trusted.trusts_folder(self.places.project)
+        )
+
+    @property
+    def trusted_config(self) -> Config:
+        """The configuration, without what hung on a trust that was taken back."""
+        accepted = self.loaded.accepted
+        if accepted is None or self.loaded.for_this_call or self.still_trusted is self.trust:
+            return self.config
+        holds = self.trusts_project and self.still_trusted.accepts_file(accepted.path, accepted.sha256)
+        return self.config if holds else accepted.otherwise
+
+    @property
+    def catalog(self) -> Catalog:
+        """Every skill; what is trusted no longer is so from the next look on."""
+        whole, trust = self.library.catalog, self.still_trusted
+        if trust is self.trust:
+            return whole
+        if self._distrusting is None or self._distrusting[0] is not whole or self._distrusting[1] is not trust:
+            self._distrusting = (whole, trust, whole.distrusting(self._find_taken_back(whole)))
+        return self._distrusting[2]
+
+    def _find_taken_back(self, catalog: Catalog) -> Callable[[Entry], bool]:
+        """Of which skills the trust was taken back: their root is not a trusted one any more, or an address of which a
+        content was accepted is not."""
+        from prowess._internal.urls import shown_url
+
+        trust = self.still_trusted
+        loaded = self.loaded._replace(config=self.trusted_config, project_trusted=self.trusts_project)
+        roots = all_roots(self.places, loaded, trust, self._roots)
+        places = {os.path.realpath(root.path) for root in roots if root.trusted and not root.url}
+        lost = {record.url for record in self.trust.urls} - {record.url for record in trust.urls}
+        urls = {shown_url(root.url) for root in roots if root.url} - {*map(shown_url, lost)}
+        far = {os.path.realpath(root.path) for root in catalog.roots if root.url and root.url.partition("#")[0] in urls}
+
+        def is_taken_back(entry: Entry) -> bool:
+            if catalog.memory_skill(entry) is not None:
+                return entry.id in lost
+            return entry.trusted and entry.root not in places and entry.root not in far
+
+        return is_taken_back
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What should be known before the first skill: about trust and configuration; then about the library."""
+        return (*self.setup_findings, *self.catalog.findings)
+
+    @property
+    def setup_findings(self) -> tuple[Finding, ...]:
+        """What should be known before the library is read."""
+        unused = [
+            make_finding(Note("config-not-in-use", None, {"field": name}), origin)
+            for name, origin in self.loaded.origins.items()
+            if origin != "default" and name in DOCS and name not in IN_USE
+        ]
+        return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused, *self._policy_findings())
+
+    def _policy_findings(self) -> Sequence[Finding]:
+        """About the policy of the project. One that is broken in a folder that is trusted is an error elsewhere."""
+        if not os.path.lexists(os.path.join(self.places.project, ".agent", "policy.toml")):
+            return ()
+        from prowess.runtime.policy_files import find_problems
+
+        return find_problems(self)
+
+    def accepts(self, path: str, text: str) -> bool:
+        """Whether a file of the project is trusted with exactly this content."""
+        from prowess._internal.digest import content_sha256
+
+        if not self.trusts_project:
+            return False
+        return self.loaded.for_this_call or self.still_trusted.accepts_file(path, content_sha256(text.encode()))
+
+    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Kit]:
+        """Skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
+        from prowess.runtime.factories import KitOptions, open_kit
+
+        return open_kit(self, KitOptions(**options))
+
+    def open_session(self, **options: Any) -> AbstractAsyncContextManager[Session]:
+        """An agent with skills, and its conversation so far. See `SessionOptions`."""
+        from prowess.runtime.factories import SessionOptions, open_session
+
+        return open_session(self, SessionOptions(**options))
+
+    def current_plan(self, budget_tokens: int) -> CatalogPlan:
+        """What the model is shown now; planned once for a catalog, because every turn asks."""
+        planned = self._planned
+        if planned is None or planned[0] is not self.catalog or planned[1].tokens.budget != budget_tokens:
+            self._planned = planned = (self.catalog, self.plan(budget_tokens=budget_tokens))
+        return planned[1]
+
+    def budget(self, model: Model | None = None) -> CatalogBudget:
+        """Tokens for the catalog: as configured, else a share of the window of this model or the configured one. A
+        recording has the budget that it was made with."""
+        from prowess.models.windows import configured_window
+        from prowess.skills.catalog_budget import CatalogBudget, find_budget
+
+        config = self.config
+        if config.skills.budget is not None:
+            return CatalogBudget(config.skills.budget, f"skills.budget, {self.loaded.origins['skills.budget']}")
+        if (recorded := getattr(model, "catalog_tokens", None)) is not None:
+            return CatalogBudget(recorded, "as it was recorded")
+        if model is not None:
+            return find_budget(model.name, getattr(model, "context_tokens", None))
+        name = config.model.provider or "offline"
+        return find_budget(name, configured_window(name, config.model.params))
+
+    def offer(self, plan: CatalogPlan) -> CatalogPlan:
+        """The plan without what policy files deny: what a model is really shown."""
+        from prowess.agent.prompt import plan_offer
+        from prowess.runtime.policy_files import find_surroundings, load_rules
+
+        return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
+
+    def open_artifacts(self) -> ArtifactStore | None:
+        """Where `artifacts` says: a folder, a bucket, `memory:` or `none`; unset: the project's folder, or the
+        user's, whatever the store is."""
+        from prowess._internal.state_folder import artifacts_folder, ensure_ignored, state_folder
+        from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
+
+        wanted, places = self.config.artifacts, self.places
+        if wanted is None:
+            folder = state_folder(places.project, places.state_dir)
+            if folder == places.state_dir:
+                return FolderArtifacts(os.path.join(folder, "artifacts"))
+            # A project can come with links in it, and they do not say where we write.
+            return FolderArtifacts(inside(places.project, ".agent/artifacts"), prepare=lambda: ensure_ignored(folder))
+        if wanted == "none":
+            return None
+        if wanted == "memory:":
+            return MemoryArtifacts()
+        if wanted.startswith(("s3://", "gs://", "az://")):
+            from prowess.stores.object_artifacts import ObjectArtifacts
+
+            return ObjectArtifacts(wanted, environ=self.environ)
+        of_user = self.loaded.origins["artifacts"].startswith(places.state_dir + os.sep)
+        return FolderArtifacts(artifacts_folder(wanted, places.home if of_user else places.project, places.home))
+
+    def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
+        from prowess.skills.catalog_budget import plan_catalog
+
+        budget = self.budget().tokens if budget_tokens is None else budget_tokens
+        if counter is None:
+            return plan_catalog(self.catalog, budget_tokens=budget)
+        return plan_catalog(self.catalog, budget_tokens=budget, count=counter, exact=counter.exact)
+
+    def load(self, ref: str, *, source: str | None = None, trigger: Trigger = "caller") -> Skill:
+        from prowess.skills.load import load
+
+        limit = self.config.security.max_skill_body_lines
+        return load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit)
+
+    def search(
+        self, query: str, *, limit: int = 10, keep: Callable[[Entry], bool] | None = None
+    ) -> tuple[list[tuple[Entry, float]], list[Finding]]:
+        """Hits among what the model may see (or what `keep` keeps), best first, from an index per project."""
+        from prowess.skills.search import search_catalog
+
+        key = f"{crc32(self.places.project.encode('utf-8', 'surrogateescape')):08x}{'-all' if keep else ''}"
+        path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
+        results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
+        if note and os.path.isfile(path):
+            os.unlink(path)  # it is in our own cache, so the next search may begin anew
+            note = "the search index was damaged and is made anew"
+        return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
+
+
+VARIABLES = (
+    "PROWESS_CACHE_DIR",
+    "PROWESS_HOME",
+    "PROWESS_MANAGED_POLICY",
+    "PROWESS_RUN_ALLOWED_COMMANDS",
+    "PROWESS_RUN_DENIED_COMMANDS",
+    "PROWESS_SKILLS_ROOT",
+    "PROWESS_TRUST",
+    "PROWESS_WORKSPACE_DIR",
+)
+
+
+OLDER_NAMES = (
+    "SKILLS_CACHE_DIR",
+    "SKILLS_ROOT",
+    "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS",
+    "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS",
+)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
+    """Variables that look like ours and are not: most likely a typing mistake."""
+    unknown = [name for name in environ if name.startswith("PROWESS_") and name not in VARIABLES]
+    if not unknown:
+        return []
+    import difflib
+
+    found = []
+    for name in sorted(unknown):
+        near = difflib.get_close_matches(name, VARIABLES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(VARIABLES)}"
+        found.append(make_finding(Note("environment-unknown", None, {"name": name, "remedy": remedy}), name))
+    return found
+
+
+def all_roots(places: Places, loaded: Loaded, trust: Trust, flags: Sequence[str]) -> list[Root]:
+    """Named by a flag, by the environment, by the configuration, or the default ones, in that order."""
+
+    def trusts(folder: str) -> bool:
+        in_project = is_inside(os.path.realpath(places.project), os.path.realpath(folder))
+        return (loaded.project_trusted and in_project) or trust.trusts_folder(folder)
+
+    found = [named_root(place, origin="flag", base=places.cwd, home=places.home) for place in flags]
+    found += [
+        named_root(place, origin="environment", base=places.cwd, home=places.home) for place in loaded.extra_roots
+    ]
+    if flags:
+        return found
+    if loaded.config.skill_roots is not None:
+        return found + [
+            named_root(
+                place,
+                origin="configuration",
+                base=places.project,
+                home=places.home,
+                project=places.project,
+                trusts=trusts,
+                by_location=True,
+            )
+            for place in loaded.config.skill_roots
+        ]
+    top = places.git_root or places.project
+    return found + default_roots(cwd=places.cwd, top=top, home=places.home, trusts=trusts)

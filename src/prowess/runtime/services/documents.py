@@ -1,0 +1,100 @@
+"""The public JSON shapes of contract.md that several verbs share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from prowess._internal.tokens import estimate_bytes
+from prowess.core.catalog_values import Finding
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Entry, Visibility
+
+
+def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "description": entry.description,
+        "source": entry.source,
+        "path": entry.path,
+        **_of_its_kind(entry, catalog.visibility(entry), digest),
+        "tokens": rough_tokens(entry),
+        "finding_codes": list(catalog.finding_codes(entry)),
+    }
+
+
+def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> dict[str, Any]:
+    """Rendered parts that many skills have in common."""
+    controls = entry.controls
+    allowed = controls.allowed_tools
+    return {
+        "version": entry.version,
+        "digest": digest,
+        "status": seen.status,
+        "reasons": list(seen.reasons),
+        "model_visible": seen.model_visible,
+        "user_visible": seen.user_visible,
+        "controls": {
+            "mode": seen.mode,
+            "allowed_tools": None if allowed is None else list(allowed),
+            "run_mode": controls.run_mode,
+            "role": controls.role,
+            "user_invocable": controls.user_invocable,
+        },
+    }
+
+
+def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibility]]) -> Iterator[str]:
+    """`skill_row` of each as JSON, several times as fast: what many skills have in common is rendered once."""
+    kinds: dict[tuple[object, ...], str] = {}
+    codes: dict[int, str] = {}
+    for entry, seen in entries:
+        kind = (entry.version, seen, id(entry.controls))  # the catalog keeps them, so that an id means one thing
+        common = kinds.get(kind)
+        if common is None:
+            common = kinds[kind] = json.dumps(_of_its_kind(entry, seen))[1:-1]
+        found = codes.get(id(entry.notes))
+        if found is None:
+            found = codes[id(entry.notes)] = json.dumps(catalog.finding_codes(entry))
+        name, source = quoted(entry.name), entry.source
+        is_plain = entry.rel == entry.name and not entry.suffix
+        own_id = f'"{source}:{name[1:]}' if is_plain else quoted(entry.id)
+        yield (
+            f'{{"id": {own_id}, "name": {name}, '
+            f'"description": {quoted(entry.description)}, "source": "{source}", "path": {quoted(entry.path)}, '
+            f'{common}, "tokens": {{"catalog": {entry.catalog_tokens}, '
+            f'"body": {estimate_bytes(entry.size_bytes) + _FRAME}, "exact": false}}, "finding_codes": {found}}}'
+        )
+
+
+def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
+    """`finding_row` of each as JSON; those that say the same of many files are rendered once."""
+    kinds: dict[tuple[object, ...], list[str]] = {}
+    for finding in findings:
+        kind = (finding.code, finding.severity, finding.line, finding.message, finding.hint)
+        if kind not in kinds:
+            kinds[kind] = json.dumps(finding_row(finding._replace(path="/"))).split('"path": "/"', 1)
+        before, after = kinds[kind]
+        yield f'{before}"path": {quoted(finding.path)}{after}'
+
+
+def rough_tokens(entry: Entry) -> dict[str, Any]:
+    """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
+    return {"catalog": entry.catalog_tokens, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
+
+
+_FRAME = 55  # what a load puts around a body
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "path": finding.path,
+        "line": finding.line,
+        "message": finding.message,
+        "hint": finding.hint,
+    }

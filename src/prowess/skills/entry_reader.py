@@ -1,0 +1,144 @@
+"""One SKILL.md on disk becomes an Entry: one open, of a regular file inside the skill, read little further than its
+closing fence.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+
+from prowess._internal.files import NotRegular, open_regular, read_regular
+from prowess._internal.paths import is_inside
+from prowess._internal.text import strip_invisible
+from prowess.core.catalog_values import Source
+from prowess.core.findings import Note
+from prowess.skills.metadata import Head
+from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, parse_head
+from prowess.skills.render import cost_in_catalog
+from prowess.skills.skill import Entry, Root
+
+_FIRST_READ = 4096  # nearly every head fits; with the next reads never more than 8 KiB past the closing fence
+_NEXT_READ = 8192
+
+
+def read_entry(
+    root: Root, base: str, rel: str, location: str, found: os.stat_result, *, linked: str | None = None
+) -> Entry:
+    """Whatever is wrong becomes a note of the entry."""
+    name = folder_name(base, rel)
+    file = os.path.basename(location)
+    head, size, notes = _read_head(location, name, found)
+    if file != "SKILL.md":
+        notes = (Note("file-name-case", None, {"found": file}), *notes)
+    if not rel.isprintable() and not rel.endswith(name):
+        notes = (Note("folder-name-bytes", None, {"shown": name}), *notes)
+    return make_entry(
+        head,
+        source=root.source,
+        root=base,
+        rel=rel,
+        file=file,
+        size_bytes=size,
+        trusted=root.trusted,
+        notes=notes,
+        linked=linked,
+    )
+
+
+def _read_head(location: str, name: str, found: os.stat_result) -> tuple[Head, int, tuple[Note, ...]]:
+    target = location
+    if stat.S_ISLNK(found.st_mode):
+        target = os.path.realpath(location)
+        if not is_inside(os.path.realpath(os.path.dirname(location)), target):
+            return _NOTHING, 0, (Note("file-outside", None, {"what": os.path.basename(location)}),)
+    try:
+        data = read_head_bytes(target)
+        size = os.stat(target).st_size if target != location else found.st_size
+    except NotRegular as error:
+        return _NOTHING, 0, (Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)}),)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        return _NOTHING, 0, (Note("unreadable", None, {"reason": reason}),)
+    too_large = (Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}),) if size > MAX_BODY_BYTES else ()
+    return parse_head(data, name), size, too_large
+
+
+_NOTHING = Head(None, None)
+
+
+def read_head_bytes(path: str) -> bytes:
+    """The beginning of a regular file up to a little past its closing fence."""
+    fd = open_regular(path)
+    try:
+        data = os.read(fd, _FIRST_READ)
+        at_end = len(data) < _FIRST_READ
+        while not at_end and find_fence(data, whole=False) is None:
+            more = os.read(fd, _NEXT_READ)
+            data += more
+            at_end = not more
+            if len(data) > MAX_HEAD_BYTES + _NEXT_READ:
+                break
+        return data
+    finally:
+        os.close(fd)
+
+
+def read_opening(entry: Entry, chars: int) -> str:
+    """The beginning of a skill's body, for search. Nothing if it cannot be read."""
+    path = entry.location
+    try:
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+            if not is_inside(os.path.realpath(entry.path), path):
+                return ""
+        data = read_regular(path, _OPENING_BYTES)
+    except OSError:
+        return ""
+    fence = find_fence(data)
+    return "" if isinstance(fence, Note) else data[fence.body :].decode("utf-8", "ignore")[:chars]
+
+
+_OPENING_BYTES = 16 * 1024
+
+
+def make_entry(
+    head: Head,
+    *,
+    source: Source,
+    root: str,
+    rel: str,
+    file: str,
+    size_bytes: int,
+    trusted: bool = True,
+    notes: tuple[Note, ...] = (),
+    linked: str | None = None,
+) -> Entry:
+    """The folder's name is the skill's name; a declared name that differs is remembered, and understood."""
+    name = folder_name(root, rel)
+    declared = head.name if head.name and head.name != name else None
+    entry = Entry(
+        source,
+        root,
+        rel,
+        file,
+        name,
+        declared,
+        head.description or "",
+        head.version,
+        head.keywords,
+        head.controls,
+        size_bytes,
+        notes + head.notes if notes else head.notes,
+        trusted,
+        linked,
+    )
+    return Entry(*entry[:-1], cost_in_catalog(entry))  # a third of the time of _replace
+
+
+def folder_name(root: str, rel: str) -> str:
+    folder = rel.rpartition("/")[2] or os.path.basename(root)
+    if folder.isascii() and folder.isprintable():
+        return folder
+    text = folder.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return " ".join(strip_invisible(unicodedata.normalize("NFKC", text)).split()) or "unnamed"

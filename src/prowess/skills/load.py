@@ -1,0 +1,242 @@
+"""load: an entry becomes a Skill, with its whole body, the list of its files, and the digest that pins them.
+
+A body is read as a whole or not at all; docs and resources are read one at a time, when asked for. Every path is
+contained by its resolved form. Until something is staged the source folder is the directory, and a resource that
+changed since the load is refused, because what was loaded is pinned by digest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import stat
+from collections.abc import Iterable
+
+from prowess._internal.digest import FileDigest, content_sha256, tree_digest
+from prowess._internal.files import NotRegular, kind_of, open_regular, read_regular
+from prowess._internal.globs import Glob
+from prowess._internal.paths import inside, is_inside, refuse_unsafe_name
+from prowess.core.catalog_values import Source, Trigger
+from prowess.core.findings import Note, make_finding
+from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
+from prowess.skills.catalog import Catalog
+from prowess.skills.parse import MAX_BODY_BYTES, parse_body, parse_front
+from prowess.skills.scanner import SKIPPED, scan
+from prowess.skills.skill import PRIORITY, Entry, Root, Skill, SkillFile
+
+MAX_FILES = 10_000
+MAX_TREE_BYTES = 1024 * 1024 * 1024
+MAX_RESOURCE_BYTES = 2 * 1024 * 1024
+
+
+def load(
+    catalog: Catalog,
+    ref: str,
+    *,
+    source: str | None = None,
+    trigger: Trigger = "caller",
+    max_body_lines: int | None = None,
+) -> Skill:
+    """The skill that `ref` means, if whoever asks may have it. Raises SkillNotFound, SkillDenied or SkillInvalid."""
+    entry = catalog.get(ref, source=source)
+    catalog.allow(entry, trigger=trigger)
+    skill = catalog.memory_skill(entry) or load_entry(entry)
+    lines = skill.body.count("\n") + 1
+    if max_body_lines is not None and lines > max_body_lines:
+        raise _refused(entry, Note("body-over-limit", skill.body_line, {"lines": lines, "limit": max_body_lines}))
+    return skill
+
+
+def load_entry(entry: Entry) -> Skill:
+    """Read from disk, without asking who wants it."""
+    directory = os.path.realpath(entry.real_path)
+    try:
+        data = read_regular(inside(directory, entry.file), MAX_BODY_BYTES)
+    except FileNotFoundError:
+        raise SkillNotFound(
+            f"The skill '{entry.name}' was removed from {entry.path}.",
+            code="skill-removed",
+            hint="Go on without it, or restore its folder.",
+        ) from None
+    except PathEscape:
+        raise _refused(entry, Note("file-outside", None, {"what": entry.file})) from None
+    except NotRegular as error:
+        raise _refused(
+            entry, Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)})
+        ) from None
+    except OSError as error:
+        raise _refused(entry, Note("unreadable", None, {"reason": (error.strerror or "error").lower()})) from None
+    if len(data) > MAX_BODY_BYTES:
+        raise _refused(entry, Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}))
+    front = parse_front(data)
+    if isinstance(front, Note):  # it was good when it was found, and is not any more
+        raise _refused(entry, front)
+    body, line, notes = parse_body(data)
+    files, more = list_files(directory, known={entry.file: data})
+    refusing = [note for note in more if note.code in ("too-many-files", "tree-too-large")]
+    if refusing:
+        raise _refused(entry, refusing[0])
+    return Skill(
+        entry=entry,
+        fields=front.fields,
+        body=body,
+        body_line=line,
+        digest=tree_digest(FileDigest(file.path, file.executable, file.sha256) for file in files),
+        files=tuple(files),
+        notes=(*notes, *more),
+        directory=directory,
+    )
+
+
+def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Skill | None:
+    """The skill as it was published under its digest; None when that content is not there any more. Without an entry
+    the source has gone, and what is left of it is not trusted."""
+    path = os.path.join(trees, digest.removeprefix("sha256:"))
+    if not os.path.isdir(path):
+        return None
+    if entry is None or entry.id != id:
+        said, _, qualified = id.partition(":")
+        sources: dict[str, Source] = {source: source for source in PRIORITY}
+        found = scan(Root(source=sources[said], path=path, trusted=False)).entries if said in sources else []
+        if len(found) != 1:
+            return None
+        entry = found[0]._replace(name=qualified.rpartition("/")[2], declared=None, rel=qualified)
+        if entry.id != id:
+            return None
+    try:
+        skill = load_entry(entry._replace(root=trees, rel=os.path.basename(path), linked=None))
+    except SkillError:
+        return None
+    return skill._replace(entry=entry) if skill.digest == digest else None
+
+
+def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tuple[list[SkillFile], list[Note]]:
+    """Every regular file of the tree with its sha256. A link to a file inside counts as that file; a link that leads
+    outside, a FIFO or a device is not part of the skill, and is reported. `known` holds what was read already, so
+    that body and digest are of the same bytes."""
+    files: list[SkillFile] = []
+    notes: list[Note] = []
+    total = 0
+    folders = [""]
+    for folder in folders:  # grows while it is walked
+        try:
+            with os.scandir(os.path.join(directory, folder)) as listing:
+                children = sorted(listing, key=lambda child: child.name)
+        except OSError as error:
+            notes.append(
+                Note("unreadable", None, {"reason": f"{folder or '.'}: {(error.strerror or 'error').lower()}"})
+            )
+            continue
+        for child in children:
+            rel = f"{folder}/{child.name}" if folder else child.name
+            if child.is_dir(follow_symlinks=False):
+                if child.name not in SKIPPED:
+                    folders.append(rel)
+                continue
+            if child.name == ".git":  # of a submodule: git goes where it says
+                continue
+            if len(files) >= MAX_FILES:
+                return files, [*notes, Note("too-many-files", None, {"limit": MAX_FILES})]
+            file = _file_of(directory, rel, child, (known or {}).get(rel), notes, MAX_TREE_BYTES - total)
+            if file is not None:
+                files.append(file)
+                total += file.size_bytes
+                if total > MAX_TREE_BYTES:
+                    return files, [*notes, Note("tree-too-large", None, {"limit_bytes": MAX_TREE_BYTES})]
+    return sorted(files), notes
+
+
+def _file_of(
+    directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note], room_bytes: int
+) -> SkillFile | None:
+    """Listed with its content's sha256, unless it is larger than there is room for: then nobody waits for that."""
+    path = child.path
+    try:
+        if child.is_symlink():
+            path = os.path.realpath(path)
+            if not is_inside(directory, path):
+                notes.append(Note("file-outside", None, {"what": rel}))
+                return None
+            if os.path.isdir(path):
+                return None  # its files are listed where they are
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            notes.append(Note("special-file", None, {"target": rel, "kind": kind_of(found.st_mode)}))
+            return None
+        executable = bool(found.st_mode & 0o111)
+        if found.st_size > room_bytes:
+            return SkillFile(rel, found.st_size, executable, "")
+        if data is not None:
+            return SkillFile(rel, len(data), executable, content_sha256(data))
+        with open(open_regular(path), "rb") as file:
+            sha = hashlib.file_digest(file, "sha256").hexdigest()
+            return SkillFile(rel, file.tell(), executable, sha)
+    except OSError as error:
+        notes.append(Note("unreadable", None, {"reason": f"{rel}: {(error.strerror or 'error').lower()}"}))
+        return None
+
+
+def read_resource(skill: Skill, path: str) -> bytes:
+    """One file of a loaded skill, exactly as it was when the skill was loaded."""
+    refuse_unsafe_name(path)
+    wanted = path.removeprefix("./")
+    listed = next((file for file in skill.files if file.path == wanted), None)
+    if listed is None:
+        names = [file.path for file in skill.files]
+        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[:5]
+        raise ResourceNotFound(
+            f"The skill '{skill.name}' has no file '{path[:200]}'.",
+            hint=f"It has: {', '.join(near)}" + (" …" if len(names) > len(near) else ""),
+        )
+    if skill.contents is not None:
+        return skill.contents[wanted]
+    assert skill.directory is not None
+    try:
+        data = read_regular(inside(skill.directory, wanted), MAX_RESOURCE_BYTES)
+    except OSError as error:
+        raise ResourceNotFound(
+            f"'{wanted}' of the skill '{skill.name}' cannot be read: {(error.strerror or 'error').lower()}.",
+            code="resource-unreadable",
+            hint="Load the skill again.",
+        ) from None
+    if len(data) > MAX_RESOURCE_BYTES:
+        raise ResourceNotFound(
+            f"'{wanted}' of the skill '{skill.name}' has more than {MAX_RESOURCE_BYTES} bytes.",
+            code="resource-too-large",
+            hint="Read it in parts, or with a script.",
+        )
+    if content_sha256(data) != listed.sha256:
+        raise ResourceNotFound(
+            f"'{wanted}' of the skill '{skill.name}' changed since the skill was loaded.",
+            code="resource-changed",
+            hint="Load the skill again to work with the new content.",
+        )
+    return data
+
+
+def select_docs(skill: Skill, patterns: Iterable[str]) -> list[str]:
+    """The docs that patterns name. A pattern that names none is an error that lists the real ones."""
+    chosen: list[str] = []
+    for pattern in patterns:
+        glob = Glob(pattern, sets=True, folders=False)
+        found = [doc for doc in skill.docs if glob.fullmatch(doc)]
+        if not found:
+            real = ", ".join(skill.docs) or "none"
+            raise ResourceNotFound(
+                f"The skill '{skill.name}' has no doc '{pattern[:200]}'.",
+                code="doc-not-found",
+                hint=f"Its docs: {real}",
+            )
+        chosen += [doc for doc in found if doc not in chosen]
+    return chosen
+
+
+def _refused(entry: Entry, note: Note) -> SkillInvalid:
+    finding = make_finding(note, entry.location)
+    return SkillInvalid(
+        f"The skill '{entry.name}' cannot be loaded: {finding.message}",
+        findings=[finding],
+        code=finding.code,
+        hint=f"{finding.hint} File: {entry.location}",
+    )

@@ -1,0 +1,297 @@
+"""A root becomes entries: one walk, one open per skill, and next time nearly for free.
+
+`scan(root)` walks a root within bounds and reads the head of each SKILL.md. What it learned is kept in one small file
+per root (stat signature -> head), so that a second scan costs one stat per skill. The file can be deleted at any
+time, is replaced as a whole, and is believed only as far as the signatures still hold: a cache may make an answer
+faster, never different.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from prowess._internal.files import kind_of
+from prowess._internal.paths import is_inside
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import Note, make_finding
+from prowess.skills.nested import has_nested, look_below, without_nested
+from prowess.skills.scan_cache import (
+    NOTHING_KNOWN,
+    Known,
+    Row,
+    Signature,
+    changed_ns,
+    load_known,
+    save_known,
+    still_holds,
+)
+from prowess.skills.skill import Entry, Root
+
+SKIPPED = frozenset(
+    ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()
+)
+# A file changed within this time of being read could change again without a new time stamp (coarse clocks).
+_SETTLED_NS = 50_000_000
+_name_of = operator.attrgetter("name")
+_new = tuple.__new__
+
+
+class Bounds(NamedTuple):
+    max_depth: int = 6
+    max_entries: int = 20_000
+    nested: bool = False  # also the skills below a skill
+
+
+class Scan(NamedTuple):
+    entries: list[Entry]
+    findings: list[Finding]
+    exists: bool = True
+    read: int = 0  # how many SKILL.md were opened, the others were known
+
+
+def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None) -> Scan:
+    """Every skill below a root. Whatever is wrong becomes a finding, and costs its neighbours nothing."""
+    base = os.path.realpath(root.path)
+    problem = _root_problem(root, base)
+    if problem is not None:
+        return Scan([], problem, exists=False)
+    key = os.path.join(base, "**") if bounds.nested else base  # what one way of looking learned, the other did not
+    known, trouble = load_known(cache_dir, key) if cache_dir else (NOTHING_KNOWN, [])
+    walk = _Walk(root, base, bounds, known)
+    with _no_collector():
+        walk.run()
+    if cache_dir and (walk.fresh or walk.hits != len(known.rows)):
+        trouble += save_known(cache_dir, key, walk.entries, {**known.rows, **walk.fresh})
+    return Scan(walk.entries, walk.findings + trouble, read=walk.read)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """A scan makes tens of thousands of small objects and no cycles: the collector would only walk over them."""
+    import gc
+
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _root_problem(root: Root, base: str) -> list[Finding] | None:
+    try:
+        mode = os.stat(base).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return [make_finding(Note("root-missing"), root.path)] if root.expected else []
+    except OSError as error:
+        return [make_finding(Note("unreadable", None, {"reason": reason(error)}), root.path)]
+    if not stat.S_ISDIR(mode):
+        return [make_finding(Note("root-not-folder", None, {"kind": kind_of(mode)}), root.path)]
+    return None
+
+
+_Folder = tuple[str, str, int, str | None]  # real path, path below the root, depth, real path if reached by a link
+
+
+class _Walk:
+    """One walk over one root, breadth first and sorted, so that the same tree always gives the same answer."""
+
+    def __init__(self, root: Root, base: str, bounds: Bounds, known: Known) -> None:
+        self.root, self.base, self.bounds, self.known = root, base, bounds, known
+        self.source, self.trusted = root.source, root.trusted
+        self.entries: list[Entry] = []
+        self.findings: list[Finding] = []
+        self.fresh: dict[str, Signature] = {}
+        self.hits = self.read = 0
+        self.budget = bounds.max_entries
+        self.searched: set[str] = {base}
+        self.too_deep: str | None = None
+
+    def run(self) -> None:
+        top: _Folder = (self.base, "", 0, None)
+        queue = [top] if not self._is_skill(top) or self.bounds.nested else []
+        for folder in queue:  # grows while it is walked
+            queue += self._search(folder)
+        if self.too_deep is not None:
+            self._note("depth-limit", self.too_deep, limit=self.bounds.max_depth, folder=self.too_deep)
+        self.entries.sort(key=lambda entry: entry.rel)
+
+    # --- folders -------------------------------------------------------------------------------------------------
+
+    def _search(self, folder: _Folder) -> list[_Folder]:
+        """Take in the skills right below a folder; return the other folders, which are to be searched in their turn."""
+        path, rel, depth, linked = folder
+        try:
+            with os.scandir(path) as listing:
+                children = sorted(listing, key=_name_of)
+        except OSError as error:
+            self._note("unreadable", path, reason=reason(error))
+            return []
+        odd = next((child.name for child in children if child.name.lower() == "skill.md"), None)
+        if odd is not None:  # SKILL.md and skill.md were looked for; this is Skill.md or the like
+            if not self.bounds.nested or not any(child.name in ("SKILL.md", "skill.md") for child in children):
+                self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
+            if not self.bounds.nested:
+                return []
+        if len(children) > self.budget:
+            if self.budget >= 0:
+                first = children[self.budget].path
+                self._note("entry-limit", self.root.path, limit=self.bounds.max_entries, folder=first)
+            children = children[: max(self.budget, 0)]
+            self.budget = -1
+        self.budget -= len(children)
+        others: list[_Folder] = []
+        prefix = f"{rel}/" if rel else ""
+        shortcut = self.known.rows and not linked and not self.bounds.nested
+        for child in self._without_known(children, prefix) if shortcut else children:
+            target = self._folder_behind(child)
+            if target is None:
+                continue
+            link = target if linked or target != child.path else None
+            below: _Folder = (target, prefix + child.name, depth + 1, link)
+            if depth >= self.bounds.max_depth:
+                self.too_deep = self.too_deep or child.path
+            elif not self._is_skill(below) or self.bounds.nested:
+                others.append(below)
+        return others
+
+    def _without_known(self, children: list[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
+        """Take in the skills that are known and unchanged, and leave the others. Of a library that was read before this
+        is nearly everything, so it is written to be fast: one stat per skill, no calls of our own."""
+        (rows, kinds), lstat, ending = self.known, os.lstat, f"{os.sep}SKILL.md"
+        source, base, trusted, take_in = self.source, self.base, self.trusted, self.entries.append
+        hits = 0
+        for child in children:
+            rel = prefix + child.name
+            row = rows.get(rel)
+            if row is None or not child.is_dir(follow_symlinks=False):
+                yield child
+                continue
+            try:
+                found = lstat(child.path + ending)
+            except OSError:
+                yield child
+                continue
+            changed, size, inode, tokens, said, kind = row
+            if changed != changed_ns(found) or size != found.st_size or inode != found.st_ino:
+                yield child
+                continue
+            hits += 1
+            name, declared, version, words, controls, notes = kinds[kind]
+            # As Entry(…) would make it, at half the cost.
+            head = (name or child.name, declared, said, version, words, controls, size, notes)
+            entry = _new(Entry, (source, base, rel, "SKILL.md", *head, trusted, None, "", tokens))
+            take_in(self._look_again(entry, row) if notes and has_nested(notes) else entry)
+        self.hits += hits
+
+    def _folder_behind(self, child: os.DirEntry[str]) -> str | None:
+        """The real folder behind an entry, or None when there is nothing to search."""
+        try:
+            is_folder = child.is_dir(follow_symlinks=False)
+            if not is_folder and not child.is_symlink():
+                return None
+            if child.name in SKIPPED:
+                if os.path.lexists(os.path.join(child.path, "SKILL.md")):
+                    self._note("skipped-folder", child.path, folder=child.name)
+                return None
+            if is_folder:
+                return child.path
+            target = os.path.realpath(child.path)
+            if not os.path.exists(target):
+                self._note("link-broken", child.path, target=target)
+                return None
+            if not os.path.isdir(target):
+                return None
+        except OSError as error:
+            self._note("unreadable", child.path, reason=reason(error))
+            return None
+        if target in self.searched or is_inside(target, self.base) or self._is_searched_anyway(target):
+            self._note("link-again", child.path, target=target)
+            return None
+        self.searched.add(target)
+        return target
+
+    def _is_searched_anyway(self, target: str) -> bool:
+        """Below the root, and in no folder that is skipped."""
+        return is_inside(self.base, target) and SKIPPED.isdisjoint(os.path.relpath(target, self.base).split(os.sep))
+
+    # --- skills --------------------------------------------------------------------------------------------------
+
+    def _is_skill(self, folder: _Folder) -> bool:
+        """Whether the folder is a skill, good or bad, which is then taken in. A skill is a leaf, unless nested skills
+        are asked for: what is below it is part of it."""
+        path, rel, _, linked = folder
+        location = f"{path}{os.sep}SKILL.md"
+        try:
+            found = os.lstat(location)
+        except FileNotFoundError:
+            return self._is_lower_case_skill(folder)
+        except OSError as error:
+            self._note("unreadable", location, reason=reason(error))
+            return True
+        row = self.known.rows.get(rel)
+        if row is not None and still_holds(row, found):
+            self.hits += 1
+            self.entries.append(self._look_again(self.known.entry(row, self.root, self.base, rel, linked), row))
+        else:
+            self._take_in(folder, "SKILL.md", found)
+        return True
+
+    def _is_lower_case_skill(self, folder: _Folder) -> bool:
+        try:
+            found = os.lstat(os.path.join(folder[0], "skill.md"))
+        except OSError:
+            return False
+        self._take_in(folder, "skill.md", found)
+        return True
+
+    def _take_in(self, folder: _Folder, file: str, found: os.stat_result) -> None:
+        from prowess.skills.entry_reader import read_entry  # late: where everything is known nothing needs the parser
+
+        path, rel, _, linked = folder
+        self.read += 1
+        started_ns = time.time_ns()
+        entry = read_entry(self.root, self.base, rel, os.path.join(path, file), found, linked=linked)
+        if nested := look_below_entry(entry, self.bounds):
+            entry = entry._replace(notes=(*entry.notes, *nested))
+        self.entries.append(entry)
+        settled = changed_ns(found) < started_ns - _SETTLED_NS
+        if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):
+            self.fresh[rel] = (changed_ns(found), found.st_size, found.st_ino)
+
+    def _look_again(self, entry: Entry, row: Row) -> Entry:
+        """Nested files that are remembered may be gone. Below a skill that had none nothing is looked for, because that
+        would cost a known library as much as a new one; but a root that is a skill may hide a whole library."""
+        if self.bounds.nested or (entry.rel and not has_nested(entry.notes)):
+            return entry
+        notes = (*without_nested(entry.notes), *look_below_entry(entry, self.bounds))
+        if notes == entry.notes:
+            return entry
+        self.fresh[entry.rel] = row[:3]
+        return entry._replace(notes=notes)
+
+    def _note(self, code: str, path: str, **details: Any) -> None:
+        self.findings.append(make_finding(Note(code, None, details), path))
+
+
+def look_below_entry(entry: Entry, bounds: Bounds) -> tuple[Note, ...]:
+    """A note for each nested SKILL.md that is not loaded."""
+    if bounds.nested:
+        return ()
+    return look_below(entry.real_path, entry.name, skipped=SKIPPED, max_entries=bounds.max_entries)
+
+
+def reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
+
+
+def _passing(notes: tuple[Note, ...]) -> bool:
+    """Whether what was wrong could be gone next time without a new signature."""
+    return any(note.code in ("unreadable", "file-outside") for note in notes)

@@ -1,0 +1,119 @@
+"""The static security scan: what in a skill deserves a person's eyes before it is trusted. It informs; it does not
+decide.
+
+Rules know where they look: a command in a script or a code block is an act, the same words in prose may be a warning
+against it. Scanning will miss things. What protects is isolation and permissions, whatever a scan says.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from prowess._internal.text import Lines, Spans, fenced_code, find_tag_text, strip_invisible
+from prowess.core.findings import Note
+from prowess.skills.skill import Skill
+from prowess.skills.validate import EXTENSIONS, Located
+
+MAX_SCANNED_BYTES = 1_000_000
+_PROSE = (".md", ".txt", ".rst")
+_INLINE = re.compile(r"`(?P<code>[^`\n]+)`")
+_WARNING = re.compile(r"\b(?:never|do not|don't|avoid|dangerous|unsafe|instead of|bad:|wrong:)(?!\w)", re.IGNORECASE)
+
+
+class Pattern(NamedTuple):
+    code: str
+    expression: re.Pattern[str]
+    where: str  # command: only in scripts and code; prose: only in text; any
+    kind: str = ""
+
+
+def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
+    if where == "prose":
+        expression = expression.replace(" ", r"\s{1,9}")  # a sentence may go on in the next line
+    return Pattern(code, re.compile(expression, re.IGNORECASE), where, kind)
+
+
+# What may stand between two parts is bounded, so that no text takes more than linear time.
+PATTERNS = (
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+(?:-\w+\s+)*)?(?:ba|z|da|k)?sh\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]{0,300}\)", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:curl|wget)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+(?:-\w+\s+)*)?(?:python3?|node|perl|ruby)\b", "command"),
+    _p("scan-pipe-to-shell", r"\b(?:iex|invoke-expression)\b[^\n]{0,20}\(?\s*(?:iwr|irm|curl|invoke-webrequest|\(?new-object net\.webclient)\b", "command"),
+    _p("scan-encoded-command", r"base64\s+(?:-d|--decode|-D)\b[^\n]{0,300}\|\s*(?:ba|z)?sh\b", "command"),
+    _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
+    _p("scan-encoded-command", r"\b(?:exec|eval)\s*\(\s*(?:compile\s*\(\s*)?(?:zlib|codecs|bytes\.fromhex|binascii)\b", "command"),
+    _p("scan-encoded-command", r"\b(?:os\.system|subprocess\.\w+|popen)\s*\(\s*(?:\w+\.)*b(?:ase)?64_?decode\w*\(", "command"),
+    _p("scan-secret", r"\bAKIA[0-9A-Z]{16}\b", "any", "AWS access key"),
+    _p("scan-secret", r"\bgh[pousr]_[A-Za-z0-9]{36,}\b", "any", "GitHub token"),
+    _p("scan-secret", r"\bsk-(?=[a-z_-]{0,40}\d)[A-Za-z0-9_-]{32,300}\b", "any", "model provider's key"),
+    _p("scan-secret", r"\bsk_live_[A-Za-z0-9]{20,}\b", "any", "Stripe key"),
+    _p("scan-secret", r"\bxox[abpr]-[A-Za-z0-9-]{20,}\b", "any", "Slack token"),
+    _p("scan-secret", r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----", "any", "private key"),
+    _p("scan-sensitive-path", r"(?:~|\$HOME|/root|/home/\w+)/\.(?:ssh|aws|gnupg|kube|netrc|docker/config)\b[\w/.-]*", "command"),
+    _p("scan-sensitive-path", r"/etc/(?:shadow|sudoers)\b", "command"),
+    _p("scan-override", r"\b(?:ignore|disregard|forget) (?:all |any )?(?:the )?(?:previous|prior|above|earlier|system) (?:instructions|prompts?|rules|messages?)", "prose"),
+    _p("scan-override", r"\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to|reveal (?:this|it) to|show (?:this|it) to) the user\b", "prose"),
+    _p("scan-override", r"\b(?:reveal|print|output|repeat) (?:the|your) (?:system prompt|hidden instructions)\b", "prose"),
+    _p("scan-override", r"(?:忽略|无视|忘记)(?:之前|以上|先前|前面|所有|一切)[^\n。]{0,12}(?:指令|指示|提示|规则|说明)", "prose"),
+    _p("scan-override", r"(?:不要|请勿|切勿|别)(?:告诉|告知|通知|透露给)用户", "prose"),
+    _p("scan-override", r"(?:以前|これまで|上記|前)の(?:指示|命令|ルール|プロンプト)[^\n。]{0,8}(?:無視|忘れ)", "prose"),
+    _p("scan-override", r"ユーザー(?:に|には)(?:伝え|知らせ|言わ|教え)な", "prose"),
+)  # fmt: skip
+
+
+def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    tools = skill.entry.controls.allowed_tools or ()
+    for wide in [tool for tool in tools if tool in ("*", "Bash", "Bash(*)", "Bash(*:*)")]:
+        yield skill.entry.file, Note("scan-wide-tools", None, {"text": wide})
+    for listed in skill.files:
+        if listed.size_bytes > MAX_SCANNED_BYTES:
+            yield listed.path, Note("scan-skipped", None, {"target": listed.path, "limit_bytes": MAX_SCANNED_BYTES})
+            continue
+        data = read(listed.path)
+        extension = posixpath.splitext(listed.path)[1].lower()
+        if b"\0" in data[:4096] and extension not in (*_PROSE, *EXTENSIONS) and not data.startswith(b"#!"):
+            continue  # binary; what a model reads or an interpreter runs is text, whatever is in it
+        text = data.decode("utf-8", "replace")
+        for note in scan_text(text, is_prose=extension in _PROSE):
+            yield listed.path, note
+
+
+def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
+    line_of = Lines(text)
+    for offset, hidden in find_tag_text(text):
+        yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
+    text = strip_invisible(text)  # as a model sees it
+    line_of = Lines(text)
+    blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
+    within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
+    for pattern in PATTERNS:
+        for found in pattern.expression.finditer(text):
+            in_code = found.start() in blocks or found.start() in within_lines
+            if pattern.where == "command" and is_prose and _is_warned_against(text, found.start(), blocks):
+                continue
+            if pattern.where == "command" and not in_code:
+                if pattern.code != "scan-sensitive-path":  # models follow sentences, too; a path alone is no command
+                    yield Note("scan-command-in-prose", line_of.at(found.start()), {"text": _short(found[0])})
+                continue
+            if pattern.where == "prose" and (not is_prose or in_code):
+                continue
+            details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
+            yield Note(pattern.code, line_of.at(found.start()), details)
+
+
+def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:
+    """Whether the words before it, or the line above its code block, say not to do it. In a script nobody reads them."""
+    said = "\n".join(text[max(0, offset - 400) : offset].split("\n")[-2:])
+    block = blocks.start_around(offset)
+    if block is not None:
+        above = text[max(0, block - 400) : block].rpartition("\n")[0]
+        said += "\n" + above.rstrip().rpartition("\n")[2]
+    return bool(_WARNING.search(said))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else line[:77] + "…"

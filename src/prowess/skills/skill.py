@@ -1,0 +1,188 @@
+"""A skill before and after it is loaded, and where it was looked for. Values only: `model` says who may have which.
+
+They are named tuples, because there may be 20,000 of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from prowess.core.catalog_values import Finding, Mode, Severity, SkillRef, Source, Status
+from prowess.core.findings import RULES, Note, make_finding
+from prowess.skills.metadata import Controls
+
+PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
+MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
+# Notes with which a skill cannot be used at all.
+FATAL = frozenset(code for code, rule in RULES.items() if rule.stage in ("head", "file") and rule.severity == "error")
+
+
+class Entry(NamedTuple):
+    """One skill as discovery sees it: the head of its SKILL.md and where it is. A tuple, because there may be
+    20,000.
+    """
+
+    source: Source
+    root: str
+    rel: str  # the skill's folder below the root, with forward slashes; "" when the root itself is the skill
+    file: str  # SKILL.md, or the lower-case name it was found under
+    name: str
+    declared: str | None  # the name in the front matter, when that is another one
+    description: str
+    version: str | None
+    keywords: tuple[str, ...]
+    controls: Controls
+    size_bytes: int
+    notes: tuple[Note, ...]
+    trusted: bool
+    linked: str | None = None  # the real folder, when it is reached through a link
+    suffix: str = ""  # tells apart two skills that would have the same id
+    catalog_tokens: int = 0  # the estimated cost of its entry in the catalog; 0: not counted
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}:{self.qualified}{self.suffix}"
+
+    @property
+    def qualified(self) -> str:
+        """The name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
+        above, _, _ = self.rel.rpartition("/")
+        return f"{above}/{self.name}" if above else self.name
+
+    @property
+    def path(self) -> str:
+        if not self.rel:
+            return self.root
+        return f"{self.root.rstrip(os.sep)}{os.sep}{self.rel.replace('/', os.sep)}"
+
+    @property
+    def real_path(self) -> str:
+        return self.linked or self.path
+
+    @property
+    def location(self) -> str:
+        return f"{self.path.rstrip(os.sep)}{os.sep}{self.file}"
+
+    @property
+    def valid(self) -> bool:
+        return not any(note.code in FATAL for note in self.notes)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(map(self.finding_of, self.notes))
+
+    def finding_of(self, note: Note, severity: Severity | None = None) -> Finding:
+        return make_finding(note, self.location_of(note), severity=severity)
+
+    def location_of(self, note: Note) -> str:
+        """Path of this skill's SKILL.md, or of the file below the skill that the note names."""
+        return (
+            os.path.join(self.path, *note.details["file"].split("/")) if note.code == "skill-nested" else self.location
+        )
+
+    @property
+    def ref(self) -> SkillRef:
+        return SkillRef(id=self.id, name=self.name, source=self.source)
+
+
+class SkillFile(NamedTuple):
+    path: str  # relative to the skill, with forward slashes
+    size_bytes: int
+    executable: bool
+    sha256: str
+
+
+class Skill(NamedTuple):
+    """A loaded skill: its body and the list of its files, pinned by the digest of the whole tree."""
+
+    entry: Entry
+    fields: Mapping[str, Any]  # the whole front matter, unknown fields included
+    body: str
+    body_line: int
+    digest: str
+    files: tuple[SkillFile, ...]
+    notes: tuple[Note, ...]
+    directory: str | None  # where its files can be read; None for a skill that lives in memory
+    contents: Mapping[str, bytes] | None = None  # the files of a skill that lives in memory
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def description(self) -> str:
+        return self.entry.description
+
+    @property
+    def docs(self) -> tuple[str, ...]:
+        """Every .md and .txt file of the skill but SKILL.md, sorted."""
+        return tuple(
+            file.path
+            for file in self.files
+            if file.path != self.entry.file and file.path.lower().endswith((".md", ".txt"))
+        )
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(map(self.entry.finding_of, (*self.entry.notes, *self.notes)))
+
+    @staticmethod
+    def from_text(
+        text: str,
+        *,
+        name: str | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        source: Source = "explicit",
+    ) -> Skill:
+        """A skill defined in code. It behaves like one on disk: same parsing, same findings, same digest."""
+        from prowess.skills.in_memory import skill_from_text
+
+        return skill_from_text(text, name=name, files=files or {}, source=source)
+
+
+class Visibility(NamedTuple):
+    """Who may have a skill, and which rule decided."""
+
+    status: Status
+    reasons: tuple[str, ...]
+    model_visible: bool
+    user_visible: bool
+    mode: Mode
+
+
+class Root(NamedTuple):
+    """A place where skills are looked for."""
+
+    source: Source
+    path: str
+    trusted: bool = True
+    url: str | None = None
+    expected: bool = True  # somebody named it, so that it is worth a word when it is not there
+    origin: str = "given"  # who named it: flag, environment, configuration, default
+
+
+class RootReport(NamedTuple):
+    source: Source
+    path: str
+    skills: int
+    trusted: bool
+    exists: bool
+    url: str | None = None  # as anyone may see it: without user and password
+    origin: str = "given"
+
+    @property
+    def shown(self) -> str:
+        return self.url or self.path
+
+
+class Changes(NamedTuple):
+    """What a reload found."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)

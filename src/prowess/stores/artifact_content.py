@@ -1,0 +1,132 @@
+"""What stores of artifacts have in common: names on disk, kinds of content, pieces of it, and what can go wrong.
+
+A name is readable on disk where every file system can keep it as it is; one with capitals, other scripts or signs gets
+a hash of itself, so that names which differ only in case, or in how an accent is written, never meet.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from prowess.core.ports import Content
+from prowess.errors import StoreError
+
+PIECE_BYTES = 256 * 1024
+
+_PLAIN = re.compile(r"[a-z0-9_](?:[a-z0-9._-]{0,58}[a-z0-9_-])?")
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")  # means a device on Windows
+
+
+def folder_name(part: str) -> str:
+    """One part of a key or a name, as one name on disk; different parts never have the same one."""
+    if _PLAIN.fullmatch(part) and not _RESERVED.fullmatch(part):
+        return part
+    readable = re.sub(r"[^\w.-]+", "_", part).strip("._ ")[:16]  # 16 characters are at most 64 bytes
+    return f"{readable}~{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+
+
+def pieces(data: Content) -> Iterator[bytes]:
+    """Bytes, an open file or anything that yields bytes, a piece at a time."""
+    read = getattr(data, "read", None)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        view = memoryview(data)
+        yield from (bytes(view[at : at + PIECE_BYTES]) for at in range(0, len(view), PIECE_BYTES))
+    elif read is not None:
+        while piece := read(PIECE_BYTES):
+            yield _checked(piece)
+    elif isinstance(data, Iterable):
+        yield from map(_checked, data)
+    else:
+        _checked(data)
+
+
+async def large_pieces(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """What arrives in crumbs is worth a trip to a thread only when there is enough of it."""
+    waiting = bytearray()
+    async for piece in data:
+        waiting += _checked(piece)
+        if len(waiting) >= PIECE_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
+
+
+def _checked(piece: Any) -> bytes:
+    if not isinstance(piece, (bytes, bytearray, memoryview)):
+        raise StoreError(
+            f"An artifact is made of bytes, not of {type(piece).__name__}.",
+            code="artifact-not-bytes",
+            hint="Encode text first, or open the file in binary mode.",
+        )
+    return bytes(piece)
+
+
+def not_found(name: str, version: int | None, live: Sequence[int] = ()) -> StoreError:
+    if version is None or not live:
+        return StoreError(
+            f"No artifact '{name}'.", code="artifact-not-found", hint="See: prowess artifacts list. Names are exact."
+        )
+    return StoreError(
+        f"No version {version} of '{name}'.",
+        code="artifact-not-found",
+        hint=f"There is {', '.join(map(str, live[-10:]))}.",
+    )
+
+
+def too_large(name: str, max_bytes: int) -> StoreError:
+    return StoreError(
+        f"'{name}' is larger than {max_bytes} bytes; nothing was saved.",
+        code="artifact-too-large",
+        hint="Save less, or raise the limit of the store.",
+    )
+
+
+def corrupt(name: str, version: int) -> StoreError:
+    return StoreError(
+        f"Version {version} of '{name}' is not what was saved.",
+        code="artifact-corrupt",
+        hint="Restore it from a copy, or use another version.",
+    )
+
+
+def sync_folder(folder: str) -> None:
+    """A name is on the disk only after its folder is; Windows has no such call, and does it by itself."""
+    if os.name == "posix":
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def trouble(path: str, missing: StoreError | None = None) -> Iterator[None]:
+    """What the system says about files, as something a person can act on."""
+    try:
+        yield
+    except OSError as error:
+        if missing is not None and isinstance(error, FileNotFoundError):
+            raise missing from error
+        code, hint = _TROUBLES.get(error.errno or 0, ("store-error", "Look at the disk and at the message."))
+        raise StoreError(f"{path} cannot be used: {error.strerror or error}.", code=code, hint=hint) from error
+
+
+_FULL = ("store-full", "Free some space, or raise the quota, and try again; nothing is lost.")
+_DENIED = ("store-read-only", "Give yourself the right to write there.")
+_TROUBLES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+    errno.ENOTDIR: ("store-unavailable", "Name a folder; there is a file in the way."),
+    errno.EEXIST: ("store-unavailable", "Name a folder; there is a file in the way."),
+}

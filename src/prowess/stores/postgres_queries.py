@@ -1,0 +1,206 @@
+"""What is asked of the tables in PostgreSQL. Each is one statement or one transaction, and bears being done twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prowess.core.values import Head, SessionInfo, SessionKey, Stray
+from prowess.records.chain import GENESIS
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, refuse_newer
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+_MIGRATING = 7305815021937  # of the lock that only one migration holds: any number, always the same
+_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once, and about how much of them
+
+_HAS_TABLES = "SELECT FROM pg_catalog.pg_class WHERE relname = 'prowess_migrations' AND pg_table_is_visible(oid)"
+# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+_LIVES = f"(expires_at IS NULL OR expires_at > %(now)s OR (expiry_link = {POSTGRES_LINK}) IS NOT TRUE)"
+_ENDED = f"expires_at <= %(now)s AND expiry_link = {POSTGRES_LINK}"
+_GET = f"""SELECT id, lease, seq, hash FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES}"""
+# It waits for whoever writes to the session at this moment.
+_WAIT = f"""SELECT id, lease, seq, hash FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES} FOR UPDATE"""
+_TAKE = """INSERT INTO prowess_sessions AS old
+        (key_hash, tenant, app, "user", session, seq, hash, lease, owner, created_at, updated_at)
+    VALUES (%(key)s, %(tenant)s, %(app)s, %(user)s, %(session)s, 0, %(genesis)s, nextval('prowess_leases'), %(owner)s,
+        %(now)s, %(now)s)
+    ON CONFLICT (key_hash) DO UPDATE SET lease = nextval('prowess_leases'), owner = excluded.owner
+    RETURNING old.lease"""
+# The check and the write are one: nothing is inserted unless the session still ends where these lines begin.
+_ADD = f"""WITH held AS (
+        UPDATE prowess_sessions SET seq = seq + %(count)s, hash = %(last)s, updated_at = %(now)s
+        WHERE key_hash = %(key)s AND lease = %(lease)s AND seq = %(seq)s AND hash = %(hash)s
+            AND {_LIVES}
+        RETURNING id)
+    INSERT INTO prowess_events (session, seq, line)
+    SELECT held.id, %(seq)s + added.number, added.line
+    FROM held, unnest(%(lines)s::text[]) WITH ORDINALITY AS added (line, number)"""
+_LINE = "SELECT line FROM prowess_events WHERE session = %s AND seq = %s"
+# The length of a long line is known without reading it.
+_PART = """SELECT seq, line FROM (
+        SELECT seq, line, sum(octet_length(line)) OVER (ORDER BY seq) - octet_length(line) AS before
+        FROM prowess_events WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s) AS part
+    WHERE before < %s ORDER BY seq"""
+_LIST = f"""SELECT tenant, app, "user", session, seq, hash, created_at, updated_at,
+        CASE WHEN expiry_link = {POSTGRES_LINK} THEN expires_at END FROM prowess_sessions
+    WHERE tenant = %(tenant)s AND (%(app)s::text IS NULL OR app = %(app)s)
+    AND (%(user)s::text IS NULL OR "user" = %(user)s) AND starts_with(session, %(prefix)s)
+    AND {_LIVES}"""
+# A row that is gone cannot say whose they were; their first line can.
+_STRAY = """SELECT found.events, found.first, found.tenant, found.session,
+        (SELECT line FROM prowess_events WHERE session = found.id AND seq = found.first)
+    FROM (
+        SELECT events.session AS id, count(*) AS events, min(events.seq) AS first,
+            min(sessions.tenant) AS tenant, min(sessions.session) AS session
+        FROM prowess_events AS events LEFT JOIN prowess_sessions AS sessions ON sessions.id = events.session
+        WHERE sessions.id IS NULL OR events.seq > sessions.seq OR events.seq < 1
+        GROUP BY events.session) AS found
+    ORDER BY found.id"""
+_LINK = f"UPDATE prowess_sessions SET expiry_link = {POSTGRES_LINK} WHERE key_hash = %(key)s"
+# What was set was written with its link, behind an event that is still there.
+_EDITED = f"""SELECT tenant, session, expires_at FROM prowess_sessions
+    WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND (
+        (expiry_link = {POSTGRES_LINK}) IS NOT TRUE
+        OR (expiry_after <> %(genesis)s AND NOT EXISTS (
+            SELECT FROM prowess_events AS events WHERE events.session = prowess_sessions.id
+                AND strpos(line, '"hash":"' || expiry_after || '"') > 0)))"""
+_EXPIRE = f"""UPDATE prowess_sessions SET expires_at = %(at)s, expiry_after = hash
+    WHERE key_hash = %(key)s AND {_LIVES}"""
+_DELETE = f"""DELETE FROM prowess_sessions
+    WHERE key_hash = %(key)s AND {_LIVES}"""
+_BURY = f"DELETE FROM prowess_sessions WHERE key_hash = %(key)s AND {_ENDED}"
+_PRUNE = f"DELETE FROM prowess_sessions WHERE {_ENDED}"
+
+
+class Row(NamedTuple):
+    id: int
+    lease: int
+    seq: int
+    hash: str
+
+
+def migrate(connection: Connection, place: str, now: str) -> None:
+    """Bring the tables up to date, in one transaction; of several who begin at once, one does it."""
+    if _version(connection, place) == len(POSTGRES):
+        return
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATING])
+        done = _version(connection, place)
+        if done == 0:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS prowess_migrations"
+                " (number integer PRIMARY KEY, name text NOT NULL, applied_at text NOT NULL)"
+            )
+        for number, (name, statements) in enumerate(POSTGRES[done:], done + 1):
+            for statement in statements:
+                connection.execute(statement.encode())
+            connection.execute("INSERT INTO prowess_migrations VALUES (%s, %s, %s)", [number, name, now])
+
+
+def find(connection: Connection, key: SessionKey, now: str, *, wait: bool = False) -> Row | None:
+    row = connection.execute(_WAIT if wait else _GET, {"key": key_hash(key), "now": now}).fetchone()
+    return None if row is None else Row(*row)
+
+
+def take(connection: Connection, key: SessionKey, owner: str, now: str) -> int:
+    """The token of a new lease. What has expired is forgotten first, so that the session begins anew."""
+    parts = {"tenant": key.tenant, "app": key.app, "user": key.user, "session": key.session}
+    given = {"key": key_hash(key), **parts, "genesis": GENESIS.hash, "owner": owner.replace("\0", ""), "now": now}
+    with connection.transaction():
+        connection.execute(_BURY, given)
+        row = connection.execute(_TAKE, given).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def add(connection: Connection, key: SessionKey, token: int, head: Head, last: str, lines: list[str], now: str) -> bool:
+    """All the lines, right after `head`, under that lease; False: it does not end there, or the lease is lost."""
+    given: dict[str, Any] = {"key": key_hash(key), "lease": token, "seq": head.seq, "hash": head.hash}
+    given |= {"count": len(lines), "last": last, "lines": lines, "now": now}
+    return connection.execute(_ADD, given).rowcount == len(lines)
+
+
+def find_line(connection: Connection, session: int, seq: int) -> str | None:
+    row = connection.execute(_LINE, [session, seq]).fetchone()
+    return None if row is None else row[0]
+
+
+def page(connection: Connection, session: int, after_seq: int, end: int) -> list[tuple[int, str]]:
+    return connection.execute(_PART, [session, after_seq, end, _PAGE, _PAGE_BYTES]).fetchall()
+
+
+def infos(
+    connection: Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
+) -> Sequence[SessionInfo]:
+    if any("\0" in (text or "") for text in (tenant, app, user, prefix)):
+        return []  # which no key has, and PostgreSQL does not take
+    given = {"tenant": tenant, "app": app, "user": user, "prefix": prefix, "now": now}
+    return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
+
+
+def strays(connection: Connection) -> list[Stray]:
+    edited = [
+        Stray(tenant, session, expiry=str(at))
+        for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash})
+    ]
+    return [*(_stray(*row) for row in connection.execute(_STRAY)), *edited]
+
+
+def expire(connection: Connection, key: SessionKey, at: str | None, now: str) -> bool:
+    given = {"key": key_hash(key), "at": at, "now": now}
+    with connection.transaction():
+        return connection.execute(_EXPIRE, given).rowcount == 1 and connection.execute(_LINK, given).rowcount == 1
+
+
+def delete(connection: Connection, key: SessionKey, now: str) -> bool:
+    return connection.execute(_DELETE, {"key": key_hash(key), "now": now}).rowcount == 1
+
+
+def prune(connection: Connection, now: str) -> int:
+    return connection.execute(_PRUNE, {"now": now}).rowcount
+
+
+def key_hash(key: SessionKey) -> bytes:
+    """No part has a line break in it."""
+    return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
+
+
+def _stray(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> Stray:
+    if session is not None:
+        return Stray(str(tenant), session, events, first, orphaned=False)
+    try:
+        said = json.loads(line or "")
+    except (ValueError, RecursionError):
+        said = None
+    told: dict[str, Any] = said if isinstance(said, dict) else {}
+    return Stray(str(told.get("tenant") or "default"), str(told.get("session") or "?"), events, first, orphaned=True)
+
+
+def _info(row: tuple[Any, ...]) -> SessionInfo:
+    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
+    return SessionInfo(
+        key=SessionKey(tenant=tenant, app=app, user=user, session=session),
+        head=Head(seq=seq, hash=last),
+        created_at=created_at,
+        updated_at=updated_at,
+        expires_at=expires_at,
+    )
+
+
+def _version(connection: Connection, place: str) -> int:
+    # Not to_regclass(): it remembers that there was no such table, and does not see one that was just made.
+    if connection.execute(_HAS_TABLES).fetchone() is None:
+        return 0
+    done = connection.execute("SELECT coalesce(max(number), 0) FROM prowess_migrations").fetchone()
+    number: int = done[0] if done else 0
+    refuse_newer(place, number, POSTGRES)
+    return number

@@ -1,0 +1,390 @@
+"""Every run is also a folder `<timestamp>-<run>/`: events.jsonl has its lines as the log has them, run.json a summary.
+Large texts of outcomes are files as well, `outputs/<sha256>`, and run.json lists them.
+
+The log is the truth and the folder a copy of it, for people and their tools. So a copy that cannot be written never
+stops a run: it is told once, and made good from the log when the run ends, or when its session is opened again. A child
+run is in the folder of the run that it belongs to. Where run.json is, all of the copy is; one without a `stop_reason`
+is of a run that was cut off, and is written when another run of its session begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import groupby
+
+from prowess._internal.files import read_regular, write_whole
+from prowess._internal.state_folder import ensure_ignored
+from prowess._internal.worker_thread import OneThread
+from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
+from prowess.core.ports import EventLog
+from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.errors import AuditBroken, ProwessError, StoreError
+from prowess.records.chain import GENESIS, link
+from prowess.records.summary import RunSummary, large_outputs, summarise
+
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_AT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_OUTPUT = re.compile(r"[0-9a-f]{64}")
+_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # as _files names them
+EVENTS, SUMMARY, OUTPUTS = "events.jsonl", "run.json", "outputs"
+
+
+class MirroredLog:
+    """An event log like the one inside. `on_problem` is told once that a copy cannot be written, and why."""
+
+    def __init__(self, inner: EventLog, folder: str, *, on_problem: Callable[[str], None]) -> None:
+        self.inner, self.folder = inner, os.path.abspath(folder)
+        self._on_problem = on_problem
+        self._told = False
+        self.path = str(getattr(inner, "path", ""))
+        self._store = store_id(self.path)
+        self._thread = OneThread("prowess-runs")
+        self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; those of children are their parent's
+        self._cut_off: dict[
+            SessionKey, tuple[str, str]
+        ] = {}  # a run without an end, and its folder: until another begins
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        stored = await self.inner.append(key, expected_seq, lease, events)
+        for run, group in groupby(stored, key=lambda envelope: envelope.run):
+            part = list(group)
+            try:
+                await self._copy(key, run, part)
+            except (OSError, ProwessError, ValueError) as error:
+                self._tell(run, error)
+        return stored
+
+    async def _copy(self, key: SessionKey, run: str, part: Sequence[Envelope]) -> None:
+        first, last = part[0], part[-1]
+        copy = self._copies.get((key, run)) or self._begin(key, first)
+        if copy is None or copy.last_seq + 1 != (first.seq or 0):
+            copy = await self._catch_up(key, run)
+        else:
+            # Whether it is broken is known in the thread: here a line that is just being written would look like it.
+            before, copy.last_seq = Head(seq=copy.last_seq, hash=first.prev or ""), last.seq or 0
+            # Nobody waits for it: the log has it already, and what is copied after it waits in line.
+            added = self._thread.ask(lambda: _add_to(copy, link(key, before, part)[0]))
+            added.add_done_callback(lambda done: self._look_at(run, done))
+        ends = run == copy.run and any(isinstance(envelope.event, RunFinished) for envelope in part)
+        if ends or copy.has_ended:
+            await self._finish(key, copy)
+        if run == copy.run and isinstance(first.event, RunStarted) and key in self._cut_off:
+            await self._mend_one(key, *self._cut_off.pop(key), ended=True)
+
+    def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
+        """Of a run that begins here; None: it began before we looked."""
+        event = envelope.event
+        if not isinstance(event, RunStarted):
+            return None
+        if event.parent is not None:
+            copy = self._copies.get((key, event.parent))
+        else:
+            path = os.path.join(self.folder, folder_name(envelope.run, envelope.at))
+            after = Head(seq=(envelope.seq or 0) - 1, hash=envelope.prev or "")
+            copy = _Copy(path=path, run=envelope.run, after=after, last_seq=after.seq)
+        if copy is not None:
+            self._copies[key, envelope.run] = copy
+        return copy
+
+    async def _catch_up(self, key: SessionKey, run: str) -> _Copy:
+        """The whole run from the log: another process began it, or wrote to it since."""
+        summary, lines = await self._slice(key, run)
+        path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
+        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq, broken=True, made=True)
+        copy.has_ended = summary.finished_at is not None  # and a person answers what it was asked
+        for each in (summary.run, *summary.children):
+            self._copies[key, each] = copy
+        await self._thread.ask(lambda: _begin_again(path, lines))
+        copy.broken = False
+        return copy
+
+    async def _finish(self, key: SessionKey, copy: _Copy) -> None:
+        summary, lines = await self._slice(key, copy.run, copy.after)
+        for each in (summary.run, *summary.children):
+            self._copies.pop((key, each), None)
+        text = json.dumps({**summary.to_json(), "store": self._store}, indent=1).encode()
+
+        def finish() -> None:
+            if copy.broken or not os.path.lexists(os.path.join(copy.path, EVENTS)):  # there may be room again
+                _write(copy.path, lines)
+            _write_outputs(copy.path, lines if summary.outputs else ())
+            write_whole(os.path.join(copy.path, SUMMARY), text + b"\n", mode=0o600)  # last: then all of it is there
+
+        await self._thread.ask(finish)
+
+    async def _slice(self, key: SessionKey, run: str, after: Head = GENESIS) -> tuple[RunSummary, list[str]]:
+        lines = [line async for line in self.inner.lines(key, after_seq=after.seq)]
+        envelopes = [parse_event(json.loads(line)) for line in lines]
+        for summary in summarise(envelopes, after=after):
+            if run == summary.run or run in summary.children:
+                runs = {summary.run, *summary.children}
+                return summary, [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
+        raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
+
+    async def _mend(self, key: SessionKey) -> None:
+        """What a full disk or a kill has left undone in the copies of a session, from the log. A copy that says
+        something else than the log stays as it is, for whoever verifies it; one that is gone was removed."""
+        begun: dict[str, Envelope] = {}
+        ended: set[str] = set()
+        try:
+            async for line in self.inner.lines(key):
+                if '"type":"run_' in line:
+                    envelope = parse_event(json.loads(line))
+                    if isinstance(envelope.event, RunStarted) and envelope.event.parent is None:
+                        begun[envelope.run] = envelope
+                    elif isinstance(envelope.event, RunFinished):
+                        ended.add(envelope.run)
+        except (StoreError, ValueError, RecursionError):
+            return  # whoever reads the session next is told what is wrong with it
+        last = next(reversed(begun), None)
+        self._cut_off.pop(key, None)
+        for run, started in begun.items():
+            try:
+                path = os.path.join(self.folder, folder_name(run, started.at))
+                if not await self._thread.ask(lambda path=path: _is_unfinished(path)):
+                    continue
+                await self._mend_one(key, run, path, ended=run in ended or run != last)
+                if run == last and run not in ended:
+                    self._cut_off[key] = run, path
+            except (OSError, ProwessError, ValueError) as error:
+                self._tell(run, error)
+
+    async def _mend_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
+        summary, lines = await self._slice(key, run)
+        lacks = await self._thread.ask(lambda: _lacks_the_end(path, lines))
+        if lacks is None:
+            return
+        if ended:
+            await self._finish(
+                key, _Copy(path=path, run=run, after=summary.after, last_seq=summary.head.seq, broken=lacks)
+            )
+        elif lacks:
+            await self._thread.ask(lambda: _write(path, lines))
+
+    def _look_at(self, run: str, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and isinstance(error := done.exception(), Exception):
+            self._tell(run, error)
+
+    def _tell(self, run: str, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+            self._on_problem(f"The copy of run {run!r} in {self.folder} is not complete: {why}. The log has it all.")
+
+    # --- as the log inside does it
+
+    async def lease(self, key: SessionKey, owner: str = "") -> Lease:
+        lease = await self.inner.lease(key, owner)
+        await self._mend(key)  # nobody else can write to the session any more
+        return lease
+
+    def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
+        return self.inner.read(key, after_seq=after_seq)
+
+    def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        return self.inner.lines(key, after_seq=after_seq)
+
+    async def head(self, key: SessionKey) -> Head:
+        return await self.inner.head(key)
+
+    async def sessions(
+        self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
+    ) -> Sequence[SessionInfo]:
+        return await self.inner.sessions(tenant, app=app, user=user, prefix=prefix)
+
+    async def strays(self) -> Sequence[Stray]:
+        return await self.inner.strays()
+
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        await self.inner.expire(key, at)
+
+    async def prune_expired(self) -> int:
+        """The copies stay: whoever lets a session expire has not asked for them to go."""
+        prune = getattr(self.inner, "prune_expired", None)
+        return await prune() if prune is not None else 0
+
+    async def delete(self, key: SessionKey) -> None:
+        """The copies as well: who wants a session forgotten wants all of it forgotten."""
+        try:
+            runs = summarise([envelope async for envelope in self.inner.read(key)])
+        except AuditBroken as error:  # a reason to delete it, and none not to
+            runs = []
+            self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
+        except StoreError as error:
+            if error.code != "session-unknown":
+                raise
+            runs = []  # its row is gone; whether anything of it is left, the log knows
+        await self.inner.delete(key)
+        self._cut_off.pop(key, None)
+        for each in [known for known in self._copies if known[0] == key]:
+            del self._copies[each]
+        for summary in runs:
+            try:
+                path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
+                await self._thread.ask(lambda path=path: remove_copy(path))
+            except (OSError, ProwessError) as error:
+                self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {error}.")
+
+    async def settle(self) -> None:
+        """Until everything that was appended is copied, or told that it was not."""
+        await self._thread.ask(lambda: None)
+
+    async def close(self) -> None:
+        await self.settle()
+        await self.inner.close()
+        self._thread.end()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Copy:
+    path: str
+    run: str
+    after: Head  # before its first event
+    last_seq: int  # that it has, or should have
+    broken: bool = False
+    has_ended: bool = False
+    made: bool = False  # its file: if that is not there any more, somebody has removed it
+
+
+def store_id(path: str) -> str | None:
+    """Which store a copy is of, without saying where that is; None of one that has no place."""
+    where = os.path.realpath(path) if os.path.isabs(path) else path
+    return sha256(where.encode("utf-8", "surrogateescape")).hexdigest()[:12] if where else None
+
+
+def folder_name(run: str, started_at: str) -> str:
+    """`20260102T030405Z-r-1f2e`. StoreError when it would not be the name of a folder."""
+    at = _AT.fullmatch(started_at)
+    if not at or not _RUN.fullmatch(run):
+        raise StoreError(
+            f"A run {run!r} of {started_at!r} cannot have a folder."[:300],
+            code="run-name-invalid",
+            hint="Use letters, digits, dots and dashes for a run, and UTC for its time.",
+        )
+    year, month, day, hour, minute, second, _ = at.groups()
+    return f"{year}{month}{day}T{hour}{minute}{second}Z-{run}"
+
+
+# --- in the thread
+
+
+def _make(path: str) -> None:
+    """The folder before anything else: a full disk has room for that the longest, and where it is, it is mended."""
+    if os.path.islink(path):
+        raise OSError(f"{path} is a link")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if not os.path.lexists(os.path.join(path, EVENTS)):
+        ensure_ignored(os.path.dirname(os.path.dirname(path)))
+
+
+def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
+    if copy.broken:  # what is missing before these lines is made good when the run ends
+        return
+    copy.broken = True
+    if not copy.made:
+        _make(copy.path)
+    try:
+        _add(copy.path, lines, 0 if copy.made else os.O_CREAT)
+    except FileNotFoundError as error:  # a new file would have these lines, and none of those before them
+        raise OSError("it was removed while the run was going on") from error
+    copy.broken, copy.made = False, True
+
+
+def _add(path: str, lines: Sequence[str], more: int) -> None:
+    """All of them or, where the system lets us, none: half a line is worse than none."""
+    data = "".join(f"{line}\n" for line in lines).encode("ascii")
+    file = os.open(os.path.join(path, EVENTS), _APPEND | more, 0o600)
+    try:
+        before = os.fstat(file).st_size
+        if os.write(file, data) != len(data):
+            os.ftruncate(file, before)
+            raise OSError("the disk is full, or a limit was reached")
+    finally:
+        os.close(file)
+
+
+def _begin_again(path: str, lines: Sequence[str]) -> None:
+    _unlink(os.path.join(path, SUMMARY))  # it is not the summary of these lines
+    _write(path, lines)
+
+
+def _is_unfinished(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.path.lexists(os.path.join(path, SUMMARY))
+
+
+def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
+    """Whether there is less in it than in the log; None when it is something else. What a kill left beside the files
+    that were being written is removed."""
+    _remove_halves(path)
+    whole = "".join(f"{line}\n" for line in lines).encode("ascii")
+    try:
+        copied = read_regular(os.path.join(path, EVENTS), len(whole))
+    except FileNotFoundError:
+        copied = b""
+    return len(copied) < len(whole) if whole.startswith(copied) else None
+
+
+def _write(path: str, lines: Sequence[str]) -> None:
+    _make(path)
+    write_whole(os.path.join(path, EVENTS), "".join(f"{line}\n" for line in lines).encode("ascii"), mode=0o600)
+
+
+def _write_outputs(path: str, lines: Sequence[str]) -> None:
+    """One file for each text, however often it stands there; named by what is in it, so never written twice."""
+    folder = os.path.join(path, OUTPUTS)
+    for line in lines:
+        event = parse_event(json.loads(line)).event
+        for output, data in large_outputs(event) if isinstance(event, CallActed) else ():
+            if os.path.islink(folder):
+                raise OSError(f"{folder} is a link")
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            file = os.path.join(folder, output.sha256)
+            if not os.path.isfile(file) or os.path.getsize(file) != output.size_bytes:
+                write_whole(file, data, mode=0o600)
+
+
+def remove_copy(path: str) -> None:
+    """Our own files, and the folder if nobody has put anything else there."""
+    if os.path.islink(path):
+        raise OSError(f"{path} is a link")
+    folder = os.path.join(path, OUTPUTS)
+    _remove_halves(path)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+        for name in os.listdir(folder):
+            if _OUTPUT.fullmatch(name):
+                _unlink(os.path.join(folder, name))
+        _remove_empty(folder)
+    for name in (EVENTS, SUMMARY):
+        _unlink(os.path.join(path, name))
+    _remove_empty(path)
+
+
+def _remove_halves(path: str) -> None:
+    """Files that were being written when the process was killed."""
+    for folder in (path, os.path.join(path, OUTPUTS)):
+        for name in os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else ():
+            if _HALF.fullmatch(name):
+                _unlink(os.path.join(folder, name))
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _remove_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,216 @@
+"""What is asked of the tables in SQLite. What writes is one transaction: all of it, or nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from prowess.core.events import Envelope
+from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.records.chain import GENESIS, broken_record, check_fence, seal, unknown_session
+from prowess.stores.migrations import SQLITE_LINK
+
+_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once: enough to be fast, few enough to let others in between
+
+# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+_LIVES = f"(expires_at IS NULL OR expires_at > ? OR (expiry_link = {SQLITE_LINK}) IS NOT TRUE)"
+_GET = f"""SELECT lease, seq, hash FROM sessions
+    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
+# The check and the write are one: no row is changed unless the session still ends where these lines begin.
+_SET = f"""UPDATE sessions SET seq = ?, hash = ?, updated_at = ?
+    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND lease = ? AND seq = ? AND hash = ?
+    AND {_LIVES}"""
+_ADD = "INSERT INTO events (tenant, app, user, session, seq, line) VALUES (?, ?, ?, ?, ?, ?)"
+# One counter for all sessions, so that a deleted one does not give a token twice.
+_COUNT = "UPDATE counters SET value = value + 1 WHERE name = 'lease'"
+_COUNTED = "SELECT value FROM counters WHERE name = 'lease'"
+_TAKE = """INSERT INTO sessions (tenant, app, user, session, seq, hash, lease, owner, created_at, updated_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (tenant, app, user, session) DO UPDATE SET lease = excluded.lease, owner = excluded.owner"""
+_PART = """SELECT seq, line FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?
+    AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"""
+_LIST = f"""SELECT tenant, app, user, session, seq, hash, created_at, updated_at,
+        CASE WHEN expiry_link = {SQLITE_LINK} THEN expires_at END FROM sessions
+    WHERE tenant = ? AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) AND substr(session, 1, ?) = ?
+    AND {_LIVES}"""
+_EXPIRE = f"""UPDATE sessions SET expires_at = ?, expiry_after = hash
+    WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
+_LINK = f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
+_EXPIRED = f"""SELECT tenant, app, user, session FROM sessions
+    WHERE expires_at <= ? AND expiry_link = {SQLITE_LINK}"""
+# What was set was written with its link, behind an event that is still there.
+_EDITED = f"""SELECT tenant, session, expires_at FROM sessions
+    WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND ((expiry_link = {SQLITE_LINK}) IS NOT TRUE
+        OR (expiry_after <> ? AND NOT EXISTS (
+            SELECT 1 FROM events WHERE events.tenant = sessions.tenant AND events.app = sessions.app
+                AND events.user = sessions.user AND events.session = sessions.session
+                AND instr(line, '"hash":"' || expiry_after || '"') > 0)))"""
+_STRAY = """SELECT events.tenant, events.session, count(*), min(events.seq), min(sessions.seq IS NULL)
+    FROM events LEFT JOIN sessions USING (tenant, app, user, session)
+    WHERE sessions.seq IS NULL OR events.seq > sessions.seq OR events.seq < 1
+    GROUP BY events.tenant, events.app, events.user, events.session"""
+_HAS_ROW = "SELECT 1 FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
+_HAS_EVENTS = "SELECT count(*) FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
+_FORGET = (
+    "DELETE FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
+    "DELETE FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?",
+)
+
+
+def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) -> Lease:
+    """A new lease. What has expired is forgotten first, so that the session begins anew."""
+    columns = _columns(key)
+    with _transaction(connection):
+        if connection.execute(_GET, (*columns, now)).fetchone() is None:
+            if left := _orphans(connection, columns):  # they may be all that is left of what happened
+                hint = "Restore the database from a copy, or use another session; see: prowess runs verify --all"
+                raise broken_record(key, f"has {left} events, and no row that says that there are any", hint)
+            _forget(connection, columns)
+        connection.execute(_COUNT)
+        token: int = connection.execute(_COUNTED).fetchone()[0]
+        connection.execute(_TAKE, (*columns, GENESIS.seq, GENESIS.hash, token, owner, now, now))
+    return Lease(key=key, token=token, owner=owner)
+
+
+def add(
+    connection: sqlite3.Connection, key: SessionKey, token: int, head: Head, lines: list[str], last: str, now: str
+) -> bool:
+    """The lines, right after `head` and under that lease; False: it does not end there, or the lease is lost."""
+    with _transaction(connection):
+        return _add(connection, key, token, head, lines, last, now)
+
+
+def append(
+    connection: sqlite3.Connection,
+    key: SessionKey,
+    expected_seq: int,
+    lease: Lease,
+    events: Sequence[Envelope],
+    now: str,
+) -> list[Envelope]:
+    """The same for whoever does not know where the session ends; who is too late is told why."""
+    with _transaction(connection):
+        token, seq, last = get(connection, key, now)
+        check_fence(key, lease, token, expected_seq, seq)
+        head = Head(seq=seq, hash=last)
+        sealed, lines = seal(key, head, events)
+        if sealed:
+            _add(connection, key, token, head, lines, sealed[-1].hash or "", now)
+    return sealed
+
+
+def get(connection: sqlite3.Connection, key: SessionKey, now: str) -> tuple[int, int, str]:
+    """(lease, seq, hash)"""
+    row = connection.execute(_GET, (*_columns(key), now)).fetchone()
+    if row is None:
+        raise unknown_session(key)
+    return row
+
+
+def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: int, now: str) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    size = 0
+    for row in connection.execute(_PART, (*_columns(key), after_seq, end, _PAGE)):
+        found.append(row)
+        size += len(row[1])
+        if size > _PAGE_BYTES:
+            break
+    if not found:
+        get(connection, key, now)  # deleted while it was read: say so
+    return found
+
+
+def infos(
+    connection: sqlite3.Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
+) -> Sequence[SessionInfo]:
+    found = connection.execute(_LIST, (tenant, app, app, user, user, len(prefix), prefix, now))
+    return sorted((_info(row) for row in found), key=lambda info: info.key)
+
+
+def expire(connection: sqlite3.Connection, key: SessionKey, at: str | None, now: str) -> None:
+    with _transaction(connection):
+        if connection.execute(_EXPIRE, (at, *_columns(key), now)).rowcount != 1:
+            raise unknown_session(key)
+        connection.execute(_LINK, _columns(key))
+
+
+def prune(connection: sqlite3.Connection, now: str) -> int:
+    if connection.execute(_EXPIRED, (now,)).fetchone() is None:
+        return 0  # without waiting for the right to write
+    with _transaction(connection):
+        expired = connection.execute(_EXPIRED, (now,)).fetchall()
+        for columns in expired:
+            _forget(connection, columns)
+    return len(expired)
+
+
+def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
+    """Also what is left of a session whose row is gone: nobody could begin one of that name otherwise."""
+    columns = _columns(key)
+    with _transaction(connection):
+        if not _orphans(connection, columns):
+            get(connection, key, now)
+        _forget(connection, columns)
+
+
+def strays(connection: sqlite3.Connection) -> list[Stray]:
+    found = [
+        Stray(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
+        for tenant, session, events, first, orphaned in connection.execute(_STRAY)
+    ]
+    edited = [
+        Stray(str(tenant), str(session), expiry=str(at))
+        for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,))
+    ]
+    return [*found, *edited]
+
+
+def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
+    """How many events there are of a session that has no row, not even one that has expired."""
+    if connection.execute(_HAS_ROW, columns).fetchone() is not None:
+        return 0
+    return connection.execute(_HAS_EVENTS, columns).fetchone()[0]
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """It waits for the right to write at its start, so that what it reads stays true until its end."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.rollback()
+
+
+def _add(
+    connection: sqlite3.Connection, key: SessionKey, token: int, head: Head, lines: list[str], last: str, now: str
+) -> bool:
+    columns = _columns(key)
+    given = (head.seq + len(lines), last, now, *columns, token, head.seq, head.hash, now)
+    if connection.execute(_SET, given).rowcount != 1:
+        return False
+    connection.executemany(_ADD, [(*columns, seq, line) for seq, line in enumerate(lines, head.seq + 1)])
+    return True
+
+
+def _forget(connection: sqlite3.Connection, columns: tuple[str, ...]) -> None:
+    for statement in _FORGET:
+        connection.execute(statement, columns)
+
+
+def _columns(key: SessionKey) -> tuple[str, str, str, str]:
+    return key.tenant, key.app, key.user, key.session
+
+
+def _info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
+    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
+    return SessionInfo(
+        key=SessionKey(tenant=tenant, app=app, user=user, session=session),
+        head=Head(seq=seq, hash=last),
+        created_at=created_at,
+        updated_at=updated_at,
+        expires_at=expires_at,
+    )

@@ -1,0 +1,54 @@
+"""Every tool of ours, in the order in which they are always told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from prowess.core.ports import Asker
+from prowess.core.values import Plan
+from prowess.tools.ask_user import AskUser
+from prowess.tools.base import Tool
+from prowess.tools.files.read import Activate
+from prowess.tools.files.toolset import file_tools
+from prowess.tools.plan import UpdatePlan
+from prowess.tools.run.programs import Programs
+from prowess.tools.run.skill_run import SkillRun
+from prowess.tools.run.terminals import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
+from prowess.tools.session_work import Work
+from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
+from prowess.tools.skills.load import SkillLoad
+from prowess.tools.skills.loaded import Shelf
+from prowess.tools.skills.read import SkillRead
+from prowess.tools.skills.search import SkillSearch
+from prowess.tools.skills.skill_unload import SkillUnload
+
+
+def make_tools(
+    work: Work,
+    shelf: Shelf,
+    programs: Programs,
+    *,
+    get_plan: Callable[[], Plan | None],
+    put_plan: Callable[[Plan], Awaitable[None]],
+    plan_limits: Callable[[], Mapping[str, int]],
+    asker: Asker | None,
+    enabled: Collection[str],
+    activate: Activate,
+    skill_at: Callable[[str], str | None],
+) -> list[Tool]:
+    return [
+        SkillLoad(shelf),
+        SkillListDocs(shelf),
+        SkillSelectDocs(shelf),
+        SkillRead(shelf),
+        SkillRun(work),
+        SkillExec(work, programs),
+        SkillWriteStdin(programs),
+        SkillPollSession(programs),
+        SkillKillSession(programs),
+        SkillUnload(shelf),
+        SkillSearch(shelf),
+        UpdatePlan(get_plan, put_plan, limits=plan_limits),
+        AskUser(asker),
+        *file_tools(work, enabled=enabled, activate=activate, skill_at=skill_at),
+    ]

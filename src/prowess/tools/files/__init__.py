@@ -1,0 +1,12 @@
+"""Tools that read and change files.
+
+- delete_file: delete_file
+- file_targets: where a file may be written or removed
+- grep: grep
+- grep_worker: matches a pattern against texts, in a process of its own
+- list: list_dir
+- paths: A path as a model writes it means one file or folder
+- read: ead_file
+- toolset: the file tools as one set
+- write: write_file
+"""

@@ -1,0 +1,323 @@
+"""grep: lines of text files that match a pattern, in the workspace or a loaded skill.
+
+The pattern is a model's, and may take for ever: it is matched in a process of its own, which is ended when its time is
+over. Secrets are taken out before anything is matched, so a pattern cannot guess at them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prowess.core.ports import Need, Redaction, Within
+from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import PathEscape, ProwessError, ToolFailed, ToolRetry
+from prowess.tools.file_arguments import GrepArguments
+from prowess.tools.files import grep_worker as matcher
+from prowess.tools.files.paths import (
+    TOPS,
+    FileRef,
+    find_ref,
+    is_foreign,
+    match_glob,
+    not_found,
+    open_plain,
+    shown,
+    spelled,
+)
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.session_work import Loaded, Work
+from prowess.workspace.dirfd import open_child, walk
+from prowess.workspace.session_folder import Place
+
+MAX_FILE_BYTES = 2 << 20
+MAX_TEXT = 300  # characters of a line
+MAX_PATHS = 50
+TIMEOUT_S = 10.0
+_BATCH_BYTES = 1 << 20
+_BATCH_S = 0.2
+_MOST_NAMED = 10
+
+
+class Text(NamedTuple):
+    name: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class Found:
+    """What came of a search, and what was left out of it."""
+
+    lines: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    files: int = 0  # that were looked at
+    binary: int = 0
+    large: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    more: bool = False  # there are more matches
+    gave_up_in: str | None = None
+
+
+class Grep:
+    def __init__(self, work: Work, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._work = work
+        self._timeout_s = timeout_s
+        self.spec = ToolSpec(
+            name="grep",
+            description="Find lines that match a regular expression in text files.",
+            parameters=render_schema(GrepArguments),
+            read_only=True,
+        )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        normal = parse_arguments(GrepArguments, args, self.spec.name).normal()
+        return {**normal, "path": spelled(normal["path"] or ".", self._work)}
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(GrepArguments, args, self.spec.name)
+        ref = await find_ref(wanted.path or ".", self._work)
+        found = Found()
+        texts = _Texts(found, wanted.glob, within.redaction)
+        if ref.loaded is not None:
+            source = texts.of_skill(ref.loaded, ref.path)
+        elif ref.path == "skills":
+            source = texts.of_skills(list(self._work.loaded.values()))
+        else:
+            source = texts.of_workspace((await self._work.workspace())[1], ref)
+        await search(source, wanted, found, self._timeout_s)
+        return _render(found, ref, self._timeout_s)
+
+
+async def search(texts: Iterator[Text], wanted: GrepArguments, found: Found, timeout_s: float) -> None:
+    """The matching lines into `found`, as far as the time goes."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _program()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # what a terminal sends to us is not for it
+    )
+    assert process.stdin is not None and process.stdout is not None
+    names: list[str] = []
+    feeding = asyncio.ensure_future(_feed(process.stdin, texts, names, wanted, timeout_s))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _hear(process.stdout, names, found)
+            if feeding.done():
+                feeding.result()  # what went wrong with the files themselves
+    except TimeoutError:
+        found.gave_up_in = found.gave_up_in or (names[-1] if names else "")
+    finally:
+        feeding.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.shield(_reaped(process, feeding))
+
+
+async def _reaped(process: asyncio.subprocess.Process, feeding: asyncio.Future[None]) -> None:
+    await asyncio.wait([feeding])
+    if not feeding.cancelled():
+        feeding.exception()  # was raised already, or does not matter any more
+    await process.wait()
+
+
+async def _feed(
+    stdin: asyncio.StreamWriter, texts: Iterator[Text], names: list[str], wanted: GrepArguments, timeout_s: float
+) -> None:
+    order = {
+        "pattern": wanted.pattern,
+        "ignore_case": wanted.ignore_case,
+        "most": wanted.max_results,
+        "width": MAX_TEXT,
+        "seconds": int(timeout_s) + 5,
+    }
+    try:
+        stdin.write(json.dumps(order).encode() + b"\n")
+        while batch := await asyncio.to_thread(_batch, texts):
+            for name, data in batch:
+                names.append(name)
+                stdin.write(json.dumps([len(names) - 1, len(data)]).encode() + b"\n" + data)
+            await stdin.drain()
+    except (ConnectionError, BrokenPipeError):  # it has found enough, or was ended
+        pass
+    finally:
+        stdin.close()
+
+
+def _batch(texts: Iterator[Text]) -> list[Text]:
+    """Some of them, so that nobody waits for a thread that reads everything."""
+    batch: list[Text] = []
+    ends, size = time.monotonic() + _BATCH_S, 0
+    for text in texts:
+        batch.append(text)
+        size += len(text.data)
+        if size >= _BATCH_BYTES or time.monotonic() > ends:
+            break
+    return batch
+
+
+async def _hear(stdout: asyncio.StreamReader, names: list[str], found: Found) -> None:
+    name = ""
+    while line := await stdout.readline():
+        said = json.loads(line)
+        if "error" in said:
+            at = "" if said["at"] is None else f" at position {said['at']}"
+            raise ToolRetry(f"grep: the pattern is no regular expression: {said['error']}{at}.")
+        if "file" in said:
+            found.files += 1
+            name = found.gave_up_in = names[said["file"]]
+        elif "line" in said:
+            found.lines.append(f"{shown(name)}:{said['line']}: {_tabbed(said['text'])}")
+            if shown(name) not in found.paths[-1:] and len(found.paths) < MAX_PATHS:
+                found.paths.append(shown(name))
+        else:
+            found.more = "more" in said
+            found.gave_up_in = None
+            return
+    raise ToolFailed("grep: the search ended before its end, probably because the pattern needs too much memory.")
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Text files one after the other, redacted; what is left out is written down."""
+
+    found: Found
+    glob: str | None
+    redaction: Redaction
+
+    def of_skills(self, loaded: Sequence[Loaded]) -> Iterator[Text]:
+        for each in sorted(loaded, key=lambda each: each.folder):
+            yield from self.of_skill(each, "")
+
+    def of_skill(self, loaded: Loaded, path: str) -> Iterator[Text]:
+        files = [file for file in loaded.skill.files if not path or f"{file.path}/".startswith(f"{path}/")]
+        if path and not files:
+            loaded.read(path)  # says what there is instead
+        for file in files:
+            name = FileRef(file.path, loaded).name
+            if not self._is_wanted(file.path, path):
+                continue
+            if file.size_bytes > MAX_FILE_BYTES:
+                self.found.large.append(name)
+                continue
+            try:
+                data = loaded.read(file.path)
+            except ProwessError:
+                self.found.unreadable.append(name)
+                continue
+            yield from self._text(name, data)
+
+    def of_workspace(self, place: Place, ref: FileRef) -> Iterator[Text]:
+        tops = TOPS if not ref.path else (ref.path,)
+        try:
+            if ref.path:
+                with open_plain(place, ref.path) as fd:
+                    yield from self._opened(fd, ref.path)
+                return
+        except PathEscape:  # it is no file, or none that is read
+            pass
+        except OSError:
+            raise not_found(ref.path, place.root, folders=True) from None
+        for top in tops:
+            yield from self._below(place, top, ref.path)
+
+    def _below(self, place: Place, top: str, base: str) -> Iterator[Text]:
+        entries = walk(place.root, top)
+        while True:
+            try:
+                rel, status, folder_fd, name = next(entries)
+            except StopIteration:
+                return
+            except PathEscape as error:
+                if error.code != "too-many-entries":
+                    raise
+                self.found.notes.append(f"{error.message} The rest was not searched.")
+                return
+            if not stat.S_ISREG(status.st_mode) or not self._is_wanted(rel, base):
+                continue
+            try:
+                if is_foreign(status, place):
+                    raise PermissionError(rel)
+                fd = open_child(folder_fd, name, rel)
+            except (OSError, PathEscape):
+                self.found.unreadable.append(rel)
+                continue
+            try:
+                yield from self._opened(fd, rel)
+            finally:
+                os.close(fd)
+
+    def _opened(self, fd: int, rel: str) -> Iterator[Text]:
+        if os.fstat(fd).st_size > MAX_FILE_BYTES:
+            self.found.large.append(rel)
+        else:
+            yield from self._text(rel, os.pread(fd, MAX_FILE_BYTES, 0))
+
+    def _is_wanted(self, rel: str, base: str) -> bool:
+        """A glob counts from the folder that is searched, or from the top."""
+        if self.glob is None:
+            return True
+        below = rel[len(base) :].lstrip("/") if base else rel
+        return match_glob(self.glob, below or rel) or match_glob(self.glob, rel)
+
+    def _text(self, name: str, data: bytes) -> Iterator[Text]:
+        if b"\0" in data:
+            self.found.binary += 1
+            return
+        clean = self.redaction.redact_text(data.decode("utf-8", "replace"))
+        yield Text(name, clean.encode("utf-8", "replace"))
+
+
+def _render(found: Found, ref: FileRef, timeout_s: float) -> Outcome:
+    notes = list(found.notes)
+    if found.more:
+        notes.append(f"There are more than these {len(found.lines)}: narrow the pattern, the path or the glob.")
+    if found.large:
+        notes.append(f"Skipped, larger than {MAX_FILE_BYTES} bytes: {_few(found.large)}.")
+    if found.unreadable:
+        notes.append(f"Could not be read: {_few(found.unreadable)}.")
+    if found.binary:
+        notes.append(f"Skipped because they are not text: {found.binary}.")
+    data = {
+        "path": shown(ref.name),
+        "matches": len(found.lines),
+        "files": found.files,
+        "truncated": found.more or found.gave_up_in is not None,
+        "skipped": [shown(name) for name in found.large[:MAX_PATHS]],
+        "paths": found.paths,
+    }
+    lines = found.lines or [f"Nothing matches in {found.files} files below {shown(ref.name)}."]
+    if found.gave_up_in is not None:
+        at = f" in {shown(found.gave_up_in)}" if found.gave_up_in else ""
+        text = "\n".join([*found.lines, f"Given up after {timeout_s:g} s{at}.", *notes])
+        hint = "Use a simpler pattern, without repeats inside repeats, or search fewer files."
+        return Outcome(status="failed", code="grep-timeout", content=text, hint=hint, data=data)
+    return Outcome(status="ok", content="\n".join([*lines, *notes]), data=data)
+
+
+def _tabbed(text: str) -> str:
+    return "\t".join(map(shown, text.split("\t")))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(shown, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+@functools.cache
+def _program() -> str:
+    with open(matcher.__file__, encoding="utf-8") as file:
+        return file.read()

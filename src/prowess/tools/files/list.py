@@ -1,0 +1,186 @@
+"""list_dir: what is in a folder of the workspace or of a loaded skill. A link is shown as one, and never followed.
+
+A skill has the files that it had when it was loaded; the session's own files are as they are now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+from prowess._internal.files import kind_of
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import PathEscape, ResourceNotFound
+from prowess.tools.file_arguments import ListArguments
+from prowess.tools.files.paths import TOPS, FileRef, find_ref, match_glob, not_found, shown, spelled
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.session_work import Loaded, Work
+from prowess.workspace.dirfd import MAX_DEPTH, open_folder
+
+MAX_ENTRIES = 500  # that are shown
+MAX_COUNTED = 100_000  # that are looked at
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Listed(NamedTuple):
+    """One entry: its name from the folder that was asked for, and what to say about it."""
+
+    name: str
+    about: str
+    is_folder: bool = False
+
+    def __str__(self) -> str:
+        return f"{shown(self.name)}/{self.about}" if self.is_folder else f"{shown(self.name)}  {self.about}"
+
+
+class ListDir:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.spec = ToolSpec(
+            name="list_dir",
+            description="List a folder of the workspace or of a loaded skill.",
+            parameters=render_schema(ListArguments),
+            read_only=True,
+        )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        normal = parse_arguments(ListArguments, args, self.spec.name).normal()
+        return {**normal, "path": spelled(normal["path"] or ".", self._work)}
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(ListArguments, args, self.spec.name)
+        ref = await find_ref(wanted.path or ".", self._work)
+        root = "" if ref.loaded is not None else (await self._work.workspace())[1].root
+        return await asyncio.to_thread(self._list, ref, wanted, root)
+
+    def _list(self, ref: FileRef, wanted: ListArguments, root: str) -> Outcome:
+        depth = MAX_DEPTH if wanted.pattern else wanted.depth
+        listed: list[Listed] = []
+        matching = seen = 0
+        try:
+            for each in islice(self._entries(ref, depth, root), MAX_COUNTED):
+                seen += 1
+                if wanted.pattern is None or (not each.is_folder and match_glob(wanted.pattern, each.name)):
+                    matching += 1
+                    if matching <= MAX_ENTRIES:
+                        listed.append(each)
+        except PermissionError:
+            raise PathEscape(
+                f"'{shown(ref.name)[:200]}' cannot be opened.", op="list", code="not-readable", hint="Leave it."
+            ) from None
+        except OSError:
+            raise not_found(ref.path, root, folders=True) from None
+        lines = [str(each) for each in listed] or ["(nothing matches)" if wanted.pattern else "(empty)"]
+        if left_out := matching - len(listed):
+            lines.append(f"({left_out} more entries are not shown: ask for a folder further down)")
+        if seen == MAX_COUNTED:
+            lines.append(f"(only the first {MAX_COUNTED} entries were looked at)")
+        data = {"path": shown(ref.name), "count": len(listed), "left_out": left_out, "paths": [shown(ref.name)]}
+        return Outcome(status="ok", content="\n".join(lines), data=data)
+
+    def _entries(self, ref: FileRef, depth: int, root: str) -> Iterator[Listed]:
+        if ref.loaded is not None:
+            return iter(_of_skill(ref.loaded, ref.path, depth))
+        if ref.path in ("", "skills"):
+            return self._top(ref.path, depth, root)
+        if ref.path.split("/")[0] not in TOPS:
+            raise FileNotFoundError(ref.path)
+        return _of_folder(root, ref.path, depth)
+
+    def _top(self, path: str, depth: int, root: str) -> Iterator[Listed]:
+        """The folders of a workspace; below skills/ only those in use, whatever else was there before."""
+        loaded = sorted(self._work.loaded.values(), key=lambda each: each.folder)
+        if path == "skills":
+            for each in loaded:
+                yield Listed(each.folder, "", is_folder=True)
+                yield from _under(each.folder, _of_skill(each, "", depth - 1) if depth > 1 else ())
+            return
+        for top in sorted((*TOPS, "skills")):
+            yield Listed(top, "", is_folder=True)
+            if depth > 1:
+                below = self._top(top, depth - 1, root) if top == "skills" else _of_folder(root, top, depth - 1)
+                yield from _under(top, below)
+
+
+def _of_skill(loaded: Loaded, path: str, depth: int) -> list[Listed]:
+    found: dict[str, Listed] = {}
+    for file in loaded.skill.files:
+        if file.path == path:
+            return [Listed(path.rpartition("/")[2], str(file.size_bytes))]
+        if path and not file.path.startswith(f"{path}/"):
+            continue
+        parts = file.path[len(path) :].lstrip("/").split("/")
+        for end in range(1, min(len(parts), depth) + 1):
+            name = "/".join(parts[:end])
+            found[name] = Listed(name, "", is_folder=True) if end < len(parts) else Listed(name, str(file.size_bytes))
+    if path and not found:
+        folders = sorted({file.path.rpartition("/")[0] for file in loaded.skill.files} - {""})
+        raise ResourceNotFound(
+            f"The skill '{loaded.skill.name}' has no folder '{shown(path)[:200]}'.",
+            hint=f"It has: {', '.join(folders[:10]) or 'no folders'}",
+        )
+    return sorted(found.values(), key=lambda each: each.name.split("/"))
+
+
+def _of_folder(root: str, rel: str, depth: int) -> Iterator[Listed]:
+    """What is at `rel`: the entries of a folder, or the file itself."""
+    above, _, name = rel.rpartition("/")
+    with open_folder(root, above) as fd:
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            yield Listed(name, _about(fd, name, status))
+            return
+    with open_folder(root, rel) as fd:
+        yield from _below(fd, depth)
+
+
+def _below(fd: int, depth: int) -> Iterator[Listed]:
+    for name in sorted(os.listdir(fd)):
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            yield Listed(name, _about(fd, name, status))
+            continue
+        with _entered(fd, name) as below:
+            yield Listed(name, "  (cannot be opened)" if below is None else "", is_folder=True)
+            if below is not None and depth > 1:
+                yield from _under(name, _below(below, depth - 1))
+
+
+@contextmanager
+def _entered(fd: int, name: str) -> Iterator[int | None]:
+    try:
+        below = os.open(name, _FOLDER, dir_fd=fd)
+    except OSError:  # closed, or swapped for a link a moment ago
+        yield None
+        return
+    try:
+        yield below
+    finally:
+        os.close(below)
+
+
+def _about(fd: int, name: str, status: os.stat_result) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return str(status.st_size)
+    if not stat.S_ISLNK(status.st_mode):
+        return f"({kind_of(status.st_mode)})"
+    try:
+        return f"-> {shown(os.readlink(name, dir_fd=fd))[:200]}"
+    except OSError:
+        return "(a link)"
+
+
+def _under(folder: str, entries: Iterable[Listed]) -> Iterator[Listed]:
+    return (each._replace(name=f"{folder}/{each.name}") for each in entries)

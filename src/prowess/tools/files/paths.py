@@ -1,0 +1,206 @@
+"""A path as a model writes it means one file or folder: of the session's workspace, or of a skill in use.
+
+It is known by its spelling alone, in one plain form. Reaching it is another matter: nothing here follows a link.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from prowess._internal.globs import Glob
+from prowess._internal.paths import refuse_unsafe_name
+from prowess.errors import PathEscape, ProwessError, SkillError, WorkspaceError
+from prowess.tools.session_work import Loaded, Work
+from prowess.workspace.dirfd import open_file, walk
+from prowess.workspace.isolation.mounts import INSIDE
+from prowess.workspace.layout import FOLDERS, LEADS, resolve_pattern
+from prowess.workspace.session_folder import Place
+
+TOPS = ("out", "runs", "work")  # what a session's own files are below
+_MOST_NAMES = 2000
+
+
+class FileRef(NamedTuple):
+    path: str  # below the workspace or the skill; "" is its top
+    loaded: Loaded | None = None  # the skill that it belongs to; None: the workspace
+
+    @property
+    def name(self) -> str:
+        """As it is called from the top of the workspace."""
+        name = self.path if self.loaded is None else f"skills/{self.loaded.folder}/{self.path}"
+        return name.rstrip("/") or "."
+
+
+async def find_ref(text: str, work: Work) -> FileRef:
+    """Where it leads. PathEscape when that is no place for these tools, SkillError when the skill is not in use."""
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme == "skill":
+        return skill_ref(rest, work)
+    if mark and scheme != "workspace":
+        raise WorkspaceError(
+            f"'{shown(text)[:200]}' has the unknown scheme '{shown(scheme)[:40]}'.",
+            op="read",
+            code="read-refused",
+            hint="Use workspace://, artifact:// or skill://, or a path in the workspace.",
+        )
+    path = rest if mark else text
+    if path.startswith("/"):
+        workspace, _ = await work.workspace()
+        inside = workspace.layout.inside
+        if path == inside or path.startswith(f"{inside}/"):
+            path = path[len(inside) :].lstrip("/")
+    return workspace_ref(path, work)
+
+
+def workspace_ref(path: str, work: Work) -> FileRef:
+    rel = plain_path(path)
+    top, _, below = rel.partition("/")
+    if top == "skills" and below:
+        folder, _, resource = below.partition("/")
+        return FileRef(resource, work.get(folder))
+    return FileRef(f"work/{rel}" if top == "inputs" else rel)  # as a script sees it from its skill's folder
+
+
+def skill_ref(rest: str, work: Work) -> FileRef:
+    """`name/path`, where a name can have slashes, too: the first that is in use is meant."""
+    refuse_unsafe_name(rest)
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    for end in range(1, len(parts) + 1):
+        try:
+            return FileRef("/".join(parts[end:]), work.get("/".join(parts[:end])))
+        except SkillError:
+            continue
+    return FileRef("", work.get(parts[0] if parts else ""))
+
+
+def skills_read(text: str, work: Work) -> Sequence[Loaded]:
+    """The skills in use whose files a call for that path, or one that looks below it, comes to."""
+    scheme, mark, rest = text.partition("://")
+    try:
+        if mark and scheme == "skill":
+            found = skill_ref(rest, work)
+        else:
+            rel = plain_path(rest if mark else text)
+            if rel in ("", "skills"):
+                return list(work.loaded.values())
+            found = workspace_ref(rel, work)
+    except ProwessError:  # the tool says so
+        return []
+    return [] if found.loaded is None else [found.loaded]
+
+
+def plain_path(path: str) -> str:
+    """`./out//a.txt`, `$OUTPUT_DIR/a.txt` -> `out/a.txt`; the top is "". PathEscape when it leads out."""
+    rel = resolve_pattern(path)
+    refuse_unsafe_name(rel)
+    return "/".join(part for part in rel.split("/") if part not in ("", "."))
+
+
+def spelled(text: str, work: Work) -> str:
+    """The one way to write it that policy judges, as far as its spelling says: a rule for `out/x` is one for
+    `workspace://./out//x` and `/workspace/out/x` as well. What cannot be read stays as it is, and is refused later."""
+    path = text.removeprefix("workspace://")
+    for inside in filter(None, (work.root, INSIDE)):
+        below = path.removeprefix(f"{inside}/").lstrip("/") if path.startswith(f"{inside}/") else ""
+        if path == inside == work.root or below.split("/")[0] in (*FOLDERS, *LEADS):
+            path = below
+            break
+    if "://" in path or path.startswith(("/", "~")):
+        return text
+    try:
+        rel = plain_path(path)
+    except ProwessError:
+        return text
+    if not rel:
+        return "."
+    rel = f"work/{rel}" if rel.split("/")[0] == "inputs" else rel
+    return f"{rel}/" if path.endswith("/") else rel  # who means a folder must not be given a file
+
+
+@contextmanager
+def open_plain(place: Place, rel: str) -> Iterator[int]:
+    """A regular file of the workspace, for reading, by descriptor. OSError: it is not there; PathEscape: it is no
+    plain file. One that somebody else owns and that has another name elsewhere is none: a hard link needs no right to
+    read."""
+    if rel.split("/")[0] not in TOPS:
+        raise FileNotFoundError(rel)
+    with open_file(place.root, rel) as fd:
+        if is_foreign(os.fstat(fd), place):
+            raise foreign(rel)
+        yield fd
+
+
+def is_foreign(status: os.stat_result, place: Place) -> bool:
+    owner = os.geteuid() if place.uid is None else place.uid
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and status.st_uid != owner
+
+
+def foreign(rel: str) -> PathEscape:
+    return PathEscape(
+        f"'{shown(rel)[:200]}' is a link to somebody else's file.",
+        op="open",
+        code="not-a-plain-file",
+        hint="Links are not followed here.",
+    )
+
+
+def not_found(rel: str, root: str, *, folders: bool = False) -> WorkspaceError:
+    """With the names that come close."""
+    names = [shown(name) for name in _names(root, folders=folders)]
+    near = difflib.get_close_matches(rel, names, n=5, cutoff=0.4) or names[:10]
+    what = "file or folder" if folders else "file"
+    return WorkspaceError(
+        f"There is no {what} '{shown(rel)[:200]}' in the workspace.",
+        op="read",
+        code="file-not-found",
+        hint=f"There are: {', '.join(near)}" if near else "It is empty so far.",
+    )
+
+
+def match_glob(pattern: str, rel: str) -> bool:
+    """`*.md` is any name like that in any folder; with a slash it is a path, in which `**` crosses folders. It takes
+    no longer for a pattern with many stars."""
+    parts = pattern.split("/")
+    if len(parts) == 1:
+        return Glob(pattern, sets=True).fullmatch(rel.rpartition("/")[2])
+    ends = _over_nothing(parts, {0})
+    for name in rel.split("/"):
+        going = {at for at in ends if at < len(parts)}
+        after = {at if parts[at] == "**" else at + 1 for at in going if _fits(parts[at], name)}
+        ends = _over_nothing(parts, after)
+    return len(parts) in ends
+
+
+def shown(text: str) -> str:
+    """On one line, and without what a terminal would act on: names and lines are anybody's text."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _fits(part: str, name: str) -> bool:
+    return part == "**" or Glob(part, sets=True).fullmatch(name)
+
+
+def _over_nothing(parts: list[str], ends: Iterable[int]) -> set[int]:
+    """`**` may also stand for no folder at all."""
+    found = set(ends)
+    for at in range(len(parts)):
+        if at in found and parts[at] == "**":
+            found.add(at + 1)
+    return found
+
+
+def _names(root: str, *, folders: bool) -> list[str]:
+    found: list[str] = []
+    for top in TOPS:
+        try:
+            for each in walk(root, top, max_entries=_MOST_NAMES):
+                if folders or not stat.S_ISDIR(each.status.st_mode):
+                    found.append(each.rel)
+        except (ProwessError, OSError):  # what was found so far is enough for a hint
+            continue
+    return found

@@ -1,0 +1,169 @@
+"""read_file: a text of the workspace, an artifact or a loaded skill, whole or by lines; of other files, their kind.
+
+To read a SKILL.md is to ask for the skill: where somebody can activate it, that is what happens, by the same way as
+every other activation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prowess._internal.mime import guess_mime, is_text
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, Spawn, ToolSpec, parse_artifact_ref
+from prowess.errors import ProwessError, SkillError, WorkspaceError
+from prowess.tools.arguments import ReadArguments
+from prowess.tools.files.paths import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.session_work import Work
+from prowess.workspace.session_folder import Place
+
+MAX_BYTES = 2 << 20  # of a file that is looked at
+MAX_TEXT = 64 << 10  # of what is given at once
+Activate = Callable[[str, Within], Awaitable[Outcome]]
+
+
+class Found(NamedTuple):
+    ref: str
+    name: str  # the plain one
+    data: bytes  # as far as it is looked at
+    size: int
+
+
+class ReadFile:
+    """`skill_at` knows the id of the skill whose SKILL.md an absolute path is, if it is one."""
+
+    def __init__(
+        self, work: Work, *, activate: Activate | None = None, skill_at: Callable[[str], str | None] | None = None
+    ) -> None:
+        self._work = work
+        self._activate = activate
+        self._skill_at = skill_at
+        self.spec = ToolSpec(
+            name="read_file",
+            description="Read a text file by path or ref, all of it or some lines.",
+            parameters=render_schema(ReadArguments),
+            read_only=True,
+        )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        normal = parse_arguments(ReadArguments, args, self.spec.name).normal()
+        return {**normal, "file_name": spelled(normal["file_name"], self._work)}
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+        wanted = parse_arguments(ReadArguments, args, self.spec.name)
+        if self._activate is not None and (skill := self.find_skill(wanted.file_name)) is not None:
+            return await self._activate(skill, within)
+        ref, name, data, size = await self._read(wanted.file_name)
+        if not is_text(data):
+            found = {"ref": ref, "mime_type": guess_mime(ref, data[:512]), "size_bytes": size, "content": None}
+            text = f"{ref} is not text: {found['mime_type']}, {size} bytes."
+            return Outcome(status="ok", content=text, data={**found, "paths": [name]})
+        text = within.redaction.redact_text(data.decode("utf-8", "replace"))  # before it is cut
+        found = _some_lines(text, wanted, ref, size)
+        return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data={**found, "paths": [name]})
+
+    def find_skill(self, text: str) -> str | None:
+        """The skill whose SKILL.md that is: by the id of one in use, else by what it is called."""
+        if text.rpartition("/")[2].lower() != "skill.md":
+            return None
+        path = os.path.expanduser(text) if text.startswith("~") else text
+        known = self._skill_at(os.path.normpath(path)) if path.startswith("/") and self._skill_at else None
+        if known is not None:
+            return known
+        scheme, mark, rest = spelled(text, self._work).rpartition("://")
+        try:
+            rest = plain_path(rest)
+        except ProwessError:
+            return None
+        if not mark and rest.startswith("skills/"):
+            rest = rest.removeprefix("skills/")
+        elif scheme != "skill":
+            return None
+        called = rest.rpartition("/")[0] or None
+        try:
+            path, loaded = skill_ref(rest, self._work)
+        except SkillError:
+            return called
+        if loaded is not None and path.lower() == "skill.md":
+            return loaded.skill.entry.id
+        is_resource = loaded is not None and any(file.path == path for file in loaded.skill.files)
+        return None if is_resource else called
+
+    async def _read(self, text: str) -> Found:
+        if text.startswith("artifact://"):
+            return await self._artifact(text)
+        ref = await find_ref(text, self._work)
+        if ref.loaded is not None:
+            data = await asyncio.to_thread(ref.loaded.read, ref.path)
+            return Found(text if "://" in text else f"workspace://{ref.name}", ref.name, data, len(data))
+        _, place = await self._work.workspace()
+        rel, data, size = await asyncio.to_thread(_read_plain, place, ref)
+        return Found(f"workspace://{rel}", rel, data, size)
+
+    async def _artifact(self, ref: str) -> Found:
+        store = self._work.artifacts
+        if store is None:
+            raise WorkspaceError(
+                "There is no artifact store.", op="read", code="no-artifacts", hint="Configure one: artifacts."
+            )
+        wanted = parse_artifact_ref(ref)
+        found = await store.get(self._work.key, wanted.name, version=wanted.version)
+        data = bytearray()
+        async for piece in store.stream(self._work.key, wanted.name, version=found.version):
+            data += piece
+            if len(data) > MAX_BYTES:
+                break
+        return Found(ref, wanted.name, bytes(data[:MAX_BYTES]), found.size_bytes)
+
+
+def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
+    """`inputs/<path>` is `<path>` itself when there is no such input."""
+    for rel in dict.fromkeys((ref.path, ref.path.removeprefix("work/inputs/"))):
+        try:
+            with open_plain(place, rel) as fd:
+                return rel, os.pread(fd, MAX_BYTES, 0), os.fstat(fd).st_size
+        except OSError:
+            continue
+    raise not_found(ref.path, place.root)
+
+
+def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[str, Any]:
+    lines = text.splitlines(keepends=True)
+    start = (wanted.start_line or 1) - 1
+    if start and start >= len(lines):
+        raise WorkspaceError(
+            f"{ref} has {len(lines)} lines, and none from {start + 1} on.",
+            op="read",
+            code="no-such-lines",
+            hint="Ask for lines that are there.",
+        )
+    chosen = lines[start : start + wanted.num_lines] if wanted.num_lines else lines[start:]
+    content = "".join(chosen)
+    cut = len(content.encode()) > MAX_TEXT
+    if cut:
+        content = content.encode()[:MAX_TEXT].decode("utf-8", "ignore")
+    shown = content.count("\n") + (0 if content.endswith("\n") or not content else 1)
+    found: dict[str, Any] = {
+        "ref": ref,
+        "content": content,
+        "start_line": start + 1,
+        "num_lines": shown,
+        "total_lines": len(lines),
+        "size_bytes": size,
+        "truncated": cut or size > MAX_BYTES,
+    }
+    if found["truncated"]:
+        following = start + shown + content.endswith("\n")
+        more = following > start + 1
+        found["hint"] = (
+            f"Go on with start_line {following}." if more else "The line is too long: look at it with a script."
+        )
+    return found

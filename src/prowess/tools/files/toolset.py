@@ -1,0 +1,32 @@
+"""The file tools as one set: reading always, changing and reaching out only where that was switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from prowess.tools.base import Tool
+from prowess.tools.files.delete_file import DeleteFile
+from prowess.tools.files.grep import Grep
+from prowess.tools.files.list import ListDir
+from prowess.tools.files.read import Activate, ReadFile
+from prowess.tools.files.write import WriteFile
+from prowess.tools.network_request import NetworkRequest
+from prowess.tools.session_work import Work
+
+
+def file_tools(
+    work: Work,
+    *,
+    enabled: Collection[str] = (),
+    activate: Activate | None = None,
+    skill_at: Callable[[str], str | None] | None = None,
+) -> list[Tool]:
+    """Always in this order. That a tool is here allows nothing: every call is decided about."""
+    tools: list[Tool] = [ReadFile(work, activate=activate, skill_at=skill_at), ListDir(work), Grep(work)]
+    if "write_file" in enabled:
+        tools.append(WriteFile(work))
+    if "delete_file" in enabled:
+        tools.append(DeleteFile(work))
+    if "network_request" in enabled:
+        tools.append(NetworkRequest())
+    return tools

@@ -1,0 +1,120 @@
+"""write_file: a whole text file, there at once or not at all, and only where the call was allowed to write.
+
+That is work/ and out/ of the session's workspace, and the folders of this machine that the decision names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prowess._internal.files import kind_of
+from prowess.core.ports import Need, Within
+from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import WorkspaceError
+from prowess.tools.file_arguments import WriteFileArguments, parse_write
+from prowess.tools.files.file_targets import Target, find_target
+from prowess.tools.files.paths import shown, spelled
+from prowess.tools.schema import render_schema
+from prowess.tools.session_work import Work
+from prowess.workspace.dirfd import open_folder
+
+
+class WriteFile:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.spec = ToolSpec(
+            name="write_file",
+            description="Write a text file, replacing what was there.",
+            parameters=render_schema(WriteFileArguments),
+        )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        normal = parse_write(args, self.spec.name).normal()
+        return {**normal, "path": spelled(normal["path"], self._work)}
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return ()
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_write(args, self.spec.name)
+        target = await find_target(wanted.path, self._work, within)
+        data = wanted.content.encode()
+        try:
+            replaced = await asyncio.to_thread(write_at, target, data)
+        except OSError as error:
+            raise WorkspaceError(
+                f"'{shown(target.name)[:200]}' could not be written: {(error.strerror or str(error)).lower()}.",
+                op="write",
+                code="write-failed",
+                hint="Is there room on the disk, and may its folder be written to? Name another place.",
+            ) from error
+        name = shown(target.name)
+        did = f"{'Replaced' if replaced else 'Wrote'} {name}: {len(data)} bytes."
+        about = {"path": name, "size_bytes": len(data), "replaced": replaced, "paths": [name]}
+        return Outcome(status="ok", content=did, data=about)
+
+
+class Kept(NamedTuple):
+    """Whose the file will be, and who may do what with it."""
+
+    mode: int
+    uid: int | None
+    gid: int | None
+
+
+def write_at(target: Target, data: bytes) -> bool:
+    """Whether something was replaced. Every step goes by descriptor, so a folder that becomes a link is noticed."""
+    with open_folder(target.root, target.folder, make=True, uid=target.uid) as folder:
+        old = _look(folder, target)
+        kept = _kept(target, folder, old)
+        temporary = f".new-{secrets.token_hex(8)}"
+        fd = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+        )
+        is_there = False
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                if kept.uid is not None and kept.gid is not None:
+                    os.fchown(fd, kept.uid, kept.gid)
+                os.fchmod(fd, kept.mode)
+                os.fsync(fd)
+            os.rename(temporary, target.file, src_dir_fd=folder, dst_dir_fd=folder)
+            is_there = True
+        finally:
+            if not is_there:
+                os.unlink(temporary, dir_fd=folder)
+    return old is not None
+
+
+def _look(folder: int, target: Target) -> os.stat_result | None:
+    """Only a plain file is replaced: what a link means, and who waits at a FIFO, is not for us to end."""
+    try:
+        old = os.stat(target.file, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(old.st_mode):
+        raise WorkspaceError(
+            f"'{shown(target.name)[:200]}' is {kind_of(old.st_mode)}, and only a file is replaced.",
+            op="write",
+            code="not-a-plain-file",
+            hint="Name another place.",
+        )
+    return old
+
+
+def _kept(target: Target, folder: int, old: os.stat_result | None) -> Kept:
+    """In the workspace it is the script's; elsewhere it stays whose it was, or becomes its folder's."""
+    mode = 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777 | 0o600
+    if target.uid is not None:
+        return Kept(mode, target.uid, target.uid)
+    if target.in_workspace or os.geteuid() != 0:
+        return Kept(mode, None, None)
+    owner = old or os.fstat(folder)
+    return Kept(mode, owner.st_uid, owner.st_gid)

@@ -1,0 +1,168 @@
+"""The packages that a run needs, found or installed for the Python that will run it.
+
+A script declares them in its block; the configuration names them for a skill; a call asks for those that a run lacked.
+
+On this machine that is an environment with an interpreter of its own; for a container, which has another Python, a
+folder for PYTHONPATH. Installing is a capability that was granted before `install` is called. Whoever runs a script
+holds its environment meanwhile, so that nobody cleans it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from prowess.core.ports import Workspace
+from prowess.errors import ConfigError, WorkspaceError
+from prowess.skills.catalog import matches_pattern
+from prowess.skills.skill import Entry
+from prowess.tools.run.inside import Python, find_python
+from prowess.tools.session_work import Loaded, Work
+from prowess.workspace.scripts.environment_store import environment_removed
+from prowess.workspace.scripts.environments import Built, Environments
+from prowess.workspace.scripts.pep723 import ScriptBlock, parse_requirements, python_fits
+
+_TRIES = 100
+_WAIT_S = 0.05
+
+
+class Packages(NamedTuple):
+    """Packages that a run needs, and who says so: the least trusted of them."""
+
+    block: ScriptBlock
+    by: Literal["configuration", "script", "call"]
+    named: tuple[str, ...] = ()  # those that the script does not declare
+    added: tuple[str, ...] = ()  # of these, what this call asked for, or one before it
+    declared: bool = False  # the script has a list of its own: it sees that, and nothing that the interpreter has
+
+
+class Wanted(NamedTuple):
+    """Which packages, for which skill and which Python."""
+
+    block: ScriptBlock
+    added: tuple[str, ...]
+    skill: str  # its digest
+    python: str  # by path, for this machine
+    elsewhere: Python | None  # what is known of one that is not of this machine
+
+    @property
+    def what(self) -> tuple[str, str]:
+        return self.skill, self.block.digest
+
+
+def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Callable[[Entry], Sequence[str]]:
+    """Those that [skills.dependencies] names for a skill; all patterns that fit count. `find` is asked each time, since
+    the trust in a file may be taken back. What is no package is said at once."""
+
+    def parsed() -> dict[str, tuple[str, ...]]:
+        try:
+            return {name: parse_requirements(each, f"skills.dependencies.{name}") for name, each in find().items()}
+        except WorkspaceError as error:
+            raise ConfigError(error.message, code="config-dependency", hint=error.hint) from error
+
+    def packages_of(entry: Entry) -> Sequence[str]:
+        found = (packages for pattern, packages in parsed().items() if matches_pattern(pattern, entry))
+        return sorted({package for packages in found for package in packages})
+
+    parsed()
+    return packages_of
+
+
+def find_packages(
+    environments: Environments, work: Work, loaded: Loaded, block: ScriptBlock | None, install: Sequence[str]
+) -> Packages | None:
+    """None when a run needs nothing but what is there."""
+    block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
+    asked = parse_requirements(install, "install")
+    before = (*environments.find_added(loaded.tree.digest), *work.added.get(loaded.tree.digest, ()))
+    added = tuple(sorted({*before, *asked} - {*configured}))
+    named = tuple(sorted({*configured, *added}))
+    every = {*block.dependencies, *named}
+    if not every:
+        return None
+    by: Literal["configuration", "script", "call"] = "configuration"
+    if not every <= {*configured}:
+        by = "script" if every <= {*configured, *block.dependencies} else "call"
+    declared = bool(block.dependencies)
+    return Packages(replace(block, dependencies=tuple(sorted(every))), by, named, added, declared)
+
+
+async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:
+    python, elsewhere = workspace.python, None
+    if workspace.isolation.executor == "container":
+        if python not in work.pythons:
+            work.pythons[python] = await find_python(loaded, workspace)
+        elsewhere = work.pythons[python]
+    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
+
+
+def find(environments: Environments, wanted: Wanted) -> Built | None:
+    """Packages that were installed before and that a person granted to this skill; asks nobody, and works offline. What
+    a rule or the configuration allows is decided each time: they may change."""
+    built = _find(environments, wanted)
+    return built if built is not None and environments.is_granted(built, wanted.skill) else None
+
+
+def _find(environments: Environments, wanted: Wanted) -> Built | None:
+    there = wanted.elsewhere
+    if there is None:
+        return environments.find(wanted.block, wanted.python)
+    return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
+
+
+async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, granted: bool, by_person: bool) -> Built:
+    """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
+    more, is not installed without being granted. What a person granted is kept for later runs."""
+    for _ in range(_TRIES):
+        built = _find(environments, wanted) if granted else find(environments, wanted)
+        if built is None and not granted:
+            break
+        built = built or await install(environments, wanted)
+        if environments.hold(built, held):
+            if granted and by_person:
+                environments.keep_grant(built, wanted.skill, wanted.added)
+            return built
+        await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
+    raise environment_removed()
+
+
+async def install(environments: Environments, wanted: Wanted) -> Built:
+    there = wanted.elsewhere
+    if there is not None:
+        return await environments.build_target(wanted.block, version=_version(there), machine=there.machine)
+    if not wanted.python:
+        raise WorkspaceError(
+            "There is no Python where scripts run, so nothing can be installed for it.",
+            op="dependencies",
+            code="no-python",
+            hint="See: prowess doctor --workspace",
+        )
+    return await environments.build(wanted.block, wanted.python)
+
+
+async def refuse_other_python(block: ScriptBlock, loaded: Loaded, workspace: Workspace) -> None:
+    """A script may need a version of Python and nothing else."""
+    if not block.requires_python:
+        return
+    python = await find_python(loaded, workspace)
+    if python is None or not python_fits(block.requires_python, python.version):
+        there = "none" if python is None else _version(python)
+        raise WorkspaceError(
+            f"The script needs Python {block.requires_python}, and where it runs there is {there}.",
+            op="dependencies",
+            code="python-too-old",
+            hint="See: prowess doctor --workspace. Another executor may have it.",
+        )
+
+
+def environment_of(built: Built, *, declared: bool) -> dict[str, str]:
+    """Variables that a run needs to find the packages. Without a list of its own it keeps its interpreter, and what
+    that has: the packages come first."""
+    return {} if built.python and declared else {"PYTHONPATH": built.site}
+
+
+def _version(python: Python) -> str:
+    return ".".join(map(str, python.version))

@@ -1,0 +1,231 @@
+"""skill_run: a command or script of a loaded skill, in the session's workspace, and its result whatever came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from prowess.core.ports import Need, Within, Workspace
+from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import WorkspaceError
+from prowess.tools.arguments import RunArguments
+from prowess.tools.knowledge_arguments import SKILL_NAMES
+from prowess.tools.run import packages as installed
+from prowess.tools.run.requirements import refuse_missing
+from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.session_work import Loaded, Work
+from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, Result, Wanted, run_job
+from prowess.workspace.scripts.interpreter import Launch, plan_script
+
+DESCRIPTION = (
+    "Run a command or script of a loaded skill in its isolated workspace. "
+    "Write results to out/; run only what the skill documents."
+)
+
+
+class SkillRun:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_arguments(RunArguments, with_skill(args, self._work), self.spec.name).normal()
+
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+        return await find_needs(self._work, parse_arguments(RunArguments, args, self.spec.name))
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(RunArguments, args, self.spec.name)
+        desk = await self._work.desk(within)
+        with ExitStack() as held:
+            job = await plan_job(self._work, wanted, within, desk.workspace, held)
+            self._work.last = result = await run_job(job, desk)
+        self._work.granted.clear()
+        return render_outcome(result)
+
+
+def with_skill(args: Mapping[str, Any], work: Work) -> Mapping[str, Any]:
+    """A call that names no skill, as `Bash {command}`, belongs to the skill in use when there is exactly one."""
+    if any(args.get(name) for name in ("skill", *SKILL_NAMES)) or len(work.loaded) != 1:
+        return args
+    return {**args, "skill": next(iter(work.loaded))}
+
+
+async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
+    """Packages that were not installed for this skill before need that to be granted."""
+    loaded = work.get(args.skill)
+    args = as_script(args, loaded)
+    if work.environments is None:
+        return ()
+    launch = None if args.script is None else _plan(loaded, args, (await work.workspace())[0])
+    block = launch.block if launch else None
+    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    if packages is None:
+        return ()
+    wanted = await installed.wanted_for(packages, work, loaded, (await work.workspace())[0])
+    if installed.find(work.environments, wanted) is not None:
+        work.to_install.discard(wanted.what)
+        return ()
+    work.to_install.add(wanted.what)
+    given: dict[str, Any] = {"skill": args.skill, **({"script": launch.script} if launch else {})}
+    given |= {"dependencies": list(wanted.block.dependencies), "digest": wanted.block.digest, "by": packages.by}
+    return [Need(capability="install_dependencies", args=given)]
+
+
+async def plan_job(
+    work: Work,
+    args: RunArguments,
+    within: Within,
+    workspace: Workspace,
+    held: ExitStack,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> Job:
+    """The arguments as a job: which program with which words, what goes in and what is to come back. What it needs on
+    disk stays there until `held` is closed, which is for whoever runs it to do."""
+    loaded = work.get(args.skill)
+    args = as_script(args, loaded)
+    await refuse_missing(work, loaded, workspace, within.env)
+    judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
+    launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
+    by_person = "install_dependencies" in within.granted
+    started = await _equip(work, loaded, args, launch, workspace, held, by_person=by_person)
+    argv = ("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged))
+    if launch is not None:
+        argv = launch.seen_from(workspace.layout.seen(f"skills/{loaded.folder}"), python=started.python)
+    return Job(
+        skill=loaded.skill.name,
+        folder=loaded.folder,
+        tree=loaded.tree,
+        argv=argv,
+        cwd=args.cwd,
+        env={**started.env, **within.env},
+        system_path_only=judged is not None,
+        stdin=None if args.stdin is None else args.stdin.encode("utf-8", "surrogateescape"),
+        timeout_s=args.timeout or timeout_s,
+        inputs=[each.value for each in args.inputs],
+        granted=tuple(work.granted),
+        wanted=_wanted(args),
+        packages=started.packages,
+        named=started.named,
+        dependencies=started.dependencies,
+        notes=started.notes,
+    )
+
+
+def as_script(args: RunArguments, loaded: Loaded) -> RunArguments:
+    """`python3 scripts/x.py a b` means that script, with the packages it declares. What a shell would make anything
+    else of is left to the shell."""
+    if args.command is None or args.cwd is not None or _SHELL.search(args.command):
+        return args
+    words = args.command.split()
+    if len(words) < 2 or words[0] not in ("python3", "python") or not words[1].endswith(".py"):
+        return args
+    try:
+        launch = plan_script(loaded.tree.path, words[1], words[2:], python=words[0], skill=loaded.skill.name)
+    except WorkspaceError:
+        return args
+    if launch.block is None:
+        return args
+    return args.model_copy(update={"command": None, "script": words[1], "args": words[2:]})
+
+
+_SHELL = re.compile(r"[^\w\s./:=,@%+-]")
+
+
+class Equipment(NamedTuple):
+    """Packages that a run has beyond the interpreter, and how it gets at them."""
+
+    env: Mapping[str, str] = {}
+    python: str = ""  # in the place of the interpreter
+    packages: str = ""  # the folder of the environment
+    named: tuple[str, ...] = ()  # packages of the skill that no script declares
+    dependencies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def _equip(
+    work: Work,
+    loaded: Loaded,
+    args: RunArguments,
+    launch: Launch | None,
+    workspace: Workspace,
+    held: ExitStack,
+    *,
+    by_person: bool,
+) -> Equipment:
+    """A script that declares packages has an environment of its own; any other run sees those that are named for its
+    skill before what its interpreter has."""
+    block, env, notes = (launch.block, launch.env, launch.notes) if launch else (None, {}, ())
+    if work.environments is None:
+        return Equipment(env, notes=notes)
+    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    if block is not None and not block.dependencies:
+        await installed.refuse_other_python(block, loaded, workspace)
+    if packages is None:
+        failed = work.not_installed.get(loaded.tree.digest)
+        return Equipment(
+            env, notes=(*notes, f"An installation for this skill failed before: {failed}") if failed else notes
+        )
+    wanted = await installed.wanted_for(packages, work, loaded, workspace)
+    granted = wanted.what in work.to_install
+    try:
+        built = await installed.hold(work.environments, wanted, held, granted=granted, by_person=by_person)
+    except WorkspaceError as error:
+        work.not_installed[loaded.tree.digest] = f"{', '.join(wanted.block.dependencies)}. {error.hint or ''}"[:500]
+        raise
+    work.not_installed.pop(loaded.tree.digest, None)
+    if packages.added:
+        work.added[loaded.tree.digest] = packages.added
+    env = {**env, **installed.environment_of(built, declared=packages.declared)}
+    python = built.python if packages.declared else ""
+    notes = (*notes, *([built.note] if built.note else []))
+    return Equipment(env, python, built.path, packages.named, built.resolved, notes)
+
+
+def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:
+    """Started by what policy said may run it, if it said so; else by itself."""
+    if judged is None or len(judged) <= len(args.args) + 1:
+        return launch
+    return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
+
+
+def _plan(loaded: Loaded, args: RunArguments, workspace: Workspace) -> Launch:
+    return plan_script(loaded.tree.path, args.script or "", args.args, python=workspace.python, skill=loaded.skill.name)
+
+
+def render_outcome(result: Result) -> Outcome:
+    """Failing is a result as well: the model sees what the command printed, and how it ended."""
+    data = result.to_json()
+    content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
+    if result.ok:
+        return Outcome(status="ok", content=content, data=data)
+    if result.missing is not None:
+        hint = str(result.missing.get("hint") or "")
+        return Outcome(status="failed", content=content, code="missing-dependency", hint=hint, data=data)
+    if result.timed_out:
+        hint = "Give it more time with `timeout`, or less to do."
+        return Outcome(status="failed", content=content, code="timeout", hint=hint, data=data)
+    hint = "Read stderr, and mend the call or its inputs."
+    return Outcome(status="failed", content=content, code="command-failed", hint=hint, data=data)
+
+
+def _wanted(args: RunArguments) -> Wanted:
+    """`output_files` wins over `outputs`, as in the source."""
+    inline = not args.omit_inline_content
+    if args.output_files or args.outputs is None:
+        return Wanted(
+            patterns=tuple(args.output_files), inline=inline, save=args.save_as_artifacts, prefix=args.artifact_prefix
+        )
+    outputs = args.outputs
+    return Wanted(
+        patterns=tuple(outputs.globs),
+        inline=outputs.inline and inline,
+        save=outputs.save or args.save_as_artifacts,
+        prefix=outputs.name_template or args.artifact_prefix,
+        limits=outputs.limits,
+    )

@@ -1,0 +1,170 @@
+"""skill_load: a skill comes into use, and its instructions into view, unless they are there already.
+
+What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
+else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A doc that is not there
+costs a line, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prowess.core.ports import Within
+from prowess.core.values import Outcome, Spawn, ToolSpec
+from prowess.errors import ResourceNotFound, SkillNotFound
+from prowess.skills.skill import Entry
+from prowess.tools.knowledge_arguments import LoadArguments, advertise
+from prowess.tools.schema import parse_arguments
+from prowess.tools.session_work import Loaded
+from prowess.tools.skills.loaded import Shelf, ShelfTool, body_ref, describe, shown_name, shown_names
+from prowess.tools.skills.state import ALL
+
+
+def _itself(loaded: Loaded) -> tuple[str, ...]:
+    """Names that mean no doc: all of them, or the skill that is being loaded; small models name it twice."""
+    entry = loaded.skill.entry
+    return (ALL, "", entry.name, entry.qualified, entry.id, entry.file)
+
+
+INLINE = "It asks to be run by a child agent, which is not possible here: it is loaded into this conversation."
+
+
+class SkillLoad(ShelfTool):
+    kind = LoadArguments
+    spec = ToolSpec(
+        name="skill_load",
+        description="Load a skill's instructions, and docs of it by name.",
+        parameters=advertise(LoadArguments, "skill", "docs", "include_all_docs"),
+    )
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self._turn = asyncio.Lock()  # one at a time: each counts what the others have loaded
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+        wanted = parse_arguments(LoadArguments, args, self.spec.name)
+        async with self._turn:
+            return await self._load(wanted, within)
+
+    async def _load(self, wanted: LoadArguments, within: Within) -> Outcome | Spawn:
+        shelf = self._shelf
+        try:
+            entry = shelf.find(wanted.skill, wanted.source)
+            if entry.controls.run_mode == "subagent" and within.can_spawn and self._may_have(entry, within):
+                return Spawn(skill=entry.id, request=wanted.arguments or "")
+            if within.trigger == "model" and (refused := self._too_many(entry)):
+                return refused
+            known, used = dict(shelf.work.known), set(shelf.work.loaded)
+            loaded = await shelf.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
+        except SkillNotFound as error:
+            if error.code != "skill-not-found":  # removed, or several of that name: it says so itself
+                raise
+            return self._not_found(wanted.skill, error)
+        before = known.get(loaded.skill.entry.id)
+        changed = before is not None and before.skill.digest != loaded.skill.digest
+        in_use = loaded.skill.entry.id in used and shelf.is_loaded(loaded)
+        return await self._outcome(loaded, wanted, within, changed=changed, in_use=in_use)
+
+    def _may_have(self, entry: Entry, within: Within) -> bool:
+        """A child is not a way around what is kept from the model: then activating it here says why not."""
+        return within.trigger != "model" or entry.name in self._shelf.names()
+
+    async def _outcome(
+        self,
+        loaded: Loaded,
+        wanted: LoadArguments,
+        within: Within,
+        *,
+        changed: bool,
+        in_use: bool,
+    ) -> Outcome:
+        shelf, name = self._shelf, shown_name(loaded.skill.name)
+        added, missing = self._choose(loaded, wanted.docs)
+        all_docs = wanted.include_all_docs or ALL in wanted.docs or shelf.is_all(loaded)
+        docs = list(loaded.skill.docs) if all_docs else list(dict.fromkeys([*shelf.selected(loaded), *added]))
+        seen = shelf.in_view(body_ref(loaded))
+        show = [*([] if seen else [""]), *shelf.unseen(loaded, docs)]
+        if not seen and within.trigger == "model":
+            shelf.bodies.append(loaded.skill.name)
+        stub = content = f"loaded: {name}"
+        if seen and changed:
+            content = f"loaded: {name} (its content is as it was before: follow the older instructions above)"
+        elif seen and in_use:
+            content = f"{name} is already loaded: its instructions are above."
+        elif seen:
+            content = f"loaded: {name} (its instructions are above: follow them again)"
+        elif changed:
+            content = f"loaded: {name} (its content changed since it was loaded before)"
+        delta = shelf.delta_loaded(loaded)
+        if docs or shelf.has_selection(loaded):
+            delta |= shelf.delta_docs(loaded, docs, all=all_docs)
+        data: dict[str, Any] = {**describe(loaded.skill), "show": show, "docs": docs}
+        if seen:
+            data |= {"above": [""], "stub": stub}
+        if docs:
+            content += f"; docs: {shown_names(docs)}"
+        if evicted := await self._evict(loaded, delta):
+            content += f"; unloaded to make room: {shown_names([each.skill.name for each in evicted])}"
+            data["unloaded"] = [each.skill.entry.id for each in evicted]
+        if wanted.arguments:
+            data["arguments"] = wanted.arguments
+        if loaded.skill.entry.controls.run_mode == "subagent" and within.trigger != "nested":
+            content += f"\n{INLINE}"
+            data["warnings"] = [INLINE]
+        if missing:
+            real = f"Its docs: {shown_names(loaded.skill.docs)}." if loaded.skill.docs else "It has no docs."
+            content += f"\n{name} has no doc {shown_names(missing)}. {real}"
+            data["missing_docs"] = missing
+        return Outcome(status="ok", content=content, data=data, state_delta=delta)
+
+    def _choose(self, loaded: Loaded, docs: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The docs that are meant, and the names that mean none."""
+        chosen: list[str] = []
+        missing: list[str] = []
+        for doc in docs:
+            try:
+                chosen += self._shelf.choose(loaded, () if doc in _itself(loaded) else (doc,))
+            except ResourceNotFound:
+                missing.append(doc)
+        return chosen, missing
+
+    async def _evict(self, loaded: Loaded, delta: dict[str, Any]) -> list[Loaded]:
+        """Those that were not touched for the longest time, until there are no more in use than may be."""
+        shelf, most = self._shelf, self._shelf.max_loaded
+        if most is None:
+            return []
+        others = [each for id, each in shelf.work.loaded.items() if id != loaded.skill.entry.id]
+        evicted = others[: max(0, len(others) + 1 - max(1, most))]
+        for each in evicted:
+            delta |= await shelf.drop(each, f"evicted: at most {most} skills in use")
+        return evicted
+
+    def _too_many(self, entry: Entry) -> Outcome | None:
+        """A turn brings so many bodies at most; one that is in view is none."""
+        shelf = self._shelf
+        known = shelf.work.known.get(entry.id)
+        if len(shelf.bodies) < shelf.max_bodies_per_turn or (known is not None and shelf.in_view(body_ref(known))):
+            return None
+        return Outcome(
+            status="failed",
+            code="too-many-bodies",
+            content=f"At most {shelf.max_bodies_per_turn} skills can be loaded in one turn.",
+            hint=f"Loaded in this turn: {shown_names(shelf.bodies)}. Follow them first, and load "
+            f"{shown_name(entry.name)} in the next turn if it is still needed.",
+        )
+
+    def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
+        """With names that are spelled nearly like it, else all: only names that the model may load."""
+        shelf = self._shelf
+        names = list(shelf.names())
+        message = f"No skill '{shown_name(ref[:100])}'."
+        if not names:
+            return Outcome(status="failed", code="skill-not-found", content=f"{message} No skills are installed.")
+        near = [name for name in error.near if name in names]
+        meant = f"Did you mean: {shown_names(near)}?" if near else f"There are: {shown_names(names)}."
+        hint = "Load one of these by its name, or go on without a skill."
+        return Outcome(
+            status="failed", code="skill-not-found", content=f"{message} {meant}", hint=hint, data={"near": near}
+        )

@@ -1,0 +1,60 @@
+"""skill_search: skills by what they are for, among those that the model may see, with their whole descriptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from prowess._internal.text import strip_invisible
+from prowess.core.ports import Within
+from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import SkillNotFound, ToolRetry
+from prowess.skills.render import neutralise
+from prowess.skills.skill import Entry
+from prowess.tools.knowledge_arguments import SearchArguments, advertise
+from prowess.tools.schema import parse_arguments
+from prowess.tools.skills.loaded import ShelfTool
+
+_MAX_QUERY = 1000
+
+
+class SkillSearch(ShelfTool):
+    kind = SearchArguments
+    spec = ToolSpec(
+        name="skill_search",
+        description="Find skills that are not listed, by what they are for.",
+        parameters=advertise(SearchArguments, "query", "limit"),
+        read_only=True,
+    )
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(SearchArguments, args, self.spec.name)
+        query = " ".join(wanted.query.split())[:_MAX_QUERY]
+        if not query:
+            raise ToolRetry("skill_search: say in a few words what the skill should be for, as `query`.")
+        results = [
+            {
+                "name": neutralise(strip_invisible(self._name(entry))),
+                "description": neutralise(strip_invisible(entry.description)),
+                "source": entry.source,
+                "score": score,
+            }
+            for entry, score in self._shelf.search(query, wanted.limit)
+        ]
+        if results:
+            return Outcome(status="ok", content=json.dumps(results, ensure_ascii=False), data={"results": results})
+        content = f"No skill was found for '{query[:100]}'."
+        if not self._shelf.names():
+            content += " No skills are installed."
+        hint = (
+            "Try other words: what the task is about, a kind of file, the name of a product; or go on without a skill."
+        )
+        return Outcome(status="ok", content=content, hint=hint, data={"results": []})
+
+    def _name(self, entry: Entry) -> str:
+        """One that means this skill and no other."""
+        try:
+            return entry.name if self._shelf.find(entry.name, None).id == entry.id else entry.id
+        except SkillNotFound:  # several have that name
+            return entry.id

@@ -1,1 +1,0 @@
-"""Boxes around programs, believed after they were tried."""

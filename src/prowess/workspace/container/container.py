@@ -1,0 +1,295 @@
+"""One container, with process 1 of ours in it, in which programs are run one after the other or side by side.
+
+It is made with everything taken away: no network, no capability, no new privileges, a root that cannot be written to,
+not root. What it was given is not believed but compared: each folder must be the one that we opened ourselves, by
+device and inode, before any program is let in; so a link that a script put in our way leads nowhere. When the line to
+it ends, it ends, and the engine removes it; nothing in it can outlive us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from prowess.errors import WorkspaceError, WorkspaceUnavailable
+from prowess.workspace.container import init as inside
+from prowess.workspace.container.engine import Engine, remove_container
+from prowess.workspace.container.init_protocol import Line
+from prowess.workspace.container.spec import (
+    BUILD_HINT,
+    Plan,
+    create_container,
+    image_missing,
+    not_started,
+    payload,
+    refused,
+)
+from prowess.workspace.process.command import Command, Ended, NotStarted, render_spec
+
+START_S = 30.0  # until process 1 has said what it found
+BEGIN_S = 20.0  # until a program has begun, or it is known why not
+BELT_S = 5.0  # longer than ending a program ever takes; after it, the container is ended instead
+PIECE_BYTES = 1 << 16
+_SLOWEST_BYTES_PER_S = 1 << 20  # of a line that is still one
+Take = Callable[[bytes], None]
+
+
+class NotTheSame(WorkspaceError):
+    """The engine mounted another folder than ours, or for somebody else; `target` says which."""
+
+    code = "mount-differs"
+
+    def __init__(self, target: str) -> None:
+        super().__init__(
+            f"What the container sees at {target} is not the folder that it was to see, or not its own.",
+            op="mount",
+            hint='The engine may be on another machine: then files = "tar" is what works.',
+        )
+        self.target = target
+
+
+class Cell:
+    """Made by `open`. Whoever has it closes it."""
+
+    def __init__(self, engine: Engine, id: str, plan: Plan) -> None:
+        self.engine, self.id, self.plan = engine, id, plan
+        self.facts: dict[str, Any] = {}  # what process 1 found
+        self.worn = False  # something was left behind in it that the next program must not find
+        self.gone: str | None = None  # why, when it is
+        self._line: Line | None = None
+        self._ready = asyncio.Event()
+        self._runs: dict[int, Running] = {}
+        self._numbers = itertools.count(1)
+
+    @staticmethod
+    async def open(engine: Engine, plan: Plan) -> Cell:
+        import docker.errors
+
+        try:
+            made = await engine.call("create", create_container, engine, plan)
+        except docker.errors.ImageNotFound as error:
+            raise image_missing(plan.image, engine) from error
+        except docker.errors.APIError as error:
+            raise refused("make a container", error) from error
+        cell, started = Cell(engine, made, plan), False
+        try:
+            await cell._start()
+            started = True
+        finally:
+            if not started:
+                await cell.aclose()
+        return cell
+
+    async def _start(self) -> None:
+        import docker.errors
+
+        api = self.engine.client.api
+        try:
+            params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
+            stream = await self.engine.call("attach", api.attach_socket, self.id, params=params)
+            self._line = Line(stream, self._heard, self._over)
+            await self.engine.call("start", api.start, self.id)
+        except docker.errors.APIError as error:
+            raise not_started(self.plan.image, error) from error
+        self._line.send_raw(payload([folder.target for folder in self.plan.folders]))
+        try:
+            async with asyncio.timeout(START_S):
+                await self._ready.wait()
+        except TimeoutError:
+            self.gone = f"it did not begin within {START_S:g} seconds"
+        if self.gone is not None:
+            said = self._line.last_words.decode("utf-8", "replace").strip()
+            raise WorkspaceUnavailable(
+                f"The image '{self.plan.image}' cannot run programs for us: {said or self.gone}.",
+                op="start",
+                code="container-image-unfit",
+                hint=BUILD_HINT,
+            )
+        for folder in self.plan.folders:
+            told = 3 if folder.write else 2  # whose it is matters only where something is to be written
+            if tuple(self.facts["seen"].get(folder.target) or ())[:told] != folder.identity[:told]:
+                raise NotTheSame(folder.target)
+
+    @property
+    def idle(self) -> bool:
+        return not self._runs
+
+    def begin(
+        self,
+        command: Command,
+        *,
+        within: str = "/",
+        tmp: str = "",
+        interactive: bool = False,
+        listen: tuple[bool, bool] = (True, True),
+    ) -> Running:
+        """Have it started. Its cwd must be `within` that folder, whatever links there are; `tmp` is there for as long
+        as it runs; `listen` says which of its outputs somebody wants to have."""
+        if self._line is None or self.gone is not None:
+            raise run_lost(self.gone or "it has not begun")
+        stdin = command.stdin if isinstance(command.stdin, bytes) and not interactive else b""
+        task = {
+            "spec": render_spec(command),
+            "timeout_s": command.timeout_s,
+            "grace_s": command.grace_s,
+            "within": within,
+            "tmp": tmp,
+            "interactive": interactive,
+            "size": [command.rows, command.columns],
+            "streams": listen,
+            "stdin_bytes": len(stdin),
+        }
+        running = Running(self, next(self._numbers), command)
+        self._runs[running.number] = running
+        self.send(inside.RUN, running, json.dumps(task).encode())
+        for at in range(0, len(stdin), PIECE_BYTES):
+            self.send(inside.INPUT, running, stdin[at : at + PIECE_BYTES])
+        return running
+
+    def send(self, kind: bytes, running: Running, content: bytes = b"") -> None:
+        if self._line is not None:
+            self._line.send(kind, running.number, content)
+
+    async def aclose(self) -> None:
+        """End whatever runs in it, and remove it."""
+        import docker.errors
+
+        self._end("it was closed", Ended(why="closed"))
+        # An engine that cannot do that now has lost the line to it by this, too, and `sweep` removes what it still has.
+        with suppress(docker.errors.APIError, WorkspaceUnavailable):
+            await self.engine.call("remove", remove_container, self.engine.client, self.id)
+
+    def _heard(self, kind: bytes, number: int, content: bytes) -> None:
+        try:
+            if kind == inside.READY:
+                self.facts = json.loads(content)
+                self._ready.set()
+            elif (running := self._runs.get(number)) is not None:
+                running.heard(kind, content)
+                if running.over.is_set():
+                    del self._runs[number]
+        except (ValueError, KeyError, TypeError) as error:
+            self._over(f"what came from it makes no sense ({error!r})")
+
+    def _over(self, why: str) -> None:
+        said = self._line.last_words.decode("utf-8", "replace").strip() if self._line else ""
+        self._end(f"{why} {said}".strip(), None)
+
+    def _end(self, why: str, ended: Ended | None) -> None:
+        self.gone = self.gone or why
+        self._ready.set()
+        if self._line is not None:
+            self._line.close()
+        for running in list(self._runs.values()):
+            running.lost(why, ended)
+        self._runs.clear()
+
+
+class Running:
+    """A program in a container, as seen from here. It is over when `over` is set, one way or another."""
+
+    def __init__(self, cell: Cell, number: int, command: Command) -> None:
+        self.cell, self.number = cell, number
+        self.ended: Ended | None = None
+        self.pid = 0  # in the container
+        self.begun, self.over, self.taken, self._news = (asyncio.Event() for _ in range(4))
+        self._command = command
+        self._pieces: collections.deque[tuple[bytes, bytes]] = collections.deque()
+        self._problem: WorkspaceError | None = None
+
+    async def begin(self) -> None:
+        """Until it has begun. NotStarted when it could not; being cancelled ends it."""
+        stdin = self._command.stdin
+        size = len(stdin) if isinstance(stdin, bytes) else 0
+        try:
+            async with asyncio.timeout(BEGIN_S + size / _SLOWEST_BYTES_PER_S):
+                await self.begun.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if not self.begun.is_set():
+                await self.finish()
+        if self._problem is not None:
+            raise self._problem
+
+    async def wait(self, on_stdout: Take | None = None, on_stderr: Take | None = None) -> Ended:
+        """Until nothing is left of it. The callbacks are called from here, so what they raise is raised to whoever
+        waits. Who keeps the time is in the container; the belt is for when that is in vain."""
+        outputs = {inside.OUT: on_stdout, inside.ERR: on_stderr}
+        timeout_s, grace_s = self._command.timeout_s, self._command.grace_s
+        belt = asyncio.timeout(None if timeout_s is None else timeout_s + grace_s + BELT_S)
+        try:
+            async with belt:
+                while not self.over.is_set() or self._pieces:
+                    await self._news.wait()
+                    self._news.clear()
+                    while self._pieces:
+                        kind, content = self._pieces.popleft()
+                        if (callback := outputs[kind]) is not None:
+                            callback(content)
+        except TimeoutError:
+            if not belt.expired():
+                raise
+        finally:
+            if not self.over.is_set():
+                await self.finish()
+        if self._problem is not None:
+            raise self._problem
+        assert self.ended is not None
+        return self.ended
+
+    def kill(self) -> None:
+        """Have it ended; `wait` tells when that is done."""
+        self.cell.send(inside.KILL, self)
+
+    async def finish(self) -> None:
+        """End it now: by asking, and if that is of no use, with its container."""
+        self.kill()
+        try:
+            async with asyncio.timeout(self._command.grace_s + BELT_S):
+                await self.over.wait()
+        except TimeoutError:
+            await self.cell.aclose()
+
+    def heard(self, kind: bytes, content: bytes) -> None:
+        if kind in (inside.OUT, inside.ERR):
+            self._pieces.append((kind, content))
+            self._news.set()
+        elif kind == inside.TAKEN:
+            self.taken.set()
+        elif kind == inside.STARTED:
+            self.pid = json.loads(content)["started"]
+            self.begun.set()
+        else:
+            message = json.loads(content)
+            self.cell.worn |= not message["clean"]
+            if kind == inside.FAILED:
+                said = message["failed"]
+                self._problem = NotStarted(self._command, step=said["step"], number=said["errno"], text=said["text"])
+            else:
+                said = message["ended"]
+                self.ended = Ended(survivors_killed=said.pop("survivors"), oom=message["oom"], **said)
+                self.cell.worn |= self.ended.why == "lost"  # it killed its watcher, so nobody knows what else it did
+            self._set_over()
+
+    def lost(self, why: str, ended: Ended | None) -> None:
+        """Nothing more will be heard of it."""
+        if not self.over.is_set():
+            self.ended = ended or Ended(why="lost")
+            self._problem = run_lost(why)
+            self._set_over()
+
+    def _set_over(self) -> None:
+        for event in (self.begun, self.taken, self.over, self._news):
+            event.set()
+
+
+def run_lost(why: str) -> WorkspaceError:
+    return WorkspaceError(
+        f"The container that the command ran in is gone: {why.rstrip('.')}.", op="run", code="run-lost", retryable=True
+    )

@@ -1,0 +1,248 @@
+"""A container is believed after it was tried: a program in one attempts what must not work, and the outside looks.
+
+It is the same workspace, made and run in the same way, as any session's. Limits are read where they are in force: an
+engine may accept a limit and ignore it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.resources import files
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from prowess.core.ports import Program
+from prowess.core.values import Held, Isolation, SessionKey
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace import system_programs as system_files
+from prowess.workspace.container import selftest_probe as look
+from prowess.workspace.container.container import Cell
+from prowess.workspace.container.folders import INSIDE
+from prowess.workspace.container.spec import OWN_PROCESSES
+from prowess.workspace.container.workspace import ContainerWorkspace, Setup
+from prowess.workspace.isolation import selftest_probe as attempts
+from prowess.workspace.isolation.selftest import PROMISES
+from prowess.workspace.layout import LEADS
+from prowess.workspace.limits import NAMES, RunLimits
+from prowess.workspace.session_folder import OpenPlace, Place
+from prowess.workspace.skill_trees import Tree
+
+TRIAL_S = 30.0
+SKILL = "self-test"
+_REACHABLE, _OPEN = 0o711, 0o777  # for the other user: it is the container that has to keep it out, not these
+
+
+class Trial(NamedTuple):
+    """What came of it: promise by promise, limit by limit."""
+
+    promises: dict[str, bool]
+    limits: dict[str, Held]
+    python: str
+    programs: dict[str, tuple[str, str]]  # see system_files.list_system_files
+    said: dict[str, Any]
+
+
+async def try_out(setup: Setup, folder: str | None = None) -> Trial:
+    """In a throw-away container, with files in `folder`, or where temporary files are."""
+    base = await asyncio.to_thread(tempfile.mkdtemp, prefix="prowess-selftest-", dir=folder)
+    try:
+        os.chmod(base, _REACHABLE)
+        uid = setup.uid if os.geteuid() == 0 else None
+        with (
+            OpenPlace(base, SessionKey(session=f"self-test-{secrets.token_hex(4)}"), uid=uid) as place,
+            _Traps(base, uid) as traps,
+        ):
+            return await _try_in(setup, place, traps)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, base, ignore_errors=True)
+
+
+async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
+    tree = _make_tree(os.path.join(os.path.dirname(traps.canary), "skill"), traps.uid)
+    cells: list[Cell] = []
+    workspace = ContainerWorkspace(
+        place, setup, isolation=Isolation(executor="container", mechanism=""), python="python3", check=cells.append
+    )
+    try:
+        await workspace.stage(tree, SKILL)
+        looked, _ = await _run(workspace, look, {})
+        programs, _ = await _run(workspace, system_files, {"path": setup.path})
+        task = {**traps.task, "work": f"{INSIDE}/work", "skill": f"{INSIDE}/skills/{SKILL}", "ends": 1}
+        tried, survivors = await _run(workspace, attempts, task)
+        said = {**tried, "look": looked}
+        facts = cells[-1].facts
+        promises = _judge(setup, place, tree, traps, said, survivors)
+        limits = read_limits(setup, facts, looked)
+        return Trial(promises, limits, str(facts["python"]), programs, said)
+    finally:
+        await workspace.aclose()
+
+
+async def _run(workspace: ContainerWorkspace, module: ModuleType, task: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    package, _, name = module.__name__.rpartition(".")
+    text = (files(package) / f"{name}.py").read_text(encoding="utf-8")
+    program = Program(
+        argv=["python3", "-I", "-S", "-c", text, json.dumps(task)],
+        skill=SKILL,
+        run=f"run-{secrets.token_hex(6)}",
+        cwd="work",
+        env={"PATH": workspace.environment["PATH"], "PROMISED": "1"},
+        timeout_s=TRIAL_S,
+    )
+    out, err = bytearray(), bytearray()
+    ended = await workspace.run(program, out.extend, err.extend)
+    if ended.exit_code != 0:
+        said = err.decode("utf-8", "replace").strip()[-500:]
+        raise WorkspaceUnavailable(
+            f"The self-test did not run in the container: {said or ended}", op="isolation", code="isolation-failed"
+        )
+    return json.loads(out), ended.survivors_killed if ended.left == 0 else -1
+
+
+def _judge(
+    setup: Setup, place: Place, tree: Tree, traps: _Traps, said: dict[str, Any], survivors: int
+) -> dict[str, bool]:
+    looked = said["look"]
+    made = os.stat(os.path.join(place.root, "work", "made"))
+    as_promised = {
+        "reads nothing else": said["read"] != "ok" and said["read through a link"] != "ok",
+        "writes nothing else": traps.untouched() and said["truncate"] != "ok" and not looked["written"],
+        "changes no skill": said["skill"] != "ok" and sorted(os.listdir(tree.path)) == sorted((*LEADS, ".venv")),
+        "no network": not traps.arrived("tcp", "udp") and looked["interfaces"] == ["lo"],
+        "no unix sockets": not traps.arrived("unix"),
+        "no vsock": said["vsock"] != "ok" and not looked["sockets"],
+        "not root": set(looked["uid"]) == {setup.uid} == {made.st_uid} and setup.uid != 0,
+        "no new privileges": said["no new privileges"] == "1" and not any(looked["capabilities"]),
+        "no set-id files": not made.st_mode & (stat.S_ISUID | stat.S_ISGID) and said["set-id"] != "ok",
+        "no namespaces": said["namespace"] != "ok" and looked["seccomp"] == "2",
+        "signals nobody else": traps.lives() and looked["ptrace"] != "ok" and looked["process 1"] != "ok",
+        "slows nobody else down": traps.priority() == traps.priority_before,
+        "clean environment": set(said["environment"]) <= _PROMISED_ENVIRONMENT,
+        "tree ended": survivors >= 1,
+        "no keys and rings": looked["keyctl"] != "ok" and looked["io_uring"] != "ok",
+    }
+    assert set(PROMISES) <= set(as_promised)
+    return as_promised
+
+
+_PROMISED_ENVIRONMENT = {"PATH", "PROMISED", "HOME", "TMPDIR", "PWD", "LC_CTYPE"}
+
+
+def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> dict[str, Held]:
+    """Enforced is what was found in force. What is written to a disk is only looked at while a run goes on."""
+    limits = setup.limits
+    found = {**looked["limits"], **group_limits(facts), "tmp": looked["tmp"]}
+    held: dict[str, Held] = {name: _held(getattr(limits, name), found.get(name)) for name in NAMES}
+    if limits.disk is not None:
+        held["disk"] = "best-effort" if setup.mounted else _held(limits.disk, looked["workspace"])
+    return held
+
+
+def group_limits(facts: dict[str, Any]) -> dict[str, int | None]:
+    """What process 1 has read from its control groups, without what is ours."""
+    processes = facts["processes"]
+    return {"memory": facts["memory"], "processes": None if processes is None else processes - OWN_PROCESSES}
+
+
+def _held(wanted: int | None, found: int | None) -> Held:
+    return "enforced" if wanted is not None and found is not None and found <= wanted else "absent"
+
+
+def refuse_weaker(limits: RunLimits, held: dict[str, Held]) -> Callable[[Cell], None]:
+    """What held in the self-test has to hold in every container."""
+
+    def check(cell: Cell) -> None:
+        for name, found in group_limits(cell.facts).items():
+            if held[name] == "enforced" and _held(getattr(limits, name), found) != "enforced":
+                raise WorkspaceUnavailable(
+                    f"The limit '{name}' held when containers were tried, and does not hold in this one.",
+                    op="limits",
+                    code="limit-not-enforced",
+                )
+
+    return check
+
+
+def _make_tree(path: str, uid: int | None) -> Tree:
+    """Its own user could change it, if the container let it."""
+    for folder in (path, *(os.path.join(path, name) for name in (*LEADS, ".venv"))):
+        os.mkdir(folder)
+        if uid is not None:
+            os.chown(folder, uid, uid)
+    return Tree(path, "sha256:self-test")
+
+
+class _Traps:
+    """What a program in a container must not get to, set up so that its user could if there were no container."""
+
+    def __init__(self, base: str, uid: int | None) -> None:
+        self.uid = uid
+        self.canary, self.outside = os.path.join(base, "canary"), os.path.join(base, "outside")
+
+    def __enter__(self) -> _Traps:
+        os.mkdir(self.outside)
+        with open(self.canary, "w", encoding="ascii") as file:
+            file.write("canary")
+        self._sockets = {
+            "tcp": socket.socket(),
+            "udp": socket.socket(type=socket.SOCK_DGRAM),
+            "unix": socket.socket(socket.AF_UNIX),
+        }
+        for name in ("tcp", "udp"):
+            self._sockets[name].bind(("127.0.0.1", 0))
+        path = os.path.join(self.outside, "socket")
+        self._sockets["unix"].bind(path)
+        os.chmod(path, _OPEN)
+        for name, each in self._sockets.items():
+            if name != "udp":
+                each.listen(8)
+            each.setblocking(False)
+        if self.uid is not None:
+            for path in (self.outside, self.canary):
+                os.chown(path, self.uid, self.uid)
+        self._victim = subprocess.Popen(
+            ["/bin/sleep", "600"], cwd="/", env={}, user=self.uid, group=self.uid, stdin=subprocess.DEVNULL
+        )
+        self.priority_before = self.priority()
+        return self
+
+    @property
+    def task(self) -> dict[str, Any]:
+        ports = {name: self._sockets[name].getsockname()[1] for name in ("tcp", "udp")}
+        return {"canary": self.canary, "outside": self.outside, "victim": self._victim.pid, **ports}
+
+    def arrived(self, *names: str) -> bool:
+        for name in names:
+            try:
+                if name == "udp":
+                    self._sockets[name].recv(16)
+                else:
+                    self._sockets[name].accept()[0].close()
+            except BlockingIOError:
+                continue
+            return True
+        return False
+
+    def untouched(self) -> bool:
+        return os.listdir(self.outside) == ["socket"] and os.path.getsize(self.canary) == len("canary")
+
+    def lives(self) -> bool:
+        return self._victim.poll() is None
+
+    def priority(self) -> int:
+        return os.getpriority(os.PRIO_PROCESS, self._victim.pid)
+
+    def __exit__(self, *error: object) -> None:
+        for each in self._sockets.values():
+            each.close()
+        self._victim.kill()
+        self._victim.wait()

@@ -1,0 +1,186 @@
+"""What a container is made of, and how the engine is asked for one: everything that is not needed is taken away.
+
+The engine's own filter of system calls stays. Ours is put on top of it by process 1, before it does anything else: so
+it is the same as in the other boxes, and no engine has to be handed a profile, which each takes in another way.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
+
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace.container.engine import OWNER_LABEL, SESSION_LABEL, Engine, owner
+from prowess.workspace.container.inside_facts import SCRATCH
+
+if TYPE_CHECKING:
+    import docker.errors
+
+OWN_PROCESSES = 3  # process 1, the supervisor and an init, which do not count as the program's
+USER_PROCESSES = 4096  # of all containers together, because the kernel counts them by user
+SHM_BYTES = 32 << 20
+# Docker's own list, and what the host's kernel was started with.
+MASKED = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+    *("/sys/devices/virtual/powercap", "/proc/cmdline"),
+)
+OPEN_FILES = 1024  # of process 1, and the most that is asked of an engine unless somebody wants more
+BUILD_HINT = "Build one that fits: prowess workspaces build-image"
+# What process 1 is made of, each after what it needs.
+_MODULES = (
+    *("process.seccomp", "process.process_tree", "process.streams", "process.child", "process.supervisor"),
+    *("container.inside_facts", "container.init"),
+)
+_BOOT = """
+import json, os, sys, types
+if sys.version_info < (3, 10):
+    sys.exit("Python 3.10 or newer is needed, and this is " + sys.version.split()[0])
+def take(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(0)
+        data += more
+    return data
+task = json.loads(take(int.from_bytes(take(4), "big")))
+for name, text in task["modules"]:
+    sys.modules[name] = module = types.ModuleType(name)
+    module.__path__ = []
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, module)
+    exec(compile(text, name, "exec"), module.__dict__)
+module.main(task)
+"""
+
+
+class Folder(NamedTuple):
+    """A folder of the host and where a program sees it. `identity` is (device, inode, owner) of what we opened."""
+
+    source: str
+    target: str
+    write: bool
+    identity: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a container is to be."""
+
+    image: str  # as a person calls it
+    image_id: str
+    uid: int
+    gid: int
+    folders: tuple[Folder, ...] = ()
+    memory: int | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    tmp: int | None = None
+    in_memory: Mapping[str, int] = field(default_factory=dict)  # folders that are filled later, and their bytes
+    covered: tuple[str, ...] = ()  # folders that the image would make writable
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_container(engine: Engine, plan: Plan) -> str:
+    from docker.types import LogConfig, Mount, Ulimit
+
+    api = engine.client.api
+    tmpfs = {SCRATCH[0]: _tmpfs(plan.tmp, "1777")}
+    # Podman makes some folders writable by itself in a container whose root is not.
+    own = ("/run", f"/var{SCRATCH[0]}") if engine.kind == "podman" else ()
+    tmpfs |= dict.fromkeys((*plan.covered, *own), "ro,size=4096")
+    tmpfs |= {target: _tmpfs(size, "0755") for target, size in plan.in_memory.items()}
+    mounts = [
+        Mount(target=f.target, source=f.source, type="bind", read_only=not f.write, propagation="rprivate")
+        for f in plan.folders
+    ]
+    ulimits = {"nofile": max(OPEN_FILES, plan.open_files or 0), "core": 0}
+    if engine.kind == "podman":
+        ulimits["nproc"] = USER_PROCESSES
+    host = api.create_host_config(
+        network_mode="none",
+        dns=["127.0.0.1"] if engine.kind == "docker" else None,  # otherwise it copies the names that the host asks
+        dns_search=["."] if engine.kind == "docker" else None,
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],  # our filter of system calls goes on top of the engine's, in `inside`
+        ipc_mode="private",
+        pids_limit=None if plan.processes is None else plan.processes + OWN_PROCESSES,
+        mem_limit=plan.memory,
+        memswap_limit=plan.memory,
+        # Said outright, because where CAP_SYS_RESOURCE is missing an engine fails to raise them to its own idea.
+        ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in ulimits.items()],
+        shm_size=SHM_BYTES,
+        tmpfs=tmpfs,
+        mounts=mounts,
+        auto_remove=True,
+        log_config=LogConfig(type="none"),  # what comes out is for us alone, and would fill the engine's disk
+    )
+    if engine.kind == "docker":
+        host["MaskedPaths"] = list(MASKED)
+    if engine.kind == "podman" and engine.client.info().get("Rootless"):
+        host["UsernsMode"] = "keep-id"  # so that we are ourselves in there, too; the SDK knows no such thing
+    made = api.create_container(
+        plan.image_id,
+        entrypoint=["python3", "-I", "-S", "-u", "-X", "utf8", "-c", _BOOT],
+        command=[],
+        user=f"{plan.uid}:{plan.gid}",
+        stdin_open=True,
+        stop_signal="SIGKILL",  # process 1 heeds no other, and nobody should have to wait for that
+        hostname="box",
+        working_dir="/",
+        name=f"prowess-{secrets.token_hex(6)}",
+        labels={OWNER_LABEL: owner(), SESSION_LABEL: "", **plan.labels},
+        healthcheck={"test": ["NONE"]},
+        host_config=host,
+    )
+    return made["Id"]
+
+
+def _tmpfs(size_bytes: int | None, mode: str) -> str:
+    return f"rw,exec,nosuid,nodev,mode={mode}" + (f",size={size_bytes}" if size_bytes else "")
+
+
+def payload(paths: list[str]) -> bytes:
+    package = "prowess.workspace"
+    modules = [(name, "") for name in ("prowess", package, f"{package}.process", f"{package}.container")]
+    for name in _MODULES:
+        source = files(package).joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.py")
+        modules.append((f"{package}.{name}", source.read_text(encoding="utf-8")))
+    data = json.dumps({"modules": modules, "paths": paths}).encode()
+    return len(data).to_bytes(4, "big") + data
+
+
+def refused(op: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
+    return WorkspaceUnavailable(
+        f"The container engine refused to {op}: {str(error.explanation or error).rstrip('.')}.",
+        op=op,
+        code="container-refused",
+    )
+
+
+def image_missing(image: str, engine: Engine) -> WorkspaceUnavailable:
+    return WorkspaceUnavailable(
+        f"There is no image '{image}' in the container engine at {engine.address}.",
+        op="image",
+        code="container-image-missing",
+        hint="Build it: prowess workspaces build-image",
+    )
+
+
+def not_started(image: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
+    said = str(error.explanation or error)
+    if "python3" in said and ("not found" in said or "no such file" in said.lower()):
+        return WorkspaceUnavailable(
+            f"The image '{image}' has no python3, which starts and ends programs in it.",
+            op="start",
+            code="container-image-unfit",
+            hint=BUILD_HINT,
+        )
+    return refused("start a container", error)

@@ -1,0 +1,367 @@
+"""Files go to a container and come back as tar streams, where the engine cannot see the folders of this machine.
+
+Both sides are remembered as they were when they last agreed. So only what changed travels; what changed in the
+container is taken over, what vanished there is removed here, and what somebody else changed here meanwhile stays.
+Nothing that comes back is believed: a name is one that was asked for and lies in the workspace, and is written without
+following a link; the number of files and bytes is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import IO, Any, NamedTuple
+
+from prowess._internal.tar import tar_members
+from prowess.errors import PackError, PathEscape, WorkspaceError
+from prowess.workspace.container.container import PIECE_BYTES, Cell
+from prowess.workspace.container.init_protocol import close_stream
+from prowess.workspace.container.session import ContainerSession
+from prowess.workspace.dirfd import open_child, open_folder, walk
+from prowess.workspace.layout import LEADS
+from prowess.workspace.process.command import Command, Ended
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree, remove_tree
+
+CARRY_S = 300.0
+MOST_BYTES = 2 << 30
+MOST_ENTRIES = 100_000
+_LIST_BYTES = 64 << 20
+_SPOOLED_BYTES = 8 << 20
+
+
+class Entry(NamedTuple):
+    kind: str  # file, folder or link
+    mark: tuple[int, ...]  # changes with the content
+    target: str = ""  # of a link
+
+    @property
+    def size(self) -> int:
+        return self.mark[0] if self.kind == "file" else 0
+
+
+class Carrier:
+    """Between one container and one place. Only one of its methods at a time."""
+
+    def __init__(self, cell: Cell, place: Place, venv: str, most_bytes: int | None) -> None:
+        self._cell, self._uid = cell, place.uid
+        self._folders = {name: os.path.join(place.root, name) for name in ("work", "out", "runs")} | {".venv": venv}
+        self._most_bytes = most_bytes or MOST_BYTES
+        self._runs: set[str] = set()
+        self._here: dict[str, Entry] = {}
+        self._there: dict[str, Entry] = {}
+        self._agreed = False
+
+    async def push(self, run: str) -> None:
+        """What is new or changed here, and the folder of that run; a program does not need those of others."""
+        self._runs.add(f"runs/{run}")
+        here = await asyncio.to_thread(scan, self._folders) | {f"runs/{run}": Entry("folder", ())}
+        changed = [name for name, entry in here.items() if self._here.get(name) != entry]
+        gone = [name for name in self._here if name not in here and not name.startswith("runs/")]
+        if self._agreed and not changed and not gone:
+            return
+        with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-push-") as tar:
+            await asyncio.to_thread(_pack, tar, self._folders, here, changed)
+            there = self._parse_list(await self._put(_names(gone), tar))
+        # Of the rest nothing is known but what was before: a session may have been at work in there.
+        known = {name: entry for name, entry in self._there.items() if name not in gone}
+        self._there = known | {name: there[name] for name in changed if name in there}
+        self._here, self._agreed = here, True
+
+    async def pull(self) -> None:
+        """What is new or changed in the container."""
+        there = self._parse_list(await self._ask("list"))
+        changed = {name: entry for name, entry in there.items() if self._there.get(name) != entry}
+        gone = [name for name in self._there if name not in there]
+        if changed or gone:
+            size = sum(entry.size for entry in changed.values())
+            if size > self._most_bytes:
+                raise _failed(f"The files in the container have {size} bytes, and at most {self._most_bytes} are taken")
+            wanted = [name for name, entry in changed.items() if entry.kind == "file"]
+            with tempfile.TemporaryFile(prefix="prowess-pull-") as tar:
+                if wanted:
+                    await self._get(wanted, tar)
+                await asyncio.to_thread(self._apply, gone, changed, tar)
+        self._there = there
+        self._here = await asyncio.to_thread(scan, self._folders)
+
+    def _apply(self, gone: list[str], changed: Mapping[str, Entry], tar: IO[bytes]) -> None:
+        now = scan(self._folders)
+        for name in sorted(gone, reverse=True):  # what is in a folder before the folder
+            if name in now and now[name] == self._here.get(name):
+                _remove(*self._at(name))
+        for name, entry in changed.items():
+            if entry.kind == "folder":
+                _make_folder(*self._at(name), self._uid)
+            elif entry.kind == "link":
+                _write(*self._at(name), self._uid, target=entry.target)
+        if not tar.tell():
+            return
+        tar.seek(0)
+        left = {name for name, entry in changed.items() if entry.kind == "file"}
+        try:
+            for member in tar_members(tar, lambda _: None):
+                if member.name not in left or member.kind != "file":
+                    raise PathEscape(f"The container sent {member.name[:80]!a}, which nobody asked for.", op="pull")
+                left.discard(member.name)
+                _write(*self._at(member.name), self._uid, chunks=member.chunks, executable=member.executable)
+        except (PackError, tarfile.TarError, EOFError, ValueError) as error:
+            raise _failed(f"What the container sent cannot be read: {error}") from error
+
+    def _at(self, name: str) -> tuple[str, str]:
+        return _at(self._folders, name)
+
+    def _parse_list(self, data: bytes) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        try:
+            for line in data.splitlines():
+                name, kind, mark, target = json.loads(line)
+                top, *parts = str(name).split("/")
+                if top not in self._folders or not parts or "\0" in name or {"", ".", ".."} & set(parts):
+                    raise PathEscape(
+                        f"The container names {str(name)[:80]!a}, which is not in the workspace.", op="pull"
+                    )
+                if kind not in ("file", "folder", "link") or len(found) >= MOST_ENTRIES:
+                    raise ValueError("too many files, or files of an unknown kind")
+                if top != "runs" or f"runs/{parts[0]}" in self._runs:  # a script can make folders there; nobody has use
+                    found[name] = Entry(kind, tuple(int(each) for each in mark), str(target))
+        except (ValueError, TypeError) as error:
+            raise _failed(f"The list of files in the container cannot be read: {error}") from error
+        return found
+
+    async def _put(self, header: bytes, tar: IO[bytes]) -> bytes:
+        said = _Bounded(_LIST_BYTES)
+        running = self._cell.begin(self._command("put"), interactive=True)
+        await running.begin()
+        session = ContainerSession(running, on_output=said.take)
+        try:
+            await session.write(header)
+            while chunk := tar.read(PIECE_BYTES):
+                await session.write(chunk)
+            session.close_stdin()
+            return _judged(await session.wait(), bytes(said.data), "put")
+        finally:
+            await session.aclose()
+
+    async def _ask(self, op: str) -> bytes:
+        said, problem = _Bounded(_LIST_BYTES), bytearray()
+        running = self._cell.begin(self._command(op))
+        await running.begin()
+        ended = await running.wait(said.take, problem.extend)
+        return _judged(ended, bytes(said.data), op, bytes(problem))
+
+    async def _get(self, names: list[str], tar: IO[bytes]) -> None:
+        problem = bytearray()
+        most = self._most_bytes + len(names) * 4096 + (1 << 20)
+
+        def take(data: bytes) -> None:
+            if tar.tell() + len(data) > most:
+                raise _failed(f"More than {most} bytes came from the container")
+            tar.write(data)
+
+        running = self._cell.begin(self._command("get", _names(names)))
+        await running.begin()
+        _judged(await running.wait(take, problem.extend), b"", "get", bytes(problem))
+
+    def _command(self, op: str, stdin: bytes = b"") -> Command:
+        argv = [self._cell.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), op]
+        return Command(argv=argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=stdin, timeout_s=CARRY_S)
+
+
+async def fill(cell: Cell, tree: Tree, name: str, readable: Iterable[str]) -> None:
+    """The skill and what else may only be read, written by root in the container before anything runs there; so whoever
+    programs run as cannot change it."""
+    import docker.errors
+
+    with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-fill-") as tar:
+        await asyncio.to_thread(_pack_fixed, tar, tree, name, readable)
+        try:
+            await cell.engine.call("fill", _exec_fill, cell, tar, within_s=CARRY_S)
+        except docker.errors.APIError as error:
+            raise _failed(f"The skill could not be put into the container: {error.explanation or error}") from error
+
+
+def _exec_fill(cell: Cell, tar: IO[bytes]) -> None:
+    api = cell.engine.client.api
+    argv = [cell.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), "fill"]
+    made = api.exec_create(cell.id, argv, user="0:0", stdin=True, stdout=True, stderr=True)["Id"]
+    stream: Any = api.exec_start(made, socket=True)
+    connection = getattr(stream, "_sock", stream)
+    try:
+        while chunk := tar.read(PIECE_BYTES):
+            connection.sendall(chunk)
+        said = bytearray()
+        while data := connection.recv(4096):
+            said += data
+            del said[:-4000]
+    finally:
+        close_stream(stream)
+    if (code := api.exec_inspect(made)["ExitCode"]) != 0:
+        raise _failed(f"The skill could not be put into the container: {_last_line(said, code)}")
+
+
+def source() -> str:
+    return (files("prowess.workspace.container") / "sync_agent.py").read_text(encoding="utf-8")
+
+
+def scan(folders: Mapping[str, str]) -> dict[str, Entry]:
+    """What is in those folders, but for the runs, which others do not need to see; by name in the workspace."""
+    found: dict[str, Entry] = {}
+    for top, folder in folders.items():
+        if top == "runs":
+            continue
+        for rel, status, folder_fd, name in walk(folder, max_entries=MOST_ENTRIES):
+            mark = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode & 0o100)
+            if stat.S_ISDIR(status.st_mode):
+                found[f"{top}/{rel}"] = Entry("folder", ())
+            elif stat.S_ISREG(status.st_mode):
+                found[f"{top}/{rel}"] = Entry("file", mark)
+            elif stat.S_ISLNK(status.st_mode):
+                found[f"{top}/{rel}"] = Entry("link", mark, os.readlink(name, dir_fd=folder_fd))
+    return found
+
+
+def _at(folders: Mapping[str, str], name: str) -> tuple[str, str]:
+    """(folder of this machine, path below it)"""
+    top, _, rest = name.partition("/")
+    return folders[top], rest
+
+
+def _pack(file: IO[bytes], folders: Mapping[str, str], entries: Mapping[str, Entry], names: Iterable[str]) -> None:
+    with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name in names:
+            entry, info = entries[name], tarfile.TarInfo(name)
+            if entry.kind == "file":
+                _pack_file(tar, info, *_at(folders, name))
+                continue
+            info.type = tarfile.DIRTYPE if entry.kind == "folder" else tarfile.SYMTYPE
+            info.linkname = entry.target
+            tar.addfile(info)
+    file.seek(0)
+
+
+def _pack_file(tar: tarfile.TarFile, info: tarfile.TarInfo, root: str, rel: str) -> None:
+    folder, _, last = rel.rpartition("/")
+    try:
+        with open_folder(root, folder) as folder_fd, open(open_child(folder_fd, last, rel), "rb") as content:
+            status = os.fstat(content.fileno())
+            info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o755, int(status.st_mtime)
+            tar.addfile(info, content)
+    except FileNotFoundError:  # gone while we looked
+        return
+
+
+def _pack_fixed(file: IO[bytes], tree: Tree, name: str, readable: Iterable[str]) -> None:
+    with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        skill = f"workspace/skills/{name}"
+        leads = {**{folder: f"../../{leads_to}" for folder, leads_to in LEADS.items()}, ".venv": "../../.venv"}
+        _pack_tree(tar, tree.path, skill, leads)
+        for folder, target in leads.items():
+            info = tarfile.TarInfo(f"{skill}/{folder}")
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            tar.addfile(info)
+        for folder in readable:
+            _pack_tree(tar, folder, folder.strip("/"), ())
+    file.seek(0)
+
+
+def _pack_tree(tar: tarfile.TarFile, root: str, prefix: str, without: Iterable[str]) -> None:
+    for rel, status, folder_fd, name in walk(root, max_entries=MOST_ENTRIES):
+        if rel in without:
+            continue
+        info = tarfile.TarInfo(f"{prefix}/{rel}")
+        info.mode, info.mtime = status.st_mode & 0o755, int(status.st_mtime)
+        if stat.S_ISREG(status.st_mode):
+            with open(open_child(folder_fd, name, rel), "rb") as content:
+                info.size = os.fstat(content.fileno()).st_size
+                tar.addfile(info, content)
+        elif stat.S_ISDIR(status.st_mode):
+            info.type = tarfile.DIRTYPE
+            tar.addfile(info)
+        elif stat.S_ISLNK(status.st_mode):
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder_fd)
+            tar.addfile(info)
+
+
+def _make_folder(root: str, name: str, uid: int | None) -> None:
+    try:
+        with open_folder(root, name, make=True, uid=uid):
+            pass
+    except PathEscape:  # something else is there under that name
+        _remove(root, name)
+        with open_folder(root, name, make=True, uid=uid):
+            pass
+
+
+def _write(
+    root: str,
+    name: str,
+    uid: int | None,
+    *,
+    chunks: Iterable[bytes] = (),
+    executable: bool = False,
+    target: str | None = None,
+) -> None:
+    folder, _, last = name.rpartition("/")
+    _remove(root, name)
+    with open_folder(root, folder, make=True, uid=uid) as folder_fd:
+        if target is not None:
+            os.symlink(target, last, dir_fd=folder_fd)
+            if uid is not None:
+                os.chown(last, uid, uid, dir_fd=folder_fd, follow_symlinks=False)
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(last, flags, 0o755 if executable else 0o644, dir_fd=folder_fd), "wb") as file:
+            if uid is not None:
+                os.fchown(file.fileno(), uid, uid)
+            for chunk in chunks:
+                file.write(chunk)
+
+
+def _remove(root: str, name: str) -> None:
+    folder, _, last = name.rpartition("/")
+    try:
+        with open_folder(root, folder) as folder_fd:
+            if stat.S_ISDIR(os.stat(last, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+                remove_tree(f"{root}/{name}")
+            else:
+                os.unlink(last, dir_fd=folder_fd)
+    except FileNotFoundError:
+        return
+
+
+class _Bounded:
+    def __init__(self, most: int) -> None:
+        self.data = bytearray()
+        self._most = most
+
+    def take(self, data: bytes) -> None:
+        self.data += data
+        if len(self.data) > self._most:
+            raise _failed("The list of files in the container is too long")
+
+
+def _names(names: list[str]) -> bytes:
+    data = json.dumps(names).encode()
+    return len(data).to_bytes(4, "big") + data
+
+
+def _judged(ended: Ended, said: bytes, op: str, problem: bytes = b"") -> bytes:
+    if ended.exit_code != 0:
+        raise _failed(f"Files could not be carried ({op}): {_last_line(problem or said, ended.exit_code)}")
+    return said
+
+
+def _last_line(said: bytes | bytearray, code: Any) -> str:
+    lines = bytes(said).decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][-300:] if lines else f"it ended with {code}"
+
+
+def _failed(text: str) -> WorkspaceError:
+    return WorkspaceError(f"{text.rstrip('.')}.", op="carry", code="carry-failed")

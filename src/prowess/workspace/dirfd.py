@@ -1,0 +1,153 @@
+"""Files below a folder, reached by descriptor: no link is followed on the way, so nothing can be swapped in between.
+
+What a script left behind is looked at with this after the script is dead, and with this files are put where a script
+will find them. A path that would need a link to be followed is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from prowess._internal.paths import refuse_unsafe_name
+from prowess.errors import PathEscape
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+MAX_DEPTH = 64
+
+
+class Seen(NamedTuple):
+    """Something below the folder, and a descriptor of the folder that holds it, valid until the next step."""
+
+    rel: str
+    status: os.stat_result
+    folder_fd: int
+    name: str
+
+
+@contextmanager
+def open_folder(
+    root: str | os.PathLike[str], rel: str = "", *, make: bool = False, uid: int | None = None
+) -> Iterator[int]:
+    """A descriptor of `rel` below `root`. With `make`, missing folders on the way are made, and are `uid`'s."""
+    fd = os.open(root, _FOLDER)
+    try:
+        for part in _parts(rel):
+            below = enter(fd, part, rel, make=make, uid=uid)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def open_file(root: str | os.PathLike[str], rel: str) -> Iterator[int]:
+    """A descriptor of the regular file `rel` below `root`, for reading."""
+    folder, _, name = rel.rpartition("/")
+    with open_folder(root, folder) as folder_fd:
+        fd = open_child(folder_fd, name, rel)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def open_child(folder_fd: int, name: str, rel: str) -> int:
+    """A regular file in an opened folder. FileNotFoundError: it is not there; PathEscape: it is something else."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+        raise _refused(rel)
+    fd = os.open(name, _FILE, dir_fd=folder_fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped between the look and the opening
+        os.close(fd)
+        raise _refused(rel)
+    return fd
+
+
+def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_000) -> Iterator[Seen]:
+    """Everything below `rel`, folders included, sorted within each folder. A link is seen, never entered."""
+    count = 0
+    with open_folder(root, rel) as top:
+        stack: list[tuple[int, str, list[str], int]] = [(os.dup(top), rel, _names(top), 0)]
+        try:
+            while stack:
+                fd, path, names, depth = stack[-1]
+                if not names:
+                    os.close(fd)
+                    stack.pop()
+                    continue
+                name = names.pop()
+                count += 1
+                if count > max_entries:
+                    raise PathEscape(
+                        f"There are more than {max_entries} files and folders below {rel or '.'}.",
+                        op="walk",
+                        code="too-many-entries",
+                        hint="Collect fewer: name a folder that holds only the results.",
+                    )
+                child = f"{path}/{name}" if path else name
+                try:
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield Seen(child, status, fd, name)
+                if stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
+                    try:
+                        below = os.open(name, _FOLDER, dir_fd=fd)
+                    except OSError:
+                        continue  # it was seen; that it cannot be entered shows in what is missing below it
+                    stack.append((below, child, _names(below), depth + 1))
+        finally:
+            for fd, *_ in stack:
+                os.close(fd)
+
+
+def _names(fd: int) -> list[str]:
+    with os.scandir(fd) as listing:
+        return sorted((entry.name for entry in listing), reverse=True)  # taken from the end
+
+
+def _parts(rel: str) -> list[str]:
+    refuse_unsafe_name(rel)
+    return [part for part in rel.split("/") if part not in ("", ".")]
+
+
+def enter(fd: int, part: str, rel: str, *, make: bool = False, uid: int | None = None) -> int:
+    """A descriptor of the folder `part` in an opened one. See `open_folder`."""
+    made = False
+    try:
+        if make:
+            try:
+                os.mkdir(part, 0o755, dir_fd=fd)
+                made = True
+            except FileExistsError:
+                pass
+        below = os.open(part, _FOLDER, dir_fd=fd)
+        if made and uid is not None:
+            os.fchown(below, uid, uid)
+    except NotADirectoryError:
+        raise _refused(rel) from None
+    except OSError as error:
+        if error.errno in (40, 62):  # ELOOP on Linux and macOS: it is a link
+            raise _refused(rel) from None
+        raise
+    return below
+
+
+def _refused(rel: str) -> PathEscape:
+    return PathEscape(
+        f"'{rel}' is or leads through something that is not a plain file or folder.",
+        op="open",
+        code="not-a-plain-file",
+        hint="Links, devices and FIFOs are not followed here.",
+    )
+
+
+def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
+    """A whole file; None when it is larger than that."""
+    with open_file(root, path) as fd:
+        return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)

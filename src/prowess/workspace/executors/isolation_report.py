@@ -1,0 +1,127 @@
+"""What holds on this machine is found out by trying, once, and is what an executor then promises, limit by limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from prowess.core.values import Held, Isolation, Located
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace.limits import NAMES, RunLimits
+from prowess.workspace.process.cgroup import Groups, find_groups
+from prowess.workspace.process.client import Processes
+from prowess.workspace.process.command import Limits
+from prowess.workspace.system_programs import find_system_file
+
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+RUNS_AT_ONCE = 16  # the kernel counts all processes of a user: that many runs may each use up their limit
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found out by trying."""
+
+    isolation: Isolation
+    python: str
+    groups: Groups | None
+    limits: Limits
+
+
+def system_environment(python: str, home: str) -> dict[str, str]:
+    """`home` is above each run's own folder for temporary files, or is that folder."""
+    own = "" if not python or python.startswith("/usr/") else f"{os.path.dirname(python)}:"
+    return {"PATH": own + SYSTEM_PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+
+
+def host_programs(python: str) -> Callable[[str], Located]:
+    """See ports.Executor, where programs are those of this machine."""
+    path = system_environment(python, "")["PATH"]
+    return lambda name: Located(*find_system_file(name, path))
+
+
+def rlimits(limits: RunLimits, processes: int | None = None) -> Limits:
+    return Limits(cpu_s=limits.cpu, open_files=limits.open_files, file_bytes=limits.file_size, processes=processes)
+
+
+def held(limits: RunLimits, groups: Groups | None, **known: Held) -> dict[str, Held]:
+    """What holds of each limit: those of a single process always, those of a group when there is one."""
+    table: dict[str, Held] = {"cpu": "enforced", "open_files": "enforced", "file_size": "enforced", **known}
+    if groups is not None:
+        table["memory"] = "enforced"
+        if groups.counts_processes:
+            table["processes"] = "enforced"
+    return {name: table.get(name, "absent") if getattr(limits, name) is not None else "absent" for name in NAMES}
+
+
+async def groups_for(
+    limits: RunLimits, processes: Processes, uid: int | None, *, wrappers: int = 0
+) -> tuple[Groups | None, tuple[str, ...]]:
+    """(control groups if they are needed and work, what a person should know)."""
+    if limits.memory is None or not processes.linux:
+        return None, ()
+    most = None if limits.processes is None else limits.processes + wrappers
+    groups, why_not = await find_groups(limits.memory, most, processes, uid)
+    return groups, (f"The limit on memory does not hold: {why_not}.",) if why_not else ()
+
+
+def room_for(limits: RunLimits, uid: int | None, groups: Groups | None) -> int | None:
+    """How many processes the user may have, all programs together: not so few that one run hinders another, and yet an
+    end to one that multiplies without end."""
+    if limits.processes is None or (groups is not None and groups.counts_processes):
+        return None
+    return RUNS_AT_ONCE * limits.processes + 2 * _tasks_of(os.geteuid() if uid is None else uid)
+
+
+def _tasks_of(uid: int) -> int:
+    count = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:
+                count += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:  # gone while we looked
+            continue
+    return count
+
+
+def refuse_root(uid: int | None) -> None:
+    """Scripts never run as root, and only root can run them as somebody else."""
+    if os.geteuid() == 0 and not uid:
+        raise WorkspaceUnavailable(
+            "Scripts are never run as root.",
+            op="isolation",
+            code="run-as-root",
+            hint="Say as whom they run, by the number of an unprivileged user: workspace.run_as.",
+        )
+    if os.geteuid() != 0 and uid is not None:
+        raise cannot_drop(uid, "only root can do that")
+
+
+def cannot_drop(uid: int | None, why: object) -> WorkspaceUnavailable:
+    return WorkspaceUnavailable(
+        f"Scripts cannot be run as user {uid}: {why}.",
+        op="isolation",
+        code="cannot-drop",
+        hint="See workspace.run_as; becoming another user needs the privileges of root.",
+    )
+
+
+class Once(Generic[T]):
+    """Found out once, however many ask at the same time."""
+
+    def __init__(self, find: Callable[[], Awaitable[T]]) -> None:
+        self._find = find
+        self._found: tuple[T] | None = None
+        self._gate: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    async def get(self) -> T:
+        loop = asyncio.get_running_loop()
+        if self._gate is None or self._gate[0] is not loop:
+            self._gate = (loop, asyncio.Lock())
+        async with self._gate[1]:
+            if self._found is None:
+                self._found = (await self._find(),)
+            return self._found[0]

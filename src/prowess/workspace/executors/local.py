@@ -1,0 +1,123 @@
+"""Scripts as plain processes of this machine: bounded time and output, a clean environment, and nothing left behind.
+
+There is no isolation: a script reads and writes whatever its user can. That user is never root. Its skill is a private
+copy, so that nothing but the copy can be changed, and that is made anew from what was published when it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from prowess.core.ports import Program
+from prowess.core.values import Isolation, Located
+from prowess.workspace.executors.guards import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.isolation_report import (
+    Found,
+    Once,
+    cannot_drop,
+    groups_for,
+    held,
+    host_programs,
+    refuse_root,
+    rlimits,
+    room_for,
+)
+from prowess.workspace.executors.unbound import Here, Unbound
+from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
+from prowess.workspace.isolation.selftest import find_interpreter
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.process.client import Processes
+from prowess.workspace.process.command import Command, Limits, NotStarted
+from prowess.workspace.process.posix_client import NOTE
+from prowess.workspace.scripts.configured_python import try_python
+from prowess.workspace.session_folder import Place
+
+
+class LocalExecutor:
+    """See ports.Executor. `uid` is whom scripts run as when we are root, and None otherwise; `python` is the
+    interpreter or venv to use, None for the system's."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        uid: int | None = None,
+        limits: RunLimits,
+        notes: Sequence[str] = (),
+        python: str | None = None,
+    ) -> None:
+        self.uid = uid
+        self._python = python
+        self._processes, self._limits, self._notes = processes, limits, tuple(notes)
+        self._found = Once(self._find)
+        self._open = OpenWorkspaces(processes)
+
+    def note(self, text: str) -> None:
+        """Say this, too, of every workspace that is opened from now on."""
+        self._notes += (text,)
+
+    async def isolation(self) -> Isolation:
+        found = (await self._found.get()).isolation
+        return replace(found, notes=(*self._notes, *found.notes))
+
+    async def programs(self) -> Callable[[str], Located]:
+        return host_programs((await self._found.get()).python)
+
+    async def open(self, place: Place) -> OpenedWorkspace:
+        found = await self._found.get()
+        refuse_other_owner(place, self.uid)
+        refuse_unreachable(place.root, self.uid)
+        enclose = partial(_bare, uid=self.uid, limits=found.limits)
+        enclosure = Unbound(place, python=found.python, enclose=enclose)
+        return self._open.open(place, enclosure, isolation=await self.isolation(), groups=found.groups)
+
+    async def aclose(self) -> None:
+        await self._open.aclose()
+
+    async def _find(self) -> Found:
+        refuse_root(self.uid)
+        if self._python is not None:
+            python, _ = await try_python(self._python, self._processes, self.uid)
+        else:
+            python = await find_interpreter(self._processes, self.uid)
+        if python is None:
+            await self._try_to_start()
+        groups, notes = await groups_for(self._limits, self._processes, self.uid)
+        linux = self._processes.linux
+        isolation = Isolation(
+            executor="local",
+            mechanism="none",
+            uid=os.geteuid() if self.uid is None else self.uid,
+            network="host",
+            limits=held(self._limits, groups, disk="best-effort", processes="best-effort" if linux else "absent"),
+            notes=notes if linux else (NOTE,),
+        )
+        room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
+        limits = rlimits(self._limits, room)
+        return Found(isolation=isolation, python=python or "", groups=groups, limits=limits)
+
+    async def _try_to_start(self) -> None:
+        """There may be no Python, but if there is no way to become that user, nothing will ever run."""
+        try:
+            await self._processes.run(Command(argv=["/bin/true"], cwd="/", env={}, uid=self.uid))
+        except NotStarted as error:
+            if error.step != "exec":
+                raise cannot_drop(self.uid, error) from error
+
+
+def _bare(program: Program, here: Here, *, uid: int | None, limits: Limits) -> Command:
+    """Nothing around a program but its limits."""
+    return Command(
+        argv=program.argv,
+        cwd=here.cwd,
+        env=program.env,
+        stdin=program.stdin,
+        timeout_s=program.timeout_s,
+        limits=limits,
+        uid=uid,
+        tty=program.tty,
+    )

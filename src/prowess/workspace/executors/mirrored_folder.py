@@ -1,0 +1,153 @@
+"""Two folders with the same files, where nothing can be mounted: `work/inputs`, and the `inputs` of a skill's copy.
+
+A link in its place would be no folder to `find inputs`, `cp -r inputs` or `tar`. Files are hard links, so what is
+written in place is the same in both; what was added, replaced or removed in one is carried to the other by `agree`.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import enter, open_folder, walk
+
+_MOST = 20_000
+
+
+class Twin:
+    """`first` and `second` are folders below `root`; `uid` owns what is made in them.
+
+    Where both changed, `first` counts. Nothing is carried while one of them is not a folder: a script may have put
+    something else there. A link that a script made in `second` may lead elsewhere from `first`: it stays where it is.
+    """
+
+    def __init__(self, root: str, first: str, second: str, uid: int | None = None) -> None:
+        self._root, self._first, self._second, self._uid = root, first, second, uid
+        self._known: dict[str, str] | None = None  # path -> what was there when both agreed
+        self._lock = threading.Lock()
+
+    def is_empty(self) -> bool:
+        """Tell at once that there is nothing to carry: most runs have no inputs."""
+        if self._known:
+            return False
+        try:
+            for folder in (self._first, self._second):
+                with os.scandir(os.path.join(self._root, folder)) as entries:
+                    if next(entries, None) is not None:
+                        return False
+        except OSError:
+            return False
+        self._known = {}
+        return True
+
+    def agree(self) -> str | None:
+        """Carry what changed. What could not be carried is said."""
+        with self._lock:
+            try:
+                first, second = self._list(self._first), self._list(self._second)
+                second = {path: kind for path, kind in second.items() if kind != "own" or path in first}
+                known = second if self._known is None else self._known
+                failed = []
+                if first != second:
+                    failed = self._carry(first, second, known)
+                    first = self._list(self._first)
+                self._known = first
+            except (OSError, WorkspaceError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                return f"What changed in {self._first} or {self._second} was not carried to the other: {why}"
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        return f"Not the same in {self._first} and {self._second}: {failed[0]}{more}." if failed else None
+
+    def _carry(self, first: dict[str, str], second: dict[str, str], known: dict[str, str]) -> list[str]:
+        different = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
+        back = {path for path in different if first.get(path) == known.get(path)}  # from the second to the first
+        failed: list[str] = []
+        with ExitStack() as stack:
+            one, other = (
+                stack.enter_context(_Hand(self._root, folder, self._uid)) for folder in (self._first, self._second)
+            )
+            for path in reversed(different):
+                if path in (first if path in back else second):
+                    _try(failed, path, (one if path in back else other).remove, path)
+            for path in different:
+                source, target = (other, one) if path in back else (one, other)
+                kind = (second if path in back else first).get(path)
+                if kind is not None and not (path in back and kind in ("link", "own")):
+                    _try(failed, path, _put, path, kind, source, target)
+        return failed
+
+    def _list(self, folder: str) -> dict[str, str]:
+        found = {}
+        for rel, status, fd, name in walk(self._root, folder, max_entries=_MOST):
+            path = rel[len(folder) + 1 :]
+            if stat.S_ISREG(status.st_mode):
+                found[path] = str(status.st_ino)
+            elif stat.S_ISDIR(status.st_mode):
+                found[path] = "folder"
+            elif stat.S_ISLNK(status.st_mode):
+                ours = folder == self._first or os.readlink(name, dir_fd=fd) == _up(path, self._first, folder)
+                found[path] = "link" if ours else "own"
+        return found
+
+
+class _Hand:
+    """One of the two folders, and descriptors of the way to where the last file was: the next one is mostly near."""
+
+    def __init__(self, root: str, folder: str, uid: int | None) -> None:
+        self.folder, self._uid = folder, uid
+        self._parts: list[str] = []
+        with open_folder(root, folder) as fd:
+            self._fds = [os.dup(fd)]
+
+    def __enter__(self) -> _Hand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+    def at(self, path: str, *, make: bool = False) -> int:
+        parts = path.split("/") if path else []
+        while parts[: len(self._parts)] != self._parts:
+            self._parts.pop()
+            os.close(self._fds.pop())
+        for part in parts[len(self._parts) :]:
+            self._fds.append(enter(self._fds[-1], part, path, make=make, uid=self._uid))
+            self._parts.append(part)
+        return self._fds[-1]
+
+    def remove(self, path: str) -> None:
+        above, name = posixpath.split(path)
+        fd = self.at(above)
+        try:
+            os.unlink(name, dir_fd=fd)
+        except IsADirectoryError:
+            os.rmdir(name, dir_fd=fd)
+
+
+def _put(path: str, kind: str, source: _Hand, target: _Hand) -> None:
+    above, name = posixpath.split(path)
+    there = target.at(path if kind == "folder" else above, make=True)
+    if kind == "link":
+        os.symlink(_up(path, source.folder, target.folder), name, dir_fd=there)
+    elif kind != "folder":
+        os.link(name, name, src_dir_fd=source.at(above), dst_dir_fd=there, follow_symlinks=False)
+
+
+def _up(path: str, source: str, target: str) -> str:
+    return posixpath.relpath(f"{source}/{path}", posixpath.dirname(f"{target}/{path}"))
+
+
+def _try(failed: list[str], path: str, do: Callable[..., None], *args: object) -> None:
+    try:
+        do(*args)
+    except FileNotFoundError:  # gone meanwhile
+        pass
+    except (OSError, WorkspaceError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        failed.append(f"'{path[:100]}' ({why})")

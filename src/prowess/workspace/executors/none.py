@@ -1,0 +1,31 @@
+"""An executor that runs nothing, and says so: for agents that read skills and do not run them."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from prowess.core.values import Isolation
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace.session_folder import Place
+
+
+class NoExecutor:
+    async def isolation(self) -> Isolation:
+        self._refuse()
+
+    async def programs(self) -> NoReturn:
+        self._refuse()
+
+    async def open(self, place: Place) -> NoReturn:
+        self._refuse()
+
+    async def aclose(self) -> None:
+        """Nothing was opened."""
+
+    def _refuse(self) -> NoReturn:
+        raise WorkspaceUnavailable(
+            "Nothing can run scripts here: there is no executor.",
+            op="open",
+            code="executor-not-configured",
+            hint="Set workspace.executor to auto, sandbox, container or local; or answer without running anything.",
+        )

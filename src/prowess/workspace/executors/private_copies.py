@@ -1,0 +1,137 @@
+"""A session's own copy of a skill, for executors that cannot bind: root/skills/<name>, which is what was published.
+
+`out` and `work` in it are links to where they lead; `.venv` and `inputs` are folders, as programs expect, and are the
+script's. Which tree it is of is written down beside root/, where no script can write; a copy that somebody changed is
+not the one that was written down, and is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+
+from prowess._internal.files import read_regular, write_whole
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import walk
+from prowess.workspace.executors.mirrored_folder import Twin
+from prowess.workspace.session_folder import Place, making
+from prowess.workspace.skill_trees import Tree, copy_tree, remove_tree
+
+OWN = (".venv", "inputs")  # folders in a copy that a script can write to
+_LINKS = {"out": "../../out", "work": "../../work"}
+
+
+class Copies:
+    """The copies of one session, made on demand. Whoever else works in the session may make them at the same time."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._known: dict[str, tuple[str, str]] = {}  # name -> (digest, what the copy looked like when it was made)
+        self._inputs: dict[str, Twin] = {}
+
+    def path(self, name: str) -> str:
+        return os.path.join(self._place.root, "skills", name)
+
+    def is_staged(self, tree: Tree, name: str) -> bool:
+        """Tell at once that the copy is of that tree. False where only a look at all of it would tell."""
+        return self._place.uid is not None and self._holds(tree, name)
+
+    def stage(self, tree: Tree, name: str) -> None:
+        """From now on the copy is of that tree. When it is already, this costs a look at it."""
+        if self._holds(tree, name):
+            return
+        try:
+            with making(self._place.path):
+                self._known[name] = self._written_down(name)
+                if not self._holds(tree, name):
+                    self._copy(tree, name)
+        except OSError as error:
+            raise WorkspaceError(
+                f"The skill '{name}' could not be copied to its workspace: {(error.strerror or str(error)).lower()}.",
+                op="stage",
+                code="stage-failed",
+                hint="Is there room on the disk, and may it be written to?",
+            ) from error
+
+    async def agree_on_inputs(self, name: str) -> str | None:
+        """Before and after a run: `inputs` of the skill and of the workspace hold the same. If not, why not."""
+        if name not in self._inputs:
+            self._inputs[name] = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
+        twin = self._inputs[name]
+        return None if twin.is_empty() else await asyncio.to_thread(twin.agree)
+
+    def _holds(self, tree: Tree, name: str) -> bool:
+        digest, looks = self._known.get(name, ("", ""))
+        return digest == tree.digest and looks != "" and looks == self._look(name)
+
+    def _copy(self, tree: Tree, name: str) -> None:
+        self._inputs.pop(name, None)
+        self._keep_venv(name)
+        copy_tree(tree, self.path(name), lambda copy: self._arrange(copy, name, tree.digest))
+        self._known[name] = (tree.digest, self._look(name))
+        write_whole(self._marker(name), json.dumps(self._known[name]).encode(), mode=0o600)
+
+    def _arrange(self, copy: str, name: str, digest: str) -> None:
+        for link, leads_to in _LINKS.items():
+            os.rmdir(os.path.join(copy, link))
+            os.symlink(leads_to, os.path.join(copy, link))
+        if _is_folder(kept := self._kept(name, digest)):
+            os.rename(kept, os.path.join(copy, ".venv"))  # over the empty one
+        for folder in OWN:
+            os.chmod(os.path.join(copy, folder), 0o700)
+            self._place.own(os.path.join(copy, folder))
+
+    def _keep_venv(self, name: str) -> None:
+        """What was installed belongs to the content that it was installed for, and is there again with it."""
+        copy, venv, digest = self.path(name), os.path.join(self.path(name), ".venv"), self._known[name][0]
+        if digest and _is_folder(copy) and _is_folder(venv):
+            os.chmod(copy, 0o700)
+            os.chmod(venv, 0o700)
+            remove_tree(self._kept(name, digest))
+            os.rename(venv, self._kept(name, digest))
+
+    def _kept(self, name: str, digest: str) -> str:
+        """Not that of boxes in the same session: programs in a .venv know it by the path that it was made under."""
+        return os.path.join(self._place.path, "venvs", f"{name}-{digest.removeprefix('sha256:')[:16]}-copy")
+
+    def _look(self, name: str) -> str:
+        """What changes when somebody touches the copy: a script cannot set the time of a change. Where it runs as
+        another user it cannot touch anything, and one look is enough."""
+        copy = self.path(name)
+        try:
+            top = _signature(os.stat(copy, follow_symlinks=False))
+            if self._place.uid is not None:
+                return top
+            seen = hashlib.sha256(top.encode())
+            for entry in sorted(os.listdir(copy)):
+                status = os.stat(os.path.join(copy, entry), follow_symlinks=False)
+                if entry in OWN:
+                    seen.update(f"{entry}\0{status.st_ino}:{status.st_mode}\n".encode())
+                    continue
+                seen.update(f"{entry}\0{_signature(status)}\n".encode("utf-8", "surrogateescape"))
+                for rel, below, _, _ in walk(copy, entry) if stat.S_ISDIR(status.st_mode) else ():
+                    seen.update(f"{rel}\0{_signature(below)}\n".encode("utf-8", "surrogateescape"))
+            return seen.hexdigest()
+        except (OSError, WorkspaceError):  # not there, or nothing that we made
+            return ""
+
+    def _written_down(self, name: str) -> tuple[str, str]:
+        try:
+            digest, looks = json.loads(read_regular(self._marker(name), 1 << 16))
+            return str(digest), str(looks)
+        except (OSError, ValueError, TypeError):
+            return "", ""
+
+    def _marker(self, name: str) -> str:
+        return os.path.join(self._place.path, "staged", name)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _signature(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}:{status.st_mode}:{status.st_uid}:{status.st_size}:{status.st_ctime_ns}"

@@ -1,0 +1,207 @@
+"""Scripts in a box: they see the system, their own skill and their session's files, and reach nothing and nobody else.
+
+The box is made by bubblewrap, and where that does not work, by Landlock; both with a filter for system calls, and both
+only after a real trial on this machine. When neither holds, nothing runs. Whoever is in the box is never root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from prowess.core.values import Isolation, Located
+from prowess.errors import WorkspaceUnavailable
+from prowess.workspace.executors.guards import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.isolation_report import (
+    Found,
+    Once,
+    groups_for,
+    held,
+    host_programs,
+    refuse_root,
+    rlimits,
+    room_for,
+)
+from prowess.workspace.executors.unbound import Unbound
+from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
+from prowess.workspace.isolation.bwrap import find_trusted
+from prowess.workspace.isolation.mounts import WALLED_ENVIRONMENT, Boxed, walled_in
+from prowess.workspace.isolation.selftest import DEFAULT_UID, Mechanism, Proof, folders_of_interpreter, probe
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.network.connection import OnEvent
+from prowess.workspace.network.proxy import Proxy
+from prowess.workspace.process.client import Processes
+from prowess.workspace.scripts.configured_python import folders_of_python, try_python
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import make_passable
+
+BWRAP: Mechanism = "bwrap+seccomp"
+LANDLOCK: Mechanism = "landlock+seccomp"
+NAMES = {BWRAP: "bubblewrap", LANDLOCK: "Landlock"}
+TO_GET_ONE = (
+    "Install bubblewrap and allow user namespaces, use Linux 6.2 or newer with Landlock, or use a container: "
+    "workspace.executor."
+)
+WRAPPERS = 2  # bubblewrap outside the box and its first process inside: a control group counts them, too
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """No mechanism held; why, for each that was tried."""
+
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proven(Found):
+    proof: Proof
+    folders: tuple[str, ...]  # of the interpreter
+    prlimit: str | None
+
+
+class SandboxExecutor:
+    """See ports.Executor. `dir` is where good proofs are kept; `on_network` hears of each host that a run asked for;
+    `python` is the interpreter or venv to use, None for the system's."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        run_as: int = DEFAULT_UID,
+        mechanism: Literal["auto", "bwrap+seccomp", "landlock+seccomp"] = "auto",
+        limits: RunLimits,
+        dir: str,
+        network_allow: Sequence[str] = (),
+        on_network: OnEvent | None = None,
+        python: str | None = None,
+    ) -> None:
+        self._python = python
+        self.uid = run_as if os.geteuid() == 0 else None
+        self._processes, self._limits, self._dir, self._run_as = processes, limits, os.path.abspath(dir), run_as
+        self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
+        self._proxy = Proxy(network_allow, on_event=on_network) if network_allow else None
+        self._found = Once(self._find)
+        self._open = OpenWorkspaces(processes)
+
+    async def isolation(self) -> Isolation:
+        return (await self._proven()).isolation
+
+    async def programs(self) -> Callable[[str], Located]:
+        return host_programs((await self._proven()).python)
+
+    async def open(self, place: Place) -> OpenedWorkspace:
+        found = await self._proven()
+        refuse_other_owner(place, self.uid)
+        refuse_unreachable(place.root, self.uid)
+        if found.isolation.mechanism == BWRAP:
+            enclosure = Boxed(
+                place,
+                proof=found.proof,
+                python=found.python,
+                folders=found.folders,
+                limits=self._limits,
+                rlimits=found.limits,
+                prlimit=found.prlimit,
+                uid=self.uid,
+                proxy=self._proxy,
+            )
+        else:
+            enclose = partial(walled_in, folders=found.folders, uid=self.uid, limits=found.limits)
+            enclosure = Unbound(place, python=found.python, enclose=enclose, environment=WALLED_ENVIRONMENT)
+        return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)
+
+    async def aclose(self) -> None:
+        await self._open.aclose()
+
+    async def _proven(self) -> _Proven:
+        found = await self._found.get()
+        if isinstance(found, _Refused):
+            raise _unavailable(found.reasons, network=self._proxy is not None)
+        return found
+
+    async def _find(self) -> _Proven | _Refused:
+        refuse_root(self.uid)
+        cache = await asyncio.to_thread(_cache_in, self._dir)
+        reasons: dict[str, str] = {}
+        for mechanism in self._mechanisms:
+            if mechanism == LANDLOCK and self._proxy is not None:
+                break
+            proof = await probe(mechanism, self._processes, run_as=self._run_as, cache=cache)
+            if proof.holds:
+                return await self._describe(proof, reasons)
+            reasons[mechanism] = why_not(proof)
+        return _Refused(reasons)
+
+    async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _Proven:
+        boxed = proof.mechanism == BWRAP
+        groups, notes = await groups_for(self._limits, self._processes, self.uid, wrappers=WRAPPERS if boxed else 0)
+        prlimit = find_trusted("prlimit") if boxed else None
+        if boxed:
+            limits = held(
+                self._limits, groups, tmp="enforced", disk="best-effort", processes="enforced" if prlimit else "absent"
+            )
+            room = None
+        else:
+            limits = held(self._limits, groups, disk="best-effort", processes="best-effort")
+            room = await asyncio.to_thread(room_for, self._limits, self.uid, groups)
+        python = proof.interpreter or ""
+        folders = tuple(folders_of_interpreter(python))
+        if self._python is not None:
+            python, base = await try_python(self._python, self._processes, self.uid)
+            python, folders = folders_of_python(python, base)
+        instead = [f"{NAMES[name]} does not work here, so Landlock is used: {why}" for name, why in reasons.items()]
+        isolation = Isolation(
+            executor="sandbox",
+            mechanism=proof.mechanism,
+            uid=proof.uid,
+            network="none" if self._proxy is None else "proxy",
+            limits=limits,
+            notes=(*instead, *notes),
+        )
+        return _Proven(
+            isolation=isolation,
+            python=python,
+            folders=folders,
+            groups=groups,
+            limits=rlimits(self._limits, room),
+            proof=proof,
+            prlimit=prlimit,
+        )
+
+
+def _cache_in(folder: str) -> str | None:
+    """Where good proofs are kept. Without such a place they are made each time; workspaces say why there is none."""
+    try:
+        make_passable(folder)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def why_not(proof: Proof) -> str:
+    """In words for people."""
+    if proof.error is not None:
+        return proof.error.strip().rstrip(".")
+    broken = [promise for promise, kept in proof.held.items() if not kept]
+    return f"when it was tried, this did not hold: {', '.join(broken)}"
+
+
+def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavailable:
+    tried = "".join(f" {NAMES[name]}: {why}." for name, why in reasons.items())
+    if network:
+        return WorkspaceUnavailable(
+            f"Scripts may reach some hosts, and only in a box of bubblewrap can others be kept from them.{tried}",
+            op="isolation",
+            code="network-not-available",
+            hint="Make bubblewrap work, use a container, or allow no hosts: workspace.network_allow.",
+        )
+    return WorkspaceUnavailable(
+        f"No sandbox works here.{tried}",
+        op="isolation",
+        code="no-sandbox",
+        hint=TO_GET_ONE,
+    )

@@ -1,0 +1,291 @@
+"""An opened workspace: every run gets folders of its own and, when it is over, nothing of it is left but its files.
+
+What differs between executors is what they put around a program, an `Enclosure`; what happens before and after a run is
+the same for all of them, and is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from prowess.core.ports import Program
+from prowess.core.values import Isolation
+from prowess.workspace.executors.guards import refuse_other_names
+from prowess.workspace.executors.preconditions import making_folders, refuse_closed, refuse_program, with_own_home
+from prowess.workspace.layout import Layout
+from prowess.workspace.process.cgroup import Group, Groups
+from prowess.workspace.process.client import Processes, Run
+from prowess.workspace.process.command import Command, Ended
+from prowess.workspace.process.interactive import Session
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree, remove_tree
+
+KEPT_BYTES = 4096  # of stderr, to say why a box could not be made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A command that can be started. `check` looks at how it ended, and at the beginning of what it said on stderr: it
+    raises when that was not the program's doing."""
+
+    command: Command
+    check: Callable[[Ended, bytes], None] | None = None
+    problems: list[str | None] = field(default_factory=list)  # whole when nothing is around it any more
+
+
+class Enclosure(Protocol):
+    """What an executor puts around the programs of one workspace."""
+
+    layout: Layout
+    environment: Mapping[str, str]
+    python: str
+    own_tmp: bool  # a run needs a folder of the host for its temporary files
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        """From now on programs of that skill see that tree."""
+        ...
+
+    def enclosed(self, program: Program, tmp: str) -> AbstractAsyncContextManager[Ready]:
+        """Until its end, what the command needs is there. WorkspaceError when it cannot be started."""
+        ...
+
+
+class OpenedWorkspace:
+    """See ports.Workspace, which this is, for every executor whose programs are processes of this machine."""
+
+    def __init__(
+        self,
+        place: Place,
+        enclosure: Enclosure,
+        *,
+        processes: Processes,
+        isolation: Isolation,
+        groups: Groups | None = None,
+        forget: Callable[[OpenedWorkspace], None] = lambda workspace: None,
+    ) -> None:
+        self.layout = enclosure.layout
+        self.isolation = isolation
+        self.environment = enclosure.environment
+        self.python = enclosure.python
+        self._place, self._enclosure, self._processes, self._groups = place, enclosure, processes, groups
+        self._staged: set[str] = set()
+        self._forget = forget  # whoever opened it has to close it no more
+        self._going: set[_Going] = set()
+        self._sessions: set[LiveSession] = set()
+        self._closed = False
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        refuse_other_names(name)
+        await self._enclosure.stage(tree, name)
+        self._staged.add(name)
+
+    async def run(
+        self,
+        program: Program,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Ended:
+        async with self._begun(program) as going:
+            if going.ready.check is not None:
+                on_stderr = going.kept(on_stderr)
+            ended = await self._processes.run(going.ready.command, on_stdout, on_stderr, on_start=going.started)
+            ended = going.judged(ended)
+        return going.told(ended)
+
+    async def open_session(self, program: Program, on_output: Callable[[bytes], None] | None = None) -> LiveSession:
+        async with AsyncExitStack() as stack:
+            going = await stack.enter_async_context(self._begun(program))
+            if going.ready.check is not None:
+                on_output = going.kept(on_output)
+            session = await self._processes.open_session(going.ready.command, on_output=on_output)
+            live = LiveSession(session, going, stack.pop_all(), self._sessions.discard)
+            self._sessions.add(live)
+            if self._closed:
+                await live.aclose()
+                refuse_closed(self._closed)
+            return live
+
+    async def aclose(self) -> None:
+        """Runs that are going on end as killed ones; whoever waits for them learns that."""
+        self._closed = True
+        for going in self._going:
+            going.end()
+        await asyncio.gather(*(session.aclose() for session in list(self._sessions)))
+        while going := next(iter(self._going), None):
+            going.end()
+            await going.over.wait()
+        self._forget(self)
+
+    @asynccontextmanager
+    async def _begun(self, program: Program) -> AsyncIterator[_Going]:
+        """Folders before, and no folder, group or process after."""
+        refuse_closed(self._closed)
+        refuse_program(program, staged=self._staged, place=self._place)
+        going = _Going()
+        self._going.add(going)
+        tmp = ""
+        try:
+            tmp = self._make_folders(program.run)
+            async with AsyncExitStack() as stack:
+                if self._groups is not None:
+                    going.group = await stack.enter_async_context(self._groups.made())
+                own = replace(program, env=with_own_home(program.env, self.environment, tmp))
+                ready = await stack.enter_async_context(self._enclosure.enclosed(own, tmp))
+                if going.group is not None:
+                    ready = replace(ready, command=replace(ready.command, cgroups=going.group.lists))
+                going.ready = ready
+                yield going
+        finally:
+            await _remove(tmp)
+            self._going.discard(going)
+            going.over.set()
+
+    def _make_folders(self, run: str) -> str:
+        """The run's own, and the one for its temporary files if it needs that."""
+        with making_folders(run):
+            self._place.make_run(run)
+            return self._place.make_tmp(run) if self._enclosure.own_tmp else ""
+
+
+class OpenWorkspaces:
+    """What an executor has opened and nobody has closed."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._open: set[OpenedWorkspace] = set()
+
+    def open(
+        self, place: Place, enclosure: Enclosure, *, isolation: Isolation, groups: Groups | None
+    ) -> OpenedWorkspace:
+        workspace = OpenedWorkspace(
+            place,
+            enclosure,
+            processes=self._processes,
+            isolation=isolation,
+            groups=groups,
+            forget=self._open.discard,
+        )
+        self._open.add(workspace)
+        return workspace
+
+    async def aclose(self) -> None:
+        for workspace in list(self._open):
+            await workspace.aclose()
+
+
+class _Going:
+    """A run between its first folder and the removal of its last."""
+
+    ready: Ready
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self.group: Group | None = None
+        self._run: Run | None = None
+        self._to_end = False
+        self._said = bytearray()
+
+    def started(self, run: Run) -> None:
+        self._run = run
+        if self._to_end:
+            run.kill()
+
+    def end(self) -> None:
+        self._to_end = True
+        if self._run is not None:
+            self._run.kill()
+
+    def kept(self, callback: Callable[[bytes], None] | None) -> Callable[[bytes], None]:
+        """The same callback, and we remember how it began."""
+
+        def take(data: bytes) -> None:
+            if len(self._said) < KEPT_BYTES:
+                self._said += data[: KEPT_BYTES - len(self._said)]
+            if callback is not None:
+                callback(data)
+
+        return take
+
+    def judged(self, ended: Ended) -> Ended:
+        if self.ready.check is not None:
+            self.ready.check(ended, bytes(self._said))
+        return replace(ended, oom=True) if self.group is not None and self.group.oom() else ended
+
+    def told(self, ended: Ended) -> Ended:
+        return replace(ended, notes=tuple(each for each in self.ready.problems if each))
+
+
+class LiveSession:
+    """See ports.Interactive. When the program has ended, its folders go, too; what it printed can still be read."""
+
+    def __init__(
+        self, session: Session, going: _Going, stack: AsyncExitStack, forget: Callable[[LiveSession], None]
+    ) -> None:
+        self._session, self._going, self._stack, self._forget = session, going, stack, forget
+        self._over: Ended | None = None
+        self._ending = asyncio.ensure_future(self._end())
+        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())  # for whoever waits
+
+    @property
+    def ended(self) -> Ended | None:
+        return self._over
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self._session.dropped_bytes
+
+    async def write(self, data: bytes) -> None:
+        await self._session.write(data)
+
+    def close_stdin(self) -> None:
+        self._session.close_stdin()
+
+    async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
+        return await self._session.read(limit_bytes, wait_s=wait_s)
+
+    async def kill(self) -> Ended:
+        await self._session.kill()
+        return await self.wait()
+
+    async def wait(self) -> Ended:
+        """Being cancelled here does not end the session."""
+        return await asyncio.shield(self._ending)
+
+    async def aclose(self) -> None:
+        """Kill it if it still runs, and forget what was not read."""
+        await self._session.aclose()
+        await asyncio.wait([self._ending])
+        self._forget(self)
+
+    async def _end(self) -> Ended:
+        over = Ended(why="lost")
+        try:
+            over = await self._session.wait()
+            over = self._going.judged(over)
+        finally:
+            try:
+                await self._stack.aclose()
+            finally:
+                self._over = over = self._going.told(over)
+        return over
+
+
+async def _remove(path: str) -> None:
+    """A run's temporary files. What resists goes when the whole workspace is removed."""
+    if path:
+        try:
+            os.rmdir(path)  # as most leave it
+        except OSError:
+            await asyncio.to_thread(_remove_all, path)
+
+
+def _remove_all(path: str) -> None:
+    try:
+        remove_tree(path)
+    except OSError:
+        pass

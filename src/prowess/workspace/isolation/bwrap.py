@@ -1,0 +1,185 @@
+"""A box is a value; what bubblewrap is told about it follows from that value alone.
+
+The box sees its own processes, a network that leads nowhere, a read-only system, and of the host's files what is bound
+into it, nothing else. All that bubblewrap is told goes through a descriptor, because every user of the machine can read
+a command line; and its own environment stays empty, because a box may declare LD_PRELOAD.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prowess.workspace.process import seccomp as kernel
+from prowess.workspace.process.command import Command, Limits
+
+TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
+SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/alternatives")
+# The system's name, and the kinds of files: Python and pip ask, and stop where one is there and refused.
+SYSTEM_FILES += ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
+SYSTEM_FILES += tuple(f"/etc/{name}-release" for name in "alpine arch centos fedora redhat SuSE system".split())
+SYSTEM_FILES += tuple(f"/etc/{name}mime.types" for name in ("", "httpd/", "httpd/conf/", "apache/", "apache2/"))
+ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD, EMPTY_FD = 8, 9, 11, 12, 13
+NAME = "box"  # instead of the host's
+# A program that serves itself calls by name; the host's names are not told.
+HOSTS = f"127.0.0.1 localhost {NAME}\n::1 localhost\n".encode()
+TMP = os.path.join("/", "tmp")  # in every box: new, empty and bounded
+MIB = 1 << 20
+_filter = functools.cache(kernel.filter_program)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """A folder or file of the host, as the box sees it."""
+
+    source: str
+    target: str
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Everything there is inside. `binds` are made in order, so a later one may lie inside an earlier one."""
+
+    binds: tuple[Bind, ...] = ()
+    chdir: str = "/"
+    env: Mapping[str, str] = field(default_factory=dict)
+    system: tuple[Bind, ...] = ()  # read-only whatever they say; see `system_of_host`
+    links: tuple[tuple[str, str], ...] = ()  # (where it leads, where it is), where /bin is a link to usr/bin
+    tmp_bytes: int = 64 * MIB
+    shm_bytes: int = 32 * MIB
+    processes: int | None = None  # counted inside; needs prlimit, which `prlimit` names
+    prlimit: str | None = None
+    tty: bool = False  # the command has a terminal of its own, and keeps it
+
+
+def bwrap_options(box: Box) -> list[str]:
+    """Every flag was shown to matter, or to do no harm: see docs on executors."""
+    options = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    options += ["--hostname", NAME]
+    options += ["--unshare-cgroup-try", "--disable-userns", "--die-with-parent"]
+    if not box.tty:
+        options += ["--new-session"]
+    for bind in box.system:
+        options += ["--ro-bind", bind.source, bind.target]
+    for leads_to, path in box.links:
+        options += ["--symlink", leads_to, path]
+    for path in SYSTEM_FILES:
+        options += ["--ro-bind-try", path, path]
+    options += ["--ro-bind-data", str(HOSTS_FD), "/etc/hosts"]
+    # bubblewrap leaves /proc/sys writable for a host root, who should not be here in the first place
+    options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    options += ["--ro-bind-data", str(EMPTY_FD), "/proc/cmdline"]  # what the host's kernel was started with
+    for name, size in (("dev/shm", box.shm_bytes), ("tmp", box.tmp_bytes)):
+        options += ["--size", str(size), "--tmpfs", f"/{name}"]
+    for bind in box.binds:
+        options += ["--bind" if bind.write else "--ro-bind", bind.source, bind.target]
+    # Otherwise both are writable, and bounded by nothing but the memory of the machine.
+    options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", box.chdir, "--cap-drop", "ALL", "--clearenv"]
+    for name, value in box.env.items():
+        options += ["--setenv", name, value]
+    options += ["--seccomp", str(SECCOMP_FD)]
+    if any("\0" in option for option in options):
+        raise ValueError("a path or a variable of a box holds a NUL")
+    return options
+
+
+def boxed(
+    bwrap: str,
+    box: Box,
+    argv: Sequence[str],
+    *,
+    uid: int | None = None,
+    gid: int | None = None,
+    limits: Limits | None = None,
+    stdin: bytes | str | os.PathLike[str] | None = None,
+    timeout_s: float | None = None,
+    status_fd: int | None = None,
+    fds: Mapping[int, int | bytes] | None = None,
+) -> Command:
+    """The command that runs `argv` in the box. `limits.processes` would count outside: the box has its own. `status_fd`
+    is a descriptor of ours for what bubblewrap has to say, see `has_run`; `fds` are for `argv`."""
+    limited = [box.prlimit, f"--nproc={box.processes}", "--"] if box.prlimit and box.processes is not None else []
+    options = bwrap_options(box)
+    given: dict[int, int | bytes] = dict(fds or {})
+    if status_fd is not None:
+        options += ["--json-status-fd", str(STATUS_FD)]
+        given[STATUS_FD] = status_fd
+    return Command(
+        argv=[bwrap, "--args", str(ARGS_FD), "--", *limited, *argv],
+        cwd="/",
+        env={},
+        stdin=stdin,
+        timeout_s=timeout_s,
+        limits=limits or Limits(),
+        uid=uid,
+        gid=gid,
+        fds={
+            **given,
+            ARGS_FD: os.fsencode("".join(f"{option}\0" for option in options)),
+            SECCOMP_FD: _filter(namespaces=True),
+            HOSTS_FD: HOSTS,
+            EMPTY_FD: b"",
+        },
+        wrapped=True,
+        tty=box.tty,
+    )
+
+
+def has_run(status: bytes) -> bool:
+    """Whether bubblewrap got as far as the program: it tells an exit code of that, and none of its own failures."""
+    return b'"exit-code"' in status
+
+
+def system_of_host() -> tuple[tuple[Bind, ...], tuple[tuple[str, str], ...]]:
+    """(system, links) for a Box: /usr, and the folders beside it, which are links into it on most systems today."""
+    binds, links = [Bind(source="/usr", target="/usr")], []
+    for name in SYSTEM_NAMES:
+        path = f"/{name}"
+        if os.path.islink(path):
+            links.append((os.readlink(path), path))
+        elif os.path.isdir(path):
+            binds.append(Bind(source=path, target=path))
+    return tuple(binds), tuple(links)
+
+
+def find_trusted(name: str, folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
+    """A program of the system: by absolute path, and never one that somebody but root could have put there."""
+    for folder in folders:
+        path = os.path.realpath(os.path.join(folder, name))
+        if os.path.isabs(folder) and why_not_trusted(path) is None:
+            return path
+    return None
+
+
+def why_no_bubblewrap(folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
+    """None where there is one to be used."""
+    there = [path for folder in folders if os.path.lexists(path := os.path.join(folder, "bwrap"))]
+    if find_trusted("bwrap", folders) is not None:
+        return None
+    if not there:
+        return "bubblewrap is not installed."
+    return f"bubblewrap is not used: {why_not_trusted(os.path.realpath(there[0])) or there[0]}."
+
+
+def why_not_trusted(path: str) -> str | None:
+    """None when the file and every folder above it belong to root and only root can change them."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or not status.st_mode & 0o111:
+            return f"{path} is not a program"
+        while True:
+            if status.st_uid != 0:
+                return f"{path} does not belong to root"
+            if status.st_mode & 0o022:
+                return f"{path} can be changed by others than root"
+            if path == "/":
+                return None
+            path = os.path.dirname(path)
+            status = os.stat(path)
+    except OSError as error:
+        return str(error)

@@ -1,0 +1,51 @@
+"""The box for machines without user namespaces: the kernel's own file rules, and a filter that makes no sockets.
+
+Of /proc it sees little, and it has no /dev/shm; `selftest` says what of the rest holds on this machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+from prowess.workspace.isolation.bwrap import SYSTEM_FILES, SYSTEM_NAMES
+from prowess.workspace.process import seccomp as kernel
+from prowess.workspace.process.command import Command, Landlock, Limits
+
+SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES, *kernel.PROC)
+OWN = tuple(f"/proc/self/{name}" for name in kernel.PROC_OF_FIRST)  # as the command itself finds them
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+TERMINAL = ("/dev/tty", "/proc/self/fd/0")  # as the command itself finds them: its own, and no other of /dev/pts
+_filter = functools.cache(kernel.filter_program)
+
+
+def walled(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    read: Sequence[str] = (),
+    write: Sequence[str] = (),
+    uid: int | None = None,
+    gid: int | None = None,
+    limits: Limits | None = None,
+    stdin: bytes | str | os.PathLike[str] | None = None,
+    timeout_s: float | None = None,
+    tty: bool = False,
+) -> Command:
+    """The command that runs `argv` with the system and `read` to look at, and `write` to work in."""
+    devices = [*filter(os.path.exists, DEVICES), *(TERMINAL if tty else ())]
+    return Command(
+        argv=argv,
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        timeout_s=timeout_s,
+        limits=limits or Limits(),
+        uid=uid,
+        gid=gid,
+        landlock=Landlock(read=(*SYSTEM, *OWN, *read), write=(*write, *devices)),
+        seccomp=_filter(namespaces=False),
+        tty=tty,
+    )

@@ -1,0 +1,247 @@
+"""What a program sees in its box: the same workspace by both mechanisms, and of the host nothing but the system.
+
+    /workspace/skills/<skill>     the tree as it was published, read-only; of other skills there is not even the name
+    …/out …/work …/inputs …/.venv      lead to the workspace and can be written to
+    /workspace/work  out  runs/<run>   can be written to; runs/ can be read
+
+Bubblewrap binds all this and copies nothing. Landlock cannot show anything under another path: there, /workspace is
+the folder of the host, and the skill is the session's own copy; see `copies`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from prowess._internal.paths import is_inside
+from prowess.core.ports import Program
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import open_folder
+from prowess.workspace.executors.guards import leaving_cwd, missing_cwd, refuse_unreachable
+from prowess.workspace.executors.isolation_report import system_environment
+from prowess.workspace.executors.unbound import Here
+from prowess.workspace.executors.workspace import Ready
+from prowess.workspace.isolation.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has_run, system_of_host
+from prowess.workspace.isolation.landlock import walled
+from prowess.workspace.isolation.path_view import NotSeen, View
+from prowess.workspace.isolation.selftest import Proof
+from prowess.workspace.layout import LEADS, Layout
+from prowess.workspace.limits import RunLimits
+from prowess.workspace.network.proxy import Link, Proxy
+from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
+from prowess.workspace.session_folder import Place
+from prowess.workspace.skill_trees import Tree
+
+INSIDE = "/workspace"
+RESERVED = (INSIDE, "/proc", "/dev", TMP, "/usr", "/etc")
+_SHOWN = (stat.S_IFDIR, stat.S_IFREG)
+# A file of the system that is refused, and not absent as in other boxes, stops git.
+WALLED_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1"}
+UNBOUNDED_TMP = 1 << 40  # for who asks for no limit: the memory of the machine is one
+
+
+class Boxed:
+    """By bubblewrap; see opened.Enclosure."""
+
+    own_tmp = False
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        proof: Proof,
+        python: str,
+        folders: Sequence[str],
+        limits: RunLimits,
+        rlimits: Limits,
+        prlimit: str | None,
+        uid: int | None,
+        proxy: Proxy | None = None,
+    ) -> None:
+        self.layout = Layout(place.root, INSIDE)
+        self.python = python
+        self.environment: Mapping[str, str] = system_environment(self.python, TMP)
+        self._place, self._proof, self._uid, self._proxy, self._rlimits = place, proof, uid, proxy, rlimits
+        system, links = system_of_host()
+        self._box = Box(
+            system=system,
+            links=links,
+            tmp_bytes=limits.tmp or UNBOUNDED_TMP,
+            processes=limits.processes,
+            prlimit=prlimit,
+        )
+        self._system = (*system, *(_same(path) for path in (*SYSTEM_FILES, *folders) if os.path.exists(path)))
+        self._interpreter = tuple(_same(path) for path in folders)
+        self._skills: dict[str, tuple[str, str]] = {}  # name -> (its tree, its .venv)
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        self._stage(tree, name)  # which copies nothing
+
+    def _stage(self, tree: Tree, name: str) -> None:
+        refuse_unreachable(tree.path, self._uid)
+        if not os.path.isdir(tree.path):
+            raise WorkspaceError(
+                f"The tree of the skill '{name}' is not at {tree.path} any more.",
+                op="stage",
+                code="stage-failed",
+                hint="Load the skill again.",
+            )
+        self._skills[name] = (tree.path, self._place.make_venv(name, tree.digest))
+
+    @asynccontextmanager
+    async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
+        async with AsyncExitStack() as stack:
+            binds = (*self._interpreter, *self._binds(program))
+            view = View((*self._system, *binds), self._box.links)
+            cwd = _cwd(view, self.layout, program)
+            argv, env, link = self._argv(view, program, cwd), program.env, None
+            if self._proxy is not None:
+                link = await stack.enter_async_context(self._proxy.session())
+                argv, env = link.wrap(argv, self.python), {**link.env, **env}
+            status = os.memfd_create("status", os.MFD_CLOEXEC)
+            stack.callback(os.close, status)
+            command = boxed(
+                self._proof.program or "",
+                replace(self._box, binds=binds, chdir=cwd, env=env, tty=program.tty),
+                argv,
+                uid=self._uid,
+                limits=self._rlimits,
+                stdin=program.stdin,
+                timeout_s=program.timeout_s,
+                status_fd=status,
+                fds=link.fds if link is not None else None,
+            )
+            try:
+                yield Ready(command=command, check=_checker(program, status, link))
+            except NotStarted as error:  # bubblewrap itself; the program was looked for before
+                if error.errno == errno.E2BIG:
+                    raise _not_started(program, error.errno) from None
+                raise _no_box(str(error), retryable=error.retryable) from error
+
+    def _binds(self, program: Program) -> list[Bind]:
+        root, skill = self._place.root, self.layout.seen(f"skills/{program.skill}")
+        tree, venv = self._skills[program.skill]
+        _keep_inputs(self._place)
+        binds = [_same(path) for path in checked_readable(program.readable, self._uid)]
+        binds.append(Bind(source=f"{root}/runs", target=self.layout.seen("runs")))
+        # `inputs` becomes a mount of its own: what is one cannot be replaced by a link to elsewhere, and the next box
+        # would have it bound.
+        for rel in (f"runs/{program.run}", "work", "work/inputs", "out"):
+            binds.append(Bind(source=f"{root}/{rel}", target=self.layout.seen(rel), write=True))
+        binds.append(Bind(source=tree, target=skill))
+        for name, leads_to in LEADS.items():
+            binds.append(Bind(source=f"{root}/{leads_to}", target=f"{skill}/{name}", write=True))
+        binds.append(Bind(source=venv, target=f"{skill}/.venv", write=True))
+        return binds
+
+    def _argv(self, view: View, program: Program, cwd: str) -> list[str]:
+        """The same, once we know that it can be executed."""
+        name, *arguments = program.argv
+        try:
+            path = view.find_program(name, program.env, cwd=cwd, uid=self._proof.uid)
+        except NotSeen as error:
+            if error.errno == 0:
+                return [name, *arguments]
+            raise _not_started(program, error.errno) from None
+        # Whoever executes it in the box would look into relative folders of PATH as well.
+        plain = all(folder.startswith("/") for folder in program.env.get("PATH", "").split(":"))
+        return [name if plain else path, *arguments]
+
+
+def walled_in(program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: Limits) -> Command:
+    """By Landlock; see unbound.Unbound."""
+    host = here.layout.host
+    read = [here.skill, host("runs"), *folders]
+    return walled(
+        program.argv,
+        cwd=here.cwd,
+        env=program.env,
+        read=[*read, *checked_readable(program.readable, uid)],
+        write=[host("work"), host("out"), host(f"runs/{program.run}"), *here.own, here.tmp],
+        uid=uid,
+        limits=limits,
+        stdin=program.stdin,
+        timeout_s=program.timeout_s,
+        tty=program.tty,
+    )
+
+
+def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:
+    """Folders of the host as they can be shown under their own path: no links, and none that hides what is in every
+    box, or that the box makes itself."""
+    for path in paths:
+        plain = os.path.isabs(path) and os.path.normpath(path) == path and stat.S_IFMT(_mode(path)) in _SHOWN
+        ways = (path, os.path.realpath(path))
+        hides = any(is_inside(way, reserved) for way in ways for reserved in RESERVED)
+        if not plain or hides or any(is_inside(made, way) for way in ways for made in (INSIDE, "/proc", "/dev")):
+            raise WorkspaceError(
+                f"'{path}' cannot be made readable to a script.",
+                op="run",
+                code="not-readable",
+                hint="Name an existing folder by its absolute path, and not one that holds the whole system.",
+            )
+        refuse_unreachable(path, uid)
+    return list(paths)
+
+
+def _cwd(view: View, layout: Layout, program: Program) -> str:
+    """Where the program starts, as the box sees it once no link is left in it."""
+    try:
+        seen = view.find(layout.seen(program.cwd))
+    except NotSeen as error:
+        raise missing_cwd(program.cwd) if error.errno else leaving_cwd(program.cwd) from None
+    if not is_inside(layout.inside, seen.path):
+        raise leaving_cwd(program.cwd)
+    if not stat.S_ISDIR(seen.status.st_mode):
+        raise missing_cwd(program.cwd)
+    return seen.path
+
+
+def _keep_inputs(place: Place) -> None:
+    """It is bound by itself, so it has to be there, and must be a folder: PathEscape when it is a link."""
+    if stat.S_ISDIR(_mode(os.path.join(place.root, "work", "inputs"))):
+        return
+    with open_folder(place.root, "work/inputs", make=True, uid=place.uid):
+        pass
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _checker(program: Program, status: int, link: Link | None) -> Callable[[Ended, bytes], None]:
+    def check(ended: Ended, said: bytes) -> None:
+        if ended.why == "exit" and ended.exit_code is not None and not has_run(os.pread(status, 1 << 16, 0)):
+            if os.strerror(errno.E2BIG).encode() in said:  # only at the last step is it known
+                raise _not_started(program, errno.E2BIG)
+            raise _no_box(said.decode("utf-8", "replace").strip() or f"it ended with {ended.exit_code}")
+        if link is not None:
+            link.check(ended)
+
+    return check
+
+
+def _not_started(program: Program, number: int) -> NotStarted:
+    command = Command(argv=program.argv, cwd=program.cwd, env={})
+    return NotStarted(command, step="exec", number=number, text=os.strerror(number))
+
+
+def _no_box(why: str, *, retryable: bool = False) -> WorkspaceError:
+    return WorkspaceError(
+        f"The box for the program could not be made: {why}",
+        op="run",
+        code="box-failed",
+        retryable=retryable,
+        hint="See what works: prowess doctor --workspace.",
+    )
+
+
+def _same(path: str) -> Bind:
+    return Bind(source=path, target=path)

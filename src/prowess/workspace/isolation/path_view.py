@@ -1,0 +1,155 @@
+"""Where a path leads inside a box, found out on the host before the box is made: links mean there what they mean there.
+
+By this a program that is not there, or may not be executed, is an error that names it, as it is without a box; bubble-
+wrap itself would only say so on the stderr of the program, where the program could say the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from prowess._internal.files import open_regular
+from prowess.workspace.executors.guards import may
+from prowess.workspace.isolation.bwrap import TMP, Bind
+
+UNKNOWN = ("/proc", "/dev")  # made by the box itself
+MOST_LINKS = 40
+_HEAD = 4096
+_NOWHERE = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
+
+
+class Seen(NamedTuple):
+    """`path` is what it is called in the box once no link is left in it; `host` is "" for a folder of the box alone."""
+
+    path: str
+    host: str
+    status: os.stat_result
+
+
+class NotSeen(Exception):
+    """Why there is nothing to be seen, as an errno; 0 when only the box itself can know."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(os.strerror(number) if number else "unknown")
+        self.errno = number
+
+
+class View:
+    """The files of a box: what is bound into it, and the links in its root."""
+
+    def __init__(self, binds: Sequence[Bind], links: Sequence[tuple[str, str]] = ()) -> None:
+        self._sources = {bind.target: bind.source for bind in binds}
+        self._links = {path: leads_to for leads_to, path in links}
+        self._above = {"/", TMP}  # folders that are there because something is bound below them, or the box makes them
+        for target in self._sources:
+            while target != "/":
+                target = os.path.dirname(target)
+                self._above.add(target)
+
+    def find(self, path: str, *, cwd: str = "/") -> Seen:
+        """What is there. NotSeen when there is nothing, or nobody can know."""
+        waiting = [part for part in reversed(os.path.join(cwd, path).split("/")) if part not in ("", ".")]
+        here = Seen("/", self._sources.get("/", ""), _NOWHERE)
+        followed = 0
+        while waiting:
+            part = waiting.pop()
+            if not stat.S_ISDIR(here.status.st_mode):
+                raise NotSeen(errno.ENOTDIR)
+            child = os.path.dirname(here.path) if part == ".." else os.path.join(here.path, part)
+            leads_to = self._links.get(child)
+            below = here if leads_to is not None else self._look(child)
+            if leads_to is None and stat.S_ISLNK(below.status.st_mode):
+                leads_to = os.readlink(below.host)
+            if leads_to is None:
+                here = below
+                continue
+            followed += 1
+            if followed > MOST_LINKS:
+                raise NotSeen(errno.ELOOP)
+            waiting += [part for part in reversed(leads_to.split("/")) if part not in ("", ".")]
+            if leads_to.startswith("/"):
+                here = Seen("/", self._sources.get("/", ""), _NOWHERE)
+        return here
+
+    def find_program(self, name: str, env: Mapping[str, str], *, cwd: str, uid: int) -> str:
+        """What will be executed, as it is called in the box. A name without a slash is looked for in absolute folders
+        of PATH only. NotSeen says why it could not be."""
+        folders = [folder for folder in env.get("PATH", "").split(":") if folder.startswith("/")]
+        problem = NotSeen(errno.ENOENT)
+        for path in [name] if "/" in name else [os.path.join(folder, name) for folder in folders]:
+            try:
+                self._refuse_unexecutable(os.path.join(cwd, path), uid)
+                return path
+            except NotSeen as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+                    raise
+                if error.errno == errno.EACCES:  # there may be one further on that can be executed
+                    problem = error
+        raise problem
+
+    def _look(self, path: str) -> Seen:
+        if any(path == unknown or path.startswith(f"{unknown}/") for unknown in UNKNOWN):
+            raise NotSeen(0)
+        bound = path
+        while bound not in self._sources and bound != "/":
+            bound = os.path.dirname(bound)
+        source = self._sources.get(bound)
+        if source is not None:
+            host = source + path[len(bound.rstrip("/")) :]
+            try:
+                return Seen(path, host, os.stat(host, follow_symlinks=path == bound))
+            except OSError as error:
+                if path not in self._above:
+                    raise NotSeen(error.errno or errno.ENOENT) from error
+        if path in self._above:
+            return Seen(path, "", _NOWHERE)
+        raise NotSeen(errno.ENOENT)
+
+    def _refuse_unexecutable(self, path: str, uid: int, depth: int = 0) -> None:
+        seen = self.find(path)
+        if not stat.S_ISREG(seen.status.st_mode) or not _executable(seen, uid):
+            raise NotSeen(errno.EACCES)
+        head = _head(seen.host)
+        if head.startswith(b"#!") and depth < 4:
+            words = head[2:].partition(b"\n")[0].split(maxsplit=1)
+            if not words:
+                raise NotSeen(errno.ENOEXEC)
+            self._refuse_unexecutable(os.path.join("/", os.fsdecode(words[0])), uid, depth + 1)
+        elif head and not head.startswith((b"#!", b"\x7fELF")):
+            raise NotSeen(errno.ENOEXEC)
+        elif head[:4] == b"\x7fELF" and (loader := _loader(head)):
+            self.find(loader)
+
+
+def _executable(seen: Seen, uid: int) -> bool:
+    """We ourselves may be in more groups than the one that another user is left with."""
+    return os.access(seen.host, os.X_OK) if uid == os.geteuid() else may(seen.status, uid, 0o1)
+
+
+def _head(path: str) -> bytes:
+    """How the file begins; as far as we know, like a program when we may not read it."""
+    try:
+        fd = open_regular(path, follow=True)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _HEAD) or b"\0"
+    finally:
+        os.close(fd)
+
+
+def _loader(head: bytes) -> str:
+    """The program that loads this one, which has to be there, too; "" when it needs none or is not of 64 bits."""
+    if head[4:6] != b"\x02\x01":
+        return ""
+    offset, size, count = (int.from_bytes(head[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))
+    for start in range(offset, offset + size * count, size or 1):
+        entry = head[start : start + size]
+        if len(entry) == size >= 56 and int.from_bytes(entry[:4], "little") == 3:
+            where, length = int.from_bytes(entry[8:16], "little"), int.from_bytes(entry[32:40], "little")
+            return os.fsdecode(head[where : where + length].rstrip(b"\0"))
+    return ""

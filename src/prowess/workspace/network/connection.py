@@ -1,0 +1,232 @@
+"""One connection of a program, from its request to the last byte: judged, resolved, judged again, and only then made.
+
+Every wait has an end: for the request, for the address, for the server, and for the next byte of either side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prowess._internal.addresses import Address, new_socket, why_not_outside
+from prowess.workspace.network.host_rules import SETTING, Rule, Target, find_rule, is_listed, why_not
+from prowess.workspace.network.http import END, Refused, Request, begins_well, parse_request, render_answer
+
+Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, and then not reached
+OnEvent = Callable[[str, int, Verdict, str], None]
+Resolve = Callable[[str], Awaitable[Sequence[str]]]  # a name to its addresses; OSError when there are none
+
+CHUNK_BYTES = 1 << 16
+MOST_ADDRESSES = 4
+MOST_SHOWN = 20
+LINGER_S, LINGER_BYTES = 2.0, 1 << 20
+_NO_REQUEST = "this is an HTTP/1.1 proxy, and that was no request to one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLimits:
+    """Of one run, except `connections_in_all`, which leaves descriptors for the rest of this process. A connection too
+    many waits until another one ends."""
+
+    connections: int = 64
+    connections_in_all: int = 256
+    head_bytes: int = 32 * 1024
+    head_s: float = 10.0
+    connect_s: float = 15.0  # finding the address included
+    idle_s: float = 300.0
+    events: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What all connections of a run have in common."""
+
+    rules: Sequence[Rule]
+    limits: ProxyLimits
+    resolve: Resolve
+    tell: OnEvent
+
+    async def serve(self, client: socket.socket) -> None:
+        """Until both sides are done. Closing the client is left to the caller."""
+        try:
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._talk(client)
+        except* OSError:  # one side left, or said nothing for too long
+            pass
+
+    async def _talk(self, client: socket.socket) -> None:
+        head = b""
+        try:
+            head, rest = await self._head(client)
+            request = parse_request(head)
+            upstream = await self._reach(request.target)
+        except Refused as refused:
+            await self._refuse(client, refused, body=not head.startswith(b"HEAD "))
+            return
+        with upstream:
+            await self._carry(client, upstream, request, rest)
+
+    async def _head(self, client: socket.socket) -> tuple[bytes, bytes]:
+        """(everything before the empty line, what came after it already)."""
+        loop = asyncio.get_running_loop()
+        data = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.head_s):
+                looked_at = 0
+                while (end := data.find(END, looked_at)) < 0:
+                    looked_at = max(0, len(data) - len(END))
+                    if len(data) >= self.limits.head_bytes:
+                        raise Refused(431, f"a request has less than {self.limits.head_bytes} bytes before its body")
+                    more = await loop.sock_recv(client, min(4096, self.limits.head_bytes - len(data)))
+                    if not more:
+                        raise ConnectionAbortedError("it left before it had asked")
+                    data += more
+                    if not begins_well(data):
+                        raise Refused(400, _NO_REQUEST)
+        except TimeoutError as error:
+            raise Refused(408, f"the request took longer than {self.limits.head_s:g} s to arrive") from error
+        return bytes(data[:end]), bytes(data[end + len(END) :])
+
+    async def _reach(self, target: Target) -> socket.socket:
+        """A connection to an address that was judged, or Refused."""
+        rule = find_rule(self.rules, target)
+        if rule is None:
+            raise Refused(403, why_not(self.rules, target), target=target)
+        try:
+            async with asyncio.timeout(self.limits.connect_s):
+                good = self._judged(await self._addresses(target), target)
+                self.tell(target.host, target.port, "allowed", f"by '{rule.text}'")
+                return await self._connected(good, target)
+        except TimeoutError as error:
+            raise Refused(504, f"{target} did not answer in {self.limits.connect_s:g} s", target=target) from error
+
+    async def _addresses(self, target: Target) -> list[Address]:
+        if target.address is not None:
+            return [target.address]
+        try:
+            found = [ipaddress.ip_address(text) for text in dict.fromkeys(await self.resolve(target.host))]
+        except (OSError, ValueError) as error:
+            raise Refused(502, f"the address of {target.host} was not found: {error}", target=target) from error
+        if not found:
+            raise Refused(502, f"{target.host} has no address", target=target)
+        return found
+
+    def _judged(self, found: list[Address], target: Target) -> list[Address]:
+        problems = {address: self._why_not(address, target.port) for address in found}
+        good = [address for address, problem in problems.items() if problem is None]
+        if not good:
+            why = "; ".join(problem for problem in list(problems.values())[:MOST_ADDRESSES] if problem)
+            why = f"{target.host} leads to an address that has to be listed itself: {why}"
+            raise Refused(403, why, target=target)
+        return good[:MOST_ADDRESSES]
+
+    def _why_not(self, address: Address, port: int) -> str | None:
+        if is_listed(self.rules, address, port):
+            return None
+        return why_not_outside(address)
+
+    async def _connected(self, addresses: list[Address], target: Target) -> socket.socket:
+        """To the first that answers; each has its share of the time."""
+        why = ""
+        for address in addresses:
+            try:
+                async with asyncio.timeout(self.limits.connect_s / len(addresses)):
+                    return await _connect(address, target.port)
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno else "no answer"  # asyncio has a text of its own
+        raise Refused(502, f"{target} could not be reached: {why}", target=target)
+
+    async def _refuse(self, client: socket.socket, refused: Refused, *, body: bool) -> None:
+        loop = asyncio.get_running_loop()
+        text, reason = f"{refused.why}.\n", ""
+        if refused.status == 403:
+            reason = f"Refused by {SETTING}: {refused.why}"[:200]
+            shown = ", ".join(rule.text for rule in self.rules[:MOST_SHOWN]) or "nothing"
+            more = f" and {len(self.rules) - MOST_SHOWN} more" if len(self.rules) > MOST_SHOWN else ""
+            text = f"Refused: {refused.why}.\nAllowed: {shown}{more}.\nThe list is the setting {SETTING}.\n"
+        if refused.host:
+            self.tell(refused.host, refused.port, "refused" if refused.status == 403 else "failed", refused.why)
+        async with asyncio.timeout(LINGER_S):
+            await loop.sock_sendall(client, render_answer(refused.status, text, reason=reason, body=body))
+            client.shutdown(socket.SHUT_WR)
+            await _discard(client, LINGER_BYTES)
+
+    async def _carry(self, client: socket.socket, upstream: socket.socket, request: Request, rest: bytes) -> None:
+        loop = asyncio.get_running_loop()
+
+        def alive() -> None:
+            if not idle.expired():
+                idle.reschedule(loop.time() + self.limits.idle_s)
+
+        async with asyncio.timeout(self.limits.idle_s) as idle:
+            if request.tunnel:
+                await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await loop.sock_sendall(upstream, rest)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(_pump(client, upstream, alive))
+                    both.create_task(_pump(upstream, client, alive))
+                return
+            # One request and its answer. What follows the body could be a request to another host: it goes nowhere.
+            await loop.sock_sendall(upstream, request.head)
+            async with asyncio.TaskGroup() as both:
+                sending = both.create_task(_send_body(client, upstream, rest, request.body_bytes, alive))
+                await _pump(upstream, client, alive)
+                await asyncio.wait([sending], timeout=LINGER_S)
+                sending.cancel()
+
+
+async def _connect(address: Address, port: int) -> socket.socket:
+    with contextlib.ExitStack() as stack:
+        upstream = stack.enter_context(new_socket(address, socket.SOCK_STREAM))
+        upstream.setblocking(False)
+        upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(upstream, (str(address), port))
+        stack.pop_all()
+        return upstream
+
+
+async def _pump(source: socket.socket, sink: socket.socket, alive: Callable[[], None]) -> None:
+    """Everything from one to the other. The end of the one becomes the end of the other, which may still answer."""
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(source, CHUNK_BYTES):
+        alive()
+        await loop.sock_sendall(sink, data)
+        alive()
+    sink.shutdown(socket.SHUT_WR)
+
+
+async def _send_body(
+    client: socket.socket, upstream: socket.socket, first: bytes, size: int, alive: Callable[[], None]
+) -> None:
+    """As many bytes as were announced, the `first` of which are here. A server may answer before it has read them all,
+    and hang up: then its answer counts."""
+    loop = asyncio.get_running_loop()
+    data = first[:size]
+    left = size - len(data)
+    try:
+        await loop.sock_sendall(upstream, data)
+        while left > 0:
+            data = await loop.sock_recv(client, min(left, CHUNK_BYTES))
+            if not data:
+                upstream.shutdown(socket.SHUT_WR)
+                return
+            left -= len(data)
+            await loop.sock_sendall(upstream, data)
+            alive()
+    except OSError:
+        await _discard(client, left)
+
+
+async def _discard(client: socket.socket, most: int) -> None:
+    """Closing with something unread would reset the connection, and could take the last answer with it."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        while most > 0 and (data := await loop.sock_recv(client, min(most, CHUNK_BYTES))):
+            most -= len(data)

@@ -1,0 +1,170 @@
+"""Which host a run may reach is decided by name first and by address afterwards, and both have to agree.
+
+    example.org          that name, at ports 80 and 443
+    *.example.com        every name below it, and not itself
+    example.org:8443     that name, at that port alone
+    192.0.2.7  [::1]:80  that address: the only way to one that is asked for by number, or that is not public
+
+A host has one spelling here: lower case, no dot at the end, no user before it, plain ASCII. Whatever else a resolver
+would understand as an address (2130706433, 0x7f.1, 127.1, ::ffff:127.0.0.1) is no name and never an allowed address
+by another way of writing it. Everything in this file is pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prowess._internal.addresses import Address
+from prowess.errors import ConfigError
+
+SETTING = "workspace.network_allow"
+WEB_PORTS = (80, 443)
+
+_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as the last label it makes an address of the whole, and no name
+_PORT = re.compile(r"[0-9]{1,5}")
+_SHOWN = 100
+
+
+class Target(NamedTuple):
+    """What a program wants to reach, in its one spelling; `address` when it was written as one."""
+
+    host: str
+    port: int
+    address: Address | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One entry of the setting."""
+
+    text: str
+    host: str
+    below: bool = False  # names below it, instead of itself
+    address: Address | None = None
+    ports: tuple[int, ...] = WEB_PORTS
+
+    def names(self, target: Target) -> bool:
+        if self.address is not None or target.address is not None:
+            return self.address == target.address
+        return target.host.endswith(f".{self.host}") if self.below else target.host == self.host
+
+
+class NotAHost(ValueError):
+    """Not something that could be reached by any rule; says why."""
+
+
+def parse_rules(entries: Iterable[str]) -> tuple[Rule, ...]:
+    return tuple(parse_rule(entry) for entry in entries)
+
+
+def parse_rule(entry: str) -> Rule:
+    """ConfigError when it is none, because one that matches nothing would be noticed too late."""
+    text = entry.strip()
+    below = text.startswith("*.")
+    try:
+        if "/" in text:
+            raise NotAHost("it is an address on the web, of which only the host counts")
+        host, port = _split(_ascii(text.removeprefix("*.")))
+        name, address = _host(host)
+        if below and address is not None:
+            raise NotAHost("there is nothing below an address")
+    except NotAHost as error:
+        raise ConfigError(
+            f"{SETTING} has {_shown(entry)}, which names no host: {error}.",
+            code="host-invalid",
+            hint="Write a host ('example.org'), all below it ('*.example.org'), or one port ('example.org:8443').",
+        ) from error
+    return Rule(text=text, host=name, below=below, address=address, ports=WEB_PORTS if port is None else (port,))
+
+
+def parse_target(authority: str, *, default_port: int | None = None) -> Target:
+    """`host:port` as a program sent it. NotAHost says what is wrong with it."""
+    host, port = _split(authority)
+    if port is None:
+        port = default_port
+    if port is None:
+        raise NotAHost("it has no port")
+    name, address = _host(host)
+    return Target(name, port, address)
+
+
+def find_rule(rules: Sequence[Rule], target: Target) -> Rule | None:
+    """The rule by which it may be reached, as far as its name goes; where that leads is judged once it is known."""
+    return next((rule for rule in rules if rule.names(target) and target.port in rule.ports), None)
+
+
+def why_not(rules: Sequence[Rule], target: Target) -> str:
+    """Why there is no rule by which it may be reached, for whoever asked."""
+    ports = sorted({port for rule in rules if rule.names(target) for port in rule.ports})
+    if ports:
+        return f"{target.host} is allowed at port {' and '.join(map(str, ports))}, not at {target.port}"
+    if target.address is not None:
+        return f"{target.host} is an address, and addresses are allowed only when they are listed themselves"
+    return f"{target.host} is not allowed"
+
+
+def is_listed(rules: Sequence[Rule], address: Address, port: int) -> bool:
+    """Whether a connection may go there even if it is not public."""
+    return any(rule.address == address and port in rule.ports for rule in rules)
+
+
+def _split(authority: str) -> tuple[str, int | None]:
+    """(host, port); an IPv6 address stays in its brackets, and is given them if it came alone without."""
+    if "@" in authority:
+        raise NotAHost("a user or password has no place in it")
+    if authority.count(":") > 1 and not authority.startswith("["):
+        return f"[{authority}]", None
+    host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
+    if not colon:
+        return authority, None
+    if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
+        raise NotAHost("what follows the colon is no port")
+    return host, int(port)
+
+
+def _host(text: str) -> tuple[str, Address | None]:
+    """Its one spelling, and the address if it is one."""
+    try:
+        if text.startswith("[") and text.endswith("]"):
+            inner = text[1:-1]
+            if "%" in inner:
+                raise NotAHost("an address with a zone leads to this machine's own neighbours")
+            six = ipaddress.IPv6Address(inner)
+            return str(six), six
+        name = text.lower().removesuffix(".")
+        if _NUMBER.fullmatch(name.rpartition(".")[2]):
+            four = ipaddress.IPv4Address(text)  # dotted decimal alone: no zeros in front, no dot at the end
+            return str(four), four
+    except ipaddress.AddressValueError as error:
+        raise NotAHost("an address is written in its plain form only, such as 192.0.2.7 or [2001:db8::7]") from error
+    if not text.isascii():  # `lower` and a resolver would both make something else of it
+        raise NotAHost("a name is written in ASCII, where necessary as xn--…")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise NotAHost("it is not a host name")
+    return name, None
+
+
+def _ascii(text: str) -> str:
+    """A rule may be written as people write it, when there is only one way to understand that."""
+    if text.isascii():
+        return text
+    host, colon, port = text.partition(":")
+    try:
+        encoded = host.encode("idna").decode("ascii")
+        if encoded.encode("ascii").decode("idna") != host.lower():
+            raise NotAHost("its letters can be understood in more than one way: write it as xn--…")
+    except UnicodeError as error:
+        raise NotAHost(f"{error}") from error
+    return f"{encoded}{colon}{port}"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

@@ -1,1 +1,0 @@
-"""How a script of a skill is started, and what it needs."""

@@ -1,0 +1,262 @@
+"""Environments on disk: each is whole or not there, and is not removed while somebody uses it.
+
+<dir>/<key>/                held by whoever makes it, and by everybody who uses it
+<dir>/<key>/record.json     what is in it; written last: without it there is no environment
+<dir>/<key>/for-<digest>    a person let skills of that content use it
+<dir>/<key>/added-<digest>  which of its packages were added to skills of that content, that do not declare them
+<dir>/<key>/env-<random>/   made where it stays, because an environment knows its own path and cannot be moved
+
+A new attempt has a folder of its own, so that what a killed one left, or still writes, is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prowess._internal.files import read_regular, write_whole
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import walk
+from prowess.workspace.session_folder import list_folder
+from prowess.workspace.skill_trees import lock_folder, make_passable, remove_tree
+
+SCHEMA = "prowess.environment/1"
+_RECORD = "record.json"
+_NEEDED = {
+    "digest": str,
+    "dependencies": list,
+    "made_for": str,
+    "version": str,
+    "interpreter": list,
+    "folder": str,
+    "resolved": list,
+    "note": str,
+}
+_READABLE = 0o755
+_KEY = re.compile(r"[0-9a-f]{16}-[\w.-]{1,64}")
+_WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentInfo:
+    """One environment as a list shows it; `is_whole` is false for what an interrupted attempt left."""
+
+    key: str
+    path: str
+    dependencies: tuple[str, ...]
+    resolved: tuple[str, ...]
+    made_for: str
+    size_bytes: int
+    used_at: float  # seconds since the epoch
+    in_use: bool
+    is_whole: bool
+
+
+def list_environments(dir: str) -> list[EnvironmentInfo]:
+    """Every environment there is, the one used longest ago first."""
+    found = [_info(dir, key) for key in list_folder(dir) if _KEY.fullmatch(key)]
+    return sorted((info for info in found if info is not None), key=lambda info: (info.used_at, info.key))
+
+
+def remove_environment(dir: str, key: str) -> bool:
+    """False when there is none of that key, or it is in use."""
+    path = os.path.join(dir, key)
+    fd = lock_folder(path, fcntl.LOCK_EX) if _KEY.fullmatch(key) else None
+    if fd is None:
+        return False
+    try:
+        with contextlib.suppress(FileNotFoundError):  # first: what is half removed is no environment any more
+            os.unlink(os.path.join(path, _RECORD))
+        remove_tree(path)
+        return True
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def hold_environment(dir: str, key: str) -> Iterator[None]:
+    """For as long as a run uses it: it is not removed meanwhile."""
+    fd = try_hold(dir, key)
+    if fd is None:
+        raise environment_removed()
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def try_hold(dir: str, key: str, folder: str | None = None) -> int | None:
+    """It is not removed before this descriptor is closed. None: it is not there, or no longer in that folder; or
+    somebody looks at it just now, and it can be tried again."""
+    fd = lock_folder(os.path.join(dir, key), fcntl.LOCK_SH)
+    if fd is None:
+        return None
+    record = read_record(dir, key)
+    if record and folder in (None, record["folder"]):
+        return fd
+    os.close(fd)
+    return None
+
+
+def environment_removed() -> WorkspaceError:
+    return WorkspaceError(
+        "The packages that were installed for the script were removed just now.",
+        op="dependencies",
+        code="environment-removed",
+        retryable=True,
+        hint="Call it again: then it is asked whether they may be installed.",
+    )
+
+
+def read_record(dir: str, key: str) -> dict[str, Any]:
+    """What is in that environment; {} when there is none that is whole."""
+    try:
+        record = json.loads(read_regular(os.path.join(dir, key, _RECORD), 1 << 20))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    whole = isinstance(record, dict) and record.get("schema") == SCHEMA
+    whole = whole and all(isinstance(record.get(name), kind) for name, kind in _NEEDED.items())
+    if not whole or not re.fullmatch(r"env-\w+", record["folder"]):
+        return {}
+    return record if os.path.isdir(os.path.join(dir, key, record["folder"])) else {}
+
+
+def is_granted(dir: str, key: str, skill: str) -> bool:
+    """Tells whether a person let a skill of that content, by its digest, use the environment."""
+    return os.path.lexists(_mark(dir, key, "for", skill))
+
+
+def keep_grant(dir: str, key: str, skill: str) -> None:
+    with contextlib.suppress(PermissionError):  # it is somebody else's: then it is asked again
+        os.close(os.open(_mark(dir, key, "for", skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def keep_added(dir: str, key: str, skill: str, packages: Sequence[str]) -> None:
+    """A person let these be added to a skill of that content: its runs have them from now on."""
+    with contextlib.suppress(PermissionError):
+        write_whole(_mark(dir, key, "added", skill), json.dumps(list(packages)).encode(), mode=0o600)
+
+
+def find_added(dir: str, skill: str) -> tuple[str, ...]:
+    """Packages that were added last to a skill of that content; that is forgotten when the environment is removed."""
+    found: list[tuple[int, str, str]] = []
+    for key in list_folder(dir):
+        with contextlib.suppress(OSError):
+            path = _mark(dir, key, "added", skill)
+            found.append((os.stat(path, follow_symlinks=False).st_mtime_ns, key, path))
+    for _, key, path in sorted(found, reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            packages = json.loads(read_regular(path, 1 << 16))
+            if read_record(dir, key) and isinstance(packages, list):
+                return tuple(map(str, packages))
+    return ()
+
+
+def _mark(dir: str, key: str, kind: str, skill: str) -> str:
+    return os.path.join(dir, key, f"{kind}-{hashlib.sha256(skill.encode()).hexdigest()[:32]}")
+
+
+def mark_used(dir: str, key: str) -> None:
+    with contextlib.suppress(OSError):  # that it was used now is good to know, and no more than that
+        os.utime(os.path.join(dir, key, _RECORD))
+
+
+class Attempt:
+    """A folder to make an environment in; gone at the end unless it is kept."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._made, self._kept = path, "", False
+
+    @property
+    def folder(self) -> str:
+        """Made on first use; what was there before is gone then."""
+        if not self._made:
+            for left in os.listdir(self._path):
+                remove_tree(os.path.join(self._path, left))
+            os.chmod(self._path, _READABLE)
+            self._made = tempfile.mkdtemp(dir=self._path, prefix="env-")
+        return self._made
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """It is whole now."""
+        _make_readable(self.folder)
+        whole = {"schema": SCHEMA, **record, "folder": os.path.basename(self.folder), "made_at": time.time()}
+        write_whole(os.path.join(self._path, _RECORD), json.dumps(whole, indent=1).encode())
+        self._kept = True
+
+    def clean(self) -> None:
+        if self._made and not self._kept:
+            remove_tree(self._made)
+        with contextlib.suppress(OSError):  # there is something in it
+            os.rmdir(self._path)
+
+
+@contextlib.asynccontextmanager
+async def only_attempt(dir: str, key: str, until: float) -> AsyncIterator[Attempt]:
+    """One at a time makes it; TimeoutError when the others were not done by then."""
+    path = os.path.join(dir, key)
+    fd = _begin(dir, path)
+    while fd is None:
+        if time.monotonic() > until:
+            raise TimeoutError
+        await asyncio.sleep(_WAIT_S)
+        fd = _begin(dir, path)
+    attempt = Attempt(path)
+    try:
+        yield attempt
+    finally:
+        try:
+            await asyncio.to_thread(attempt.clean)
+        finally:
+            os.close(fd)
+
+
+def _begin(dir: str, path: str) -> int | None:
+    make_passable(dir)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    return lock_folder(path, fcntl.LOCK_EX)
+
+
+def _info(dir: str, key: str) -> EnvironmentInfo | None:
+    path = os.path.join(dir, key)
+    record = read_record(dir, key)
+    fd = lock_folder(path, fcntl.LOCK_EX)
+    if fd is not None:
+        os.close(fd)
+    try:
+        used_at = os.stat(os.path.join(path, _RECORD) if record else path).st_mtime
+        size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
+    except (FileNotFoundError, NotADirectoryError):  # removed while we looked; or it is no folder, and none of ours
+        return None
+    return EnvironmentInfo(
+        key=key,
+        path=path,
+        dependencies=tuple(record.get("dependencies", ())),
+        resolved=tuple(record.get("resolved", ())),
+        made_for=str(record.get("made_for", "")),
+        size_bytes=size,
+        used_at=used_at,
+        in_use=fd is None,
+        is_whole=bool(record),
+    )
+
+
+def _make_readable(folder: str) -> None:
+    """Everybody may read and execute it, and nobody but us change it: a run may be somebody else."""
+    for path, _, names in os.walk(folder):
+        os.chmod(path, _READABLE)
+        for name in names:
+            file = os.path.join(path, name)
+            if not os.path.islink(file):
+                os.chmod(file, _READABLE if os.stat(file).st_mode & 0o100 else 0o644)

@@ -1,0 +1,360 @@
+"""The packages of a script or skill are in an environment of their own: one per set and interpreter, made once.
+
+It is used by every run and changed by none, can be read by whoever a run is started as, and is found without a network.
+What a package brings is never executed here, neither while it is installed nor later: that is what runs are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from prowess._internal.files import read_regular
+from prowess.errors import WorkspaceError
+from prowess.workspace.process.client import Processes
+from prowess.workspace.process.command import Command, NotStarted
+from prowess.workspace.scripts import installers
+from prowess.workspace.scripts.environment_store import (
+    Attempt,
+    find_added,
+    is_granted,
+    keep_added,
+    keep_grant,
+    mark_used,
+    only_attempt,
+    read_record,
+    try_hold,
+)
+from prowess.workspace.scripts.installers import Lines, Target, environment_python
+from prowess.workspace.scripts.pep723 import ScriptBlock, canonical_name, parse_version, python_fits
+
+_VERSION_CODE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+_HAS_PIP_CODE = "import sys, importlib.util as u; sys.exit(u.find_spec('pip') is None)"
+OnLine = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """An environment that is whole. `python` starts scripts in it; for a target it is "", and `path` belongs on
+    PYTHONPATH. `resolved` is all that is in it, as `name==version`."""
+
+    key: str
+    path: str
+    python: str
+    resolved: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def site(self) -> str:
+        """The folder that holds the packages."""
+        return _site_packages(self.path) if self.python else self.path
+
+
+class Environments:
+    """All that there are in `dir`. `environ` says where packages come from. `python` is an interpreter of ours, whose
+    pip is used, so that those that scripts are run by need none."""
+
+    def __init__(
+        self,
+        dir: str,
+        *,
+        processes: Processes,
+        environ: Mapping[str, str],
+        python: str = sys.executable,
+        installer: Literal["auto", "uv", "pip"] = "auto",
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._dir, self._processes, self._environ, self._python = dir, processes, environ, python
+        self._installer, self._timeout_s = installer, timeout_s
+
+    def find(self, block: ScriptBlock, python: str) -> Built | None:
+        """The environment for that block and interpreter, if it was made before."""
+        key, real = _interpreter_key(block, python)
+        record = read_record(self._dir, key)
+        if not record or record["digest"] != block.digest or record["made_for"] != real:
+            return None
+        inside = environment_python(os.path.join(self._dir, key, record["folder"]))
+        if os.path.realpath(inside) != real:
+            return None
+        if record["interpreter"] != _fingerprint(real) and not _is_still(real, record["version"]):
+            return None
+        return self._built(key, record, inside)
+
+    def find_target(self, block: ScriptBlock, *, version: str, machine: str, libc: str = "glibc-2.28") -> Built | None:
+        target = _target(version, machine, libc)
+        key = _key(block, target.tag)
+        record = read_record(self._dir, key)
+        if not record or record["digest"] != block.digest or record["made_for"] != target.tag:
+            return None
+        return self._built(key, record, "")
+
+    def hold(self, built: Built, held: ExitStack) -> bool:
+        """It is not removed before `held` is closed. False when it is not there any more, or somebody looks at it just
+        now."""
+        fd = try_hold(self._dir, built.key, os.path.basename(built.path))
+        if fd is None:
+            return False
+        held.callback(os.close, fd)
+        return True
+
+    def is_granted(self, built: Built, skill: str) -> bool:
+        """Tells whether a person let a skill with that digest use it: a yes to one skill is none to another."""
+        return is_granted(self._dir, built.key, skill)
+
+    def keep_grant(self, built: Built, skill: str, added: Sequence[str] = ()) -> None:
+        """`added` are those of its packages that nobody declares: they belong to the skill's runs from now on."""
+        keep_grant(self._dir, built.key, skill)
+        if added:
+            keep_added(self._dir, built.key, skill, added)
+
+    def find_added(self, skill: str) -> tuple[str, ...]:
+        return find_added(self._dir, skill)
+
+    async def build(self, block: ScriptBlock, python: str, *, on_line: OnLine | None = None) -> Built:
+        """The environment for that block, from that interpreter, made now unless it is there. `python-too-old` when
+        the block wants another version, `dependencies-failed` when it could not be made; then nothing is left of it."""
+        found = self.find(block, python)
+        if found is not None:
+            return found
+        version = await self.version(python)
+        _refuse_version(block, version, python)
+        key, real = _interpreter_key(block, python)
+        until = time.monotonic() + self._timeout_s
+        async with self._alone(key, until) as attempt:
+            found = self.find(block, python)
+            if found is not None:
+                return found
+            installer, steps = await self._environment_steps(python, attempt.folder, block.dependencies, until)
+            await self._run(steps[0], until, on_line)
+            before = _interpreter_of(attempt.folder)
+            if block.dependencies:
+                await self._run(steps[1], until, on_line)
+            if _interpreter_of(attempt.folder) != before:
+                raise _failed(
+                    "A package put something in the place of the environment's interpreter.", "Do not use it."
+                )
+            site = _site_packages(attempt.folder)
+            if installer == "uv":  # pip has done so. Not by the environment's own interpreter: see installers
+                await self._run([python, "-I", "-S", "-m", "compileall", "-q", site], until, None, must=False)
+            await _keep(attempt, block, site, made_for=real, version=version, installer=installer)
+        return self._get(self.find(block, python))
+
+    async def build_target(
+        self, block: ScriptBlock, *, version: str, machine: str, libc: str = "glibc-2.28", on_line: OnLine | None = None
+    ) -> Built:
+        """The same packages for a Python elsewhere: a folder to be mounted there and put on PYTHONPATH."""
+        found = self.find_target(block, version=version, machine=machine, libc=libc)
+        if found is not None:
+            return found
+        target = _target(version, machine, libc)
+        _refuse_version(block, version, f"the one for {machine}")
+        until = time.monotonic() + self._timeout_s
+        async with self._alone(_key(block, target.tag), until) as attempt:
+            found = self.find_target(block, version=version, machine=machine, libc=libc)
+            if found is not None:
+                return found
+            installer, step, note = await self._target_step(attempt.folder, target, block.dependencies, until)
+            if block.dependencies:
+                await self._run(step, until, on_line)
+            folder = attempt.folder
+            await _keep(attempt, block, folder, made_for=target.tag, version=version, installer=installer, note=note)
+        return self._get(self.find_target(block, version=version, machine=machine, libc=libc))
+
+    async def version(self, python: str) -> str:
+        """`3.11.2`; WorkspaceError `interpreter-missing` when that is no Python."""
+        said: list[str] = []
+        try:
+            fine = await self._run(
+                [python, "-I", "-S", "-c", _VERSION_CODE], time.monotonic() + 30, said.append, must=False
+            )
+        except NotStarted:
+            fine = False
+        if not fine or not said or not parse_version(said[-1]):
+            message = f"'{python}' is no Python that can be started."
+            raise WorkspaceError(message, op="dependencies", code="interpreter-missing")
+        return said[-1]
+
+    def _built(self, key: str, record: Mapping[str, object], python: str) -> Built:
+        mark_used(self._dir, key)
+        resolved = record["resolved"]
+        assert isinstance(resolved, list)
+        path = os.path.join(self._dir, key, str(record["folder"]))
+        return Built(
+            key=key, path=path, python=python, resolved=tuple(map(str, resolved)), note=str(record.get("note", ""))
+        )
+
+    def _get(self, built: Built | None) -> Built:
+        if built is None:
+            raise _failed("What was made cannot be found again.", f"Look whether something cleans {self._dir}.", True)
+        return built
+
+    @asynccontextmanager
+    async def _alone(self, key: str, until: float) -> AsyncIterator[Attempt]:
+        try:
+            async with only_attempt(self._dir, key, until) as attempt:
+                yield attempt
+        except TimeoutError as error:
+            message = "Somebody else is still making or using the same environment."
+            raise _failed(message, "Try again later.", True) from error
+        except OSError as error:
+            hint = "Name a folder that can be written to and has room."
+            message = f"The environment could not be made in {self._dir}: {(error.strerror or str(error)).lower()}."
+            raise _failed(message, hint) from error
+
+    async def _environment_steps(
+        self, python: str, folder: str, dependencies: Sequence[str], until: float
+    ) -> tuple[installers.Name, list[list[str]]]:
+        uv = self._find_uv()
+        if uv is not None:
+            return "uv", installers.uv_environment(uv, python, folder, dependencies)
+        pip = await self._find_pip([self._python, python], until)
+        return "pip", installers.pip_environment(pip, python, folder, dependencies)
+
+    async def _target_step(
+        self, folder: str, target: Target, dependencies: Sequence[str], until: float
+    ) -> tuple[installers.Name, list[str], str]:
+        uv = self._find_uv()
+        if uv is not None:
+            return "uv", installers.uv_target(uv, self._python, folder, target, dependencies), ""
+        pip = await self._find_pip([self._python], until)
+        if not pip:
+            raise _failed("There is neither uv nor pip.", "Install one of them for Prowess's own interpreter.")
+        ours = await self.version(self._python)
+        wrong = parse_version(ours)[:2] != target.version[:2]
+        note = f"pip took conditions such as python_version as on Python {ours}; uv would not have." if wrong else ""
+        return "pip", installers.pip_target(pip, folder, target, dependencies), note
+
+    def _find_uv(self) -> str | None:
+        if self._installer == "pip" or (self._installer == "auto" and installers.pip_knows_better(self._environ)):
+            return None
+        uv = installers.find_uv(self._environ, self._python)
+        if uv is None and self._installer == "uv":
+            raise _failed("There is no uv.", "Install it, or leave the choice to Prowess.")
+        return uv
+
+    async def _find_pip(self, pythons: Sequence[str], until: float) -> list[str]:
+        for python in dict.fromkeys(pythons):
+            if await self._run([python, "-I", "-c", _HAS_PIP_CODE], until, None, must=False):
+                return [python, "-I", "-m", "pip"]
+        return []
+
+    async def _run(self, argv: Sequence[str], until: float, on_line: OnLine | None, *, must: bool = True) -> bool:
+        """Whether it succeeded; if it must and does not, `dependencies-failed` with its last words."""
+        lines = Lines(on_line)
+        command = Command(
+            argv=argv,
+            cwd="/",  # where nothing is that an installer could take for a setting or a package
+            env=installers.installer_environment(self._environ),
+            timeout_s=max(0.1, until - time.monotonic()),
+        )
+        ended = await self._processes.run(command, lines.take, lines.take)
+        lines.close()
+        if ended.why == "exit" and ended.exit_code == 0:
+            return True
+        if not must:
+            return False
+        if ended.timed_out:
+            raise _failed(f"Installing took longer than {self._timeout_s:g} s.", "Try again, or allow more time.", True)
+        hint, retryable = installers.explain_installer(lines.kept)
+        said = "\n".join(lines.kept[-12:])
+        raise _failed(f"The dependencies could not be installed:\n{said}\n", hint, retryable)
+
+
+async def _keep(
+    attempt: Attempt,
+    block: ScriptBlock,
+    site: str,
+    *,
+    made_for: str,
+    version: str,
+    installer: installers.Name,
+    note: str = "",
+) -> None:
+    record = {
+        "digest": block.digest,
+        "dependencies": block.dependencies,
+        "requires_python": block.requires_python,
+        "made_for": made_for,
+        "version": version,
+        "interpreter": _fingerprint(made_for),
+        "resolved": _resolved(site),
+        "installer": installer,
+        "note": note,
+    }
+    await asyncio.to_thread(attempt.keep, record)
+
+
+def _interpreter_key(block: ScriptBlock, python: str) -> tuple[str, str]:
+    """(key, the interpreter's own path): several names of one interpreter share an environment."""
+    real = os.path.realpath(python)
+    return _key(block, hashlib.sha256(os.fsencode(real)).hexdigest()[:8]), real
+
+
+def _key(block: ScriptBlock, made_for: str) -> str:
+    return f"{block.digest.removeprefix('sha256:')[:16]}-{made_for}"
+
+
+def _target(version: str, machine: str, libc: str) -> Target:
+    numbers = parse_version(version)
+    if len(numbers) < 2 or not re.fullmatch(r"\w{1,20}", machine) or not re.fullmatch(r"(?:glibc|musl)-\d+\.\d+", libc):
+        raise _failed(
+            f"There are no packages for Python '{version}' on '{machine}' with '{libc}'.",
+            "Give them as in 3.11.2, x86_64 and glibc-2.36.",
+        )
+    return Target(numbers, machine, libc)
+
+
+def _fingerprint(path: str) -> list[int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _is_still(python: str, version: str) -> bool:
+    """Whether an interpreter that was replaced since is one of the same version: an update within 3.11 leaves
+    python3.11 where it is. One whose name does not say is not believed."""
+    found = re.fullmatch(r"python(\d+\.\d+)", os.path.basename(python))
+    return found is not None and parse_version(found[1]) == parse_version(version)[:2]
+
+
+def _interpreter_of(folder: str) -> dict[str, str | bytes]:
+    """What decides which interpreter it is."""
+    found: dict[str, str | bytes] = {"pyvenv.cfg": read_regular(os.path.join(folder, "pyvenv.cfg"), 1 << 16)}
+    for path in glob.glob(os.path.join(glob.escape(folder), "bin", "python*")):
+        found[path] = os.readlink(path) if os.path.islink(path) else "a file"
+    return found
+
+
+def _site_packages(folder: str) -> str:
+    return next(iter(sorted(glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages")))), folder)
+
+
+def _resolved(site: str) -> list[str]:
+    """By the names of the folders that installers write, which need no parser for what strangers wrote."""
+    found = [re.fullmatch(r"(.+)-([^-]+)\.dist-info", name) for name in os.listdir(site)]
+    return sorted(f"{canonical_name(match[1])}=={match[2]}" for match in found if match)
+
+
+def _refuse_version(block: ScriptBlock, version: str, who: str) -> None:
+    if not python_fits(block.requires_python, parse_version(version)):
+        raise WorkspaceError(
+            f"The script needs Python {block.requires_python}, and {who} is Python {version}.",
+            op="dependencies",
+            code="python-too-old",
+            hint="Whoever runs Prowess installs such a Python, or the skill's author changes requires-python.",
+        )
+
+
+def _failed(message: str, hint: str, retryable: bool = False) -> WorkspaceError:
+    return WorkspaceError(message, op="dependencies", code="dependencies-failed", hint=hint, retryable=retryable)

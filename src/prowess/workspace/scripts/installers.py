@@ -1,0 +1,209 @@
+"""What uv and pip are told: wheels only, so that nothing of a package is executed while it is installed.
+
+An installer gets of our environment what says where packages come from and how to get there, and nothing else. No
+interpreter of an environment is started once there are packages in it: a package can have code run by that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from prowess.errors import WorkspaceError
+from prowess.workspace.isolation.bwrap import find_trusted
+
+Name = Literal["uv", "pip"]
+_PASSED = frozenset(
+    """
+    HOME XDG_CONFIG_HOME XDG_CONFIG_DIRS XDG_CACHE_HOME TMPDIR NETRC SSL_CERT_FILE SSL_CERT_DIR SSL_CLIENT_CERT
+    REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy
+    PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_NO_INDEX PIP_FIND_LINKS PIP_TRUSTED_HOST PIP_CERT PIP_CLIENT_CERT PIP_PROXY
+    PIP_TIMEOUT PIP_DEFAULT_TIMEOUT PIP_RETRIES PIP_CONFIG_FILE PIP_CACHE_DIR PIP_NO_CACHE_DIR PIP_CONSTRAINT
+    PIP_KEYRING_PROVIDER PIP_USE_FEATURE PIP_USE_DEPRECATED PIP_UPLOADED_PRIOR_TO
+    UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_NO_INDEX UV_OFFLINE UV_CONFIG_FILE UV_NO_CONFIG UV_CACHE_DIR
+    UV_NO_CACHE UV_INSECURE_HOST UV_NATIVE_TLS UV_SYSTEM_CERTS UV_HTTP_TIMEOUT UV_HTTP_RETRIES UV_CONSTRAINT
+    UV_EXCLUDE_NEWER UV_KEYRING_PROVIDER
+    """.split()
+)
+_PASSED_BEGINNINGS = ("UV_INDEX",)  # UV_INDEX, UV_INDEX_URL, UV_INDEX_STRATEGY, UV_INDEX_<NAME>_PASSWORD
+_UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE")
+_PIP_INDEX = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX")
+_PIP_CONFIG = re.compile(r"^[ \t]*+(?:(?:extra-)?index-url|find-links|no-index)[ \t]*+[=:]", re.MULTILINE)
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+_PIP_OPTIONS = (
+    "install --only-binary :all: --no-input --disable-pip-version-check --no-color --progress-bar off "
+    "--no-warn-script-location"
+).split()
+_UV_OPTIONS = "--no-python-downloads --no-progress --color never".split()
+_UV_INSTALL = ["pip", "install", "--only-binary", ":all:", "--link-mode", "copy", *_UV_OPTIONS]
+
+
+class Target(NamedTuple):
+    """A Python that is not on this machine, such as a container's."""
+
+    version: tuple[int, ...]
+    machine: str
+    libc: str  # glibc-2.36, musl-1.2
+
+    @property
+    def tag(self) -> str:
+        return f"cp{self.version[0]}{self.version[1]}-{self.machine}-{self.libc}"
+
+
+def find_uv(environ: Mapping[str, str], beside: str) -> str | None:
+    """uv beside our interpreter, of the system, or on our PATH, and nobody's but ours and root's."""
+    on_path = [folder for folder in environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    for folder in (os.path.dirname(beside), *on_path):
+        path = shutil.which("uv", path=folder)
+        if path is not None and _is_ours(path) and _is_ours(folder):
+            return path
+    return find_trusted("uv")
+
+
+def pip_knows_better(environ: Mapping[str, str]) -> bool:
+    """Whether somebody told pip, and not uv, where packages come from. uv would ask the public index for a package
+    of that name, which may be a stranger's."""
+    config = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/nowhere"), ".config")
+    uv_files = (os.path.join(config, "uv", "uv.toml"), "/etc/uv/uv.toml")
+    if any(environ.get(name) for name in _UV_INDEX) or any(map(os.path.exists, uv_files)):
+        return False
+    if any(environ.get(name) for name in _PIP_INDEX):
+        return True
+    named = environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:  # which is how pip is told to read none
+        return False
+    system = [os.path.join(folder, "pip") for folder in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
+    folders = ["/etc", *system, os.path.join(environ.get("HOME", "/nowhere"), ".pip"), os.path.join(config, "pip")]
+    return any(_names_an_index(path) for path in (named, *(os.path.join(folder, "pip.conf") for folder in folders)))
+
+
+def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a person's own use of pip, which would be in the way here, are taken back."""
+    passed = {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_BEGINNINGS)}
+    ours = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_ROOT_USER_ACTION": "ignore"}
+    return {**passed, **ours, "PATH": os.defpath, "LANG": "C.UTF-8"}
+
+
+def uv_environment(uv: str, python: str, folder: str, dependencies: Sequence[str]) -> list[list[str]]:
+    make = [uv, "venv", "--no-project", "--allow-existing", *_UV_OPTIONS, "--python", python, folder]
+    return [make, [uv, *_UV_INSTALL, "--python", environment_python(folder), "--", *dependencies]]
+
+
+def pip_environment(pip: Sequence[str], python: str, folder: str, dependencies: Sequence[str]) -> list[list[str]]:
+    """`pip` is somebody else's, so that the environment needs none; without one it gets its own."""
+    make = [python, "-I", "-m", "venv", *(["--without-pip"] if pip else []), folder]
+    inside = environment_python(folder)
+    use = [*pip, "--python", inside] if pip else [inside, "-I", "-m", "pip"]
+    return [make, [*use, *_PIP_OPTIONS, "--", *dependencies]]
+
+
+def uv_target(uv: str, python: str, folder: str, target: Target, dependencies: Sequence[str]) -> list[str]:
+    libc, _, number = target.libc.partition("-")
+    machine = _MACHINES.get(target.machine, target.machine)
+    system = "unknown-linux-musl" if libc == "musl" else f"manylinux_{number.replace('.', '_')}"
+    where = ["--python", python, "--target", folder, "--python-version", ".".join(map(str, target.version))]
+    return [uv, *_UV_INSTALL, *where, "--python-platform", f"{machine}-{system}", "--", *dependencies]
+
+
+def pip_target(pip: Sequence[str], folder: str, target: Target, dependencies: Sequence[str]) -> list[str]:
+    where = ["--target", folder, "--python-version", ".".join(map(str, target.version)), "--implementation", "cp"]
+    for platform in _platforms(target):
+        where += ["--platform", platform]
+    return [*pip, *_PIP_OPTIONS, "--no-compile", *where, "--", *dependencies]
+
+
+def environment_python(folder: str) -> str:
+    return os.path.join(folder, "bin", "python")
+
+
+def explain_installer(lines: Sequence[str]) -> tuple[str, bool]:
+    """What to do about an installer's last words, and whether trying again can help."""
+    text = "\n".join(lines)
+    for pattern, hint, retryable in _HINTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return hint, retryable
+    return "What the installer said last is above.", False
+
+
+_HINTS = (
+    (r"no space left on device|disk quota", "There is no room left. Make some, or name another folder.", True),
+    (
+        r"name resolution|name or service not known|network is unreachable|connection (?:refused|reset|broken|timed)|"
+        r"timed out|proxyerror|error sending request|dns error|network was disabled|newconnectionerror",
+        "The index cannot be reached. An environment that was made before works without it; a new one does not.",
+        True,
+    ),
+    (r"no such option: --python", "This pip is too old: update it to 22.3 or newer, or install uv.", False),
+    (r"ensurepip", "There is neither uv nor pip. Install one of them for Prowess's own interpreter.", False),
+    (
+        r"resolutionimpossible|conflicting dependencies|conflict|are incompatible",
+        "The block asks for versions that exclude each other: its author has to change one of them.",
+        False,
+    ),
+    (
+        r"no matching distribution|could not find a version|no solution found|no usable wheels|has no wheels",
+        "No wheel fits. Packages are never built here, because that would execute them. Look whether the name is "
+        "right, whether there is a wheel for this Python, and whether the index that is configured has it.",
+        False,
+    ),
+    (r"trying to install outside|reserved name", "The package is not one to be trusted. Do not use it.", False),
+)
+
+
+def _platforms(target: Target) -> list[str]:
+    """Every tag that fits: pip takes them as they are."""
+    libc, _, number = target.libc.partition("-")
+    machine = _MACHINES.get(target.machine, target.machine)
+    kind = {"glibc": "manylinux", "musl": "musllinux"}.get(libc)
+    found = re.fullmatch(r"(\d+)\.(\d+)", number)
+    if kind is None or found is None:
+        raise WorkspaceError(f"'{target.libc}' is no C library that wheels are made for.", op="dependencies")
+    major, minor = int(found[1]), int(found[2])
+    lowest = 5 if kind == "manylinux" else 0
+    tags = [f"{kind}_{major}_{number}_{machine}" for number in range(minor, lowest - 1, -1)]
+    old = ["manylinux2014", "manylinux2010", "manylinux1"] if kind == "manylinux" and minor >= 17 else []
+    return [*tags, *(f"{name}_{machine}" for name in old), f"linux_{machine}"]
+
+
+def _is_ours(path: str) -> bool:
+    status = os.stat(path)
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+
+
+def _names_an_index(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return _PIP_CONFIG.search(file.read(1 << 16)) is not None
+    except OSError:
+        return False
+
+
+class Lines:
+    """What a program says, line by line, as it comes; the last lines are kept. Passwords in addresses are left out."""
+
+    def __init__(self, on_line: Callable[[str], None] | None, keep: int = 40) -> None:
+        self.kept: list[str] = []
+        self._on_line, self._keep, self._rest = on_line, keep, b""
+
+    def take(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > 1 << 16:
+            whole, self._rest = [*whole, self._rest], b""
+        for line in whole:
+            self._say(line)
+
+    def close(self) -> None:
+        if self._rest:
+            self._say(self._rest)
+            self._rest = b""
+
+    def _say(self, line: bytes) -> None:
+        text = re.sub(r"://[^/\s@]+@", "://…@", line.decode("utf-8", "replace")).rstrip()
+        if text:
+            self.kept = [*self.kept[1 - self._keep :], text[:1000]]
+            if self._on_line is not None:
+                self._on_line(text[:1000])

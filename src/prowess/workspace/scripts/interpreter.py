@@ -1,0 +1,344 @@
+"""How a script of a skill is started: by an interpreter that we choose, as a list of arguments, never by a shell.
+
+A PEP 723 block comes first, then the extension, then the first line, then the executable bit. Where extension and first
+line disagree, the extension wins and a note says so: what policy was asked about is what runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from prowess._internal.files import open_regular, read_regular
+from prowess._internal.paths import inside, refuse_unsafe_name
+from prowess.errors import WorkspaceError
+from prowess.skills.validate import WORKSPACE_NAMES
+from prowess.workspace.scripts.pep723 import ScriptBlock, find_almost_block, parse_block
+from prowess.workspace.skill_trees import SHIPPED
+
+Why = Literal["block", "extension", "shebang", "executable"]
+# Extension -> how it is run, the best first: an interpreter and what it needs to be told. policy/allowed_tools has the
+# same interpreters for the same extensions.
+INTERPRETERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    ".py": (("python3",), ("python",)),
+    ".sh": (("bash",), ("sh",)),
+    ".bash": (("bash",),),
+    ".js": (("node",),),
+    ".mjs": (("node",),),
+    ".cjs": (("node",),),
+    ".rb": (("ruby",),),
+    ".pl": (("perl",),),
+    ".php": (("php",),),
+    ".lua": (("lua",),),
+    ".r": (("Rscript",),),
+    ".R": (("Rscript",),),
+    ".ps1": (("pwsh", "-NoProfile", "-File"),),
+}
+# TypeScript has no interpreter of its own, so here the first line decides, if there is one. Node strips types since
+# 22.6 if told so; one that is older says that it does not know the option.
+_TYPESCRIPT = (("node", "--experimental-strip-types"), ("tsx",), ("bun", "run"), ("deno", "run", "--allow-all"))
+_TYPESCRIPT_EXTENSIONS = (".ts", ".mts", ".cts")
+_FOREIGN = {b"MZ": "Windows", b"\xcf\xfa\xed\xfe": "macOS", b"\xca\xfe\xba\xbe": "macOS or Java"}
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
+_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+_HEAD_BYTES = 1024  # more than any kernel reads of a first line
+_SCRIPT_BYTES = 4 << 20  # a block that begins further down is not seen
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start it: `way`, which is an interpreter and its options, or nothing for what is a program itself; the
+    script, from the skill's root; and its arguments.
+
+    With a `block`, the interpreter is the one of its environment, once that is there. `env` is what the interpreter
+    needs: output that is written at once survives a time-out. `notes` say what was not taken as it was given.
+    """
+
+    way: tuple[str, ...]
+    script: str
+    args: tuple[str, ...] = ()
+    why: Why
+    is_python: bool = False
+    block: ScriptBlock | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """For a run that starts in the skill's root."""
+        return self.seen_from(".")
+
+    @property
+    def interpreter(self) -> str:
+        return self.way[0] if self.way else self.script
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PYTHONUNBUFFERED": "1"} if self.is_python else {}
+
+    def seen_from(self, folder: str, *, python: str = "") -> tuple[str, ...]:
+        """The command for a run that sees the skill at `folder`; `python` takes the place of the interpreter."""
+        way = (python, *self.way[1:]) if python and self.is_python else self.way
+        # A file named `-c` is a file, and one in the folder we start in is not looked for on the PATH.
+        script = posixpath.join(folder, self.script)
+        plain = folder == "." and "/" in self.script and not self.script.startswith("-")
+        return (*way, self.script if plain else script, *self.args)
+
+
+def find_script(tree_path: str, script: str, *, skill: str = "") -> str:
+    """The script's path from the skill's root, whatever the folder a run starts in; PathEscape when it leads out.
+
+    `scripts/x.py`, `./scripts/x.py`, `$SKILL_DIR/scripts/x.py`; `x.py` when there is only scripts/x.py; for the skill
+    'pdf' also `pdf/scripts/x.py`; and a folder that had to make room is found under the name it has in the skill.
+    """
+    for candidate in _candidates(script, skill):
+        path = inside(tree_path, candidate)
+        if os.path.isfile(path):
+            return os.path.relpath(path, os.path.realpath(tree_path)).replace(os.sep, "/")
+    raise _not_found(tree_path, script, skill)
+
+
+def plan_script(
+    tree_path: str,
+    script: str,
+    args: Sequence[str] = (),
+    *,
+    python: str,
+    interpreters: Collection[str] | None = None,
+    skill: str = "",
+) -> Launch:
+    """How to start that script. `python` is the workspace's, `interpreters` are the names of the others that it has
+    (None: nobody knows). `script-no-interpreter` when nothing says how, `interpreter-missing` when it is not there."""
+    path = find_script(tree_path, script, skill=skill)
+    host_path = inside(tree_path, path)
+    head = read_regular(host_path, _HEAD_BYTES)
+    first_line = parse_shebang(head)
+    launch = _choose(path, host_path, head, first_line, python, interpreters)
+    if launch.is_python:
+        launch = _with_block(launch, host_path, first_line)
+    notes = launch.notes
+    if path != _candidates(script, skill)[0]:
+        notes = (f"'{script}' was taken as {path}.", *notes)
+    if launch.interpreter in _SHELLS and b"\r\n" in head:
+        notes = (*notes, f"{path} has Windows line ends, which a shell takes for part of each command.")
+    return replace(launch, args=tuple(args), notes=notes)
+
+
+def parse_shebang(head: bytes) -> tuple[str, ...]:
+    """What the first line names: an interpreter, by name alone, and its options. () when it names none.
+
+    `#!/usr/bin/env -S python3 -u`, `#!/bin/sh -e`, with a BOM, a carriage return or no line end at all. An `env` that
+    does more than to look for a program stays what it is.
+    """
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    line, end, _ = head.partition(b"\n")
+    if not line.startswith(b"#!") or (not end and len(head) >= _HEAD_BYTES) or b"\0" in line:
+        return ()
+    try:
+        words = line[2:].decode("utf-8").split()
+    except UnicodeDecodeError:
+        return ()
+    if words and posixpath.basename(words[0]) == "env":
+        words = _after_env(words[1:])
+    return (posixpath.basename(words[0]), *words[1:]) if words and posixpath.basename(words[0]) else ()
+
+
+def _after_env(words: list[str]) -> list[str]:
+    if words and re.match(r"-v?S|--split-string", words[0]):
+        text = re.sub(r"^(?:-v?S|--split-string=?)", "", " ".join(words))
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            return []
+    if words and (words[0].startswith("-") or "=" in words[0]):
+        return ["env", *words]
+    return words
+
+
+def _choose(
+    path: str,
+    host_path: str,
+    head: bytes,
+    first_line: tuple[str, ...],
+    python: str,
+    interpreters: Collection[str] | None,
+) -> Launch:
+    extension = posixpath.splitext(path)[1]
+    ways = INTERPRETERS.get(extension, ())
+    if extension in _TYPESCRIPT_EXTENSIONS and not first_line:
+        ways = _TYPESCRIPT
+    if ways:
+        return _by_extension(path, extension, ways, first_line, python, interpreters)
+    if first_line:
+        if _is_python(first_line[0]) or _runs_python(first_line):
+            options = first_line[1:] if _is_python(first_line[0]) else ()
+            return _python_launch(path, python, options, "shebang")
+        _refuse_missing(first_line[:1], path, interpreters)
+        return Launch(way=first_line, script=path, why="shebang")
+    system = next((system for magic, system in _FOREIGN.items() if head.startswith(magic)), None)
+    if system is not None:
+        raise _no_interpreter(f"'{path}' is a program for {system}.", "Ask the skill's author for one that runs here.")
+    if _is_executable(host_path):
+        return Launch(way=(), script=path, why="executable")
+    if head.startswith(b"\x7fELF"):
+        raise _no_interpreter(
+            f"'{path}' is a program, and not executable.", f"The skill's author marks it: chmod +x {path}"
+        )
+    raise _no_interpreter(
+        f"Nothing says how to run '{path}'.",
+        f"It needs a first line such as #!/usr/bin/env python3, or one of these extensions: {' '.join(INTERPRETERS)}",
+    )
+
+
+def _by_extension(
+    path: str,
+    extension: str,
+    ways: tuple[tuple[str, ...], ...],
+    first_line: tuple[str, ...],
+    python: str,
+    interpreters: Collection[str] | None,
+) -> Launch:
+    """The first line may choose among what the extension allows, and its options count: `#!/bin/sh -e` stops at the
+    first error."""
+    notes: tuple[str, ...] = ()
+    named, options = (first_line[0], first_line[1:]) if first_line else ("", ())
+    if extension == ".py":
+        if named and not _is_python(named) and not _runs_python(first_line):
+            notes = (_disagreement(path, named, "Python"),)
+        elif "." in named:
+            notes = (f"{path} asks for {named}; it is run by {python}.",) if python else ()
+        return _python_launch(path, python, options if _is_python(named) else (), "extension", notes)
+    names = [way[0] for way in ways]
+    there = [way for way in ways if interpreters is None or way[0] in interpreters]
+    if not there:
+        _refuse_missing(names, path, interpreters)
+    way = next((way for way in there if way[0] == named), there[0])
+    if named == way[0]:
+        return Launch(way=(*way, *options), script=path, why="extension")
+    if named:
+        notes = (_disagreement(path, named, way[0]),)
+    return Launch(way=way, script=path, why="extension", notes=notes)
+
+
+def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> Launch:
+    """The same launch, with what the script says about itself."""
+    text = read_regular(host_path, _SCRIPT_BYTES).decode("utf-8-sig", "replace")
+    block = parse_block(text, name=launch.script)
+    notes = list(launch.notes)
+    if block is None:
+        almost = find_almost_block(text)
+        if almost is not None:
+            notes.append(
+                f"{launch.script}, line {almost}: this looks like the beginning of a PEP 723 block and is none: it is "
+                "'# /// script' to '# ///', and every line between them begins with '# '."
+            )
+        if "--with" in first_line:
+            notes.append(f"What the first line of {launch.script} asks uv for is not installed; a PEP 723 block is.")
+        return replace(launch, notes=tuple(notes))
+    if block.ignored:
+        notes.append(f"{launch.script}, line {block.line}: has no effect here: {', '.join(block.ignored)[:200]}")
+    return replace(launch, block=block, why="block", notes=tuple(notes))
+
+
+def _python_launch(path: str, python: str, options: tuple[str, ...], why: Why, notes: tuple[str, ...] = ()) -> Launch:
+    if not python:
+        _refuse_missing(("python3",), path, ())
+    return Launch(way=(python, *options), script=path, why=why, is_python=True, notes=notes)
+
+
+def _is_python(name: str) -> bool:
+    return _PYTHON.fullmatch(name) is not None
+
+
+def _runs_python(first_line: tuple[str, ...]) -> bool:
+    """`uv run --script` and `pipx run` mean: run this with what its block names."""
+    return first_line[:1] in (("uv",), ("pipx",)) and "run" in first_line
+
+
+def _disagreement(path: str, named: str, taken: str) -> str:
+    return f"The first line of {path} asks for {named}; its extension says {taken}, and that is what runs it."
+
+
+def _refuse_missing(names: Sequence[str], path: str, interpreters: Collection[str] | None) -> None:
+    if interpreters is None or any(name in interpreters for name in names):
+        return
+    raise WorkspaceError(
+        f"'{path}' is run by {' or '.join(names)}, which is not there.",
+        op="plan",
+        code="interpreter-missing",
+        hint=f"Whoever runs Prowess installs it. The skill's author names it: requires: {{bins: [{names[0]}]}}",
+    )
+
+
+def _no_interpreter(message: str, hint: str) -> WorkspaceError:
+    return WorkspaceError(message, op="plan", code="script-no-interpreter", hint=hint)
+
+
+def _is_executable(host_path: str) -> bool:
+    fd = open_regular(host_path)
+    try:
+        return bool(os.fstat(fd).st_mode & 0o111)
+    finally:
+        os.close(fd)
+
+
+def _candidates(script: str, skill: str) -> list[str]:
+    """What a person or a model may have meant, the most literal first."""
+    text = re.sub(r"^\$(?:SKILL_DIR\b|\{SKILL_DIR\})/*", "", script)
+    refuse_unsafe_name(text)
+    found = []
+    for spelling in dict.fromkeys((text, text.replace("\\", "/"))):
+        path = posixpath.normpath(spelling) if spelling else "."
+        found += [path, f"scripts/{path}"]
+        if path.split("/")[0] in WORKSPACE_NAMES:
+            found.append(f"{SHIPPED}/{path}")
+        for prefix in (f"{skill}/", f"skills/{skill}/") if skill else ():
+            if path.startswith(prefix):
+                found.append(path.removeprefix(prefix))
+    return found
+
+
+def _not_found(tree_path: str, script: str, skill: str) -> WorkspaceError:
+    there = _scripts(tree_path)
+    words = script.split()
+    hint = "This skill has no scripts."
+    if there:
+        stems = {path: _stem(path) for path in there}
+        near = difflib.get_close_matches(_stem(script), stems.values(), n=3)
+        ordered = sorted(there, key=lambda path: near.index(stems[path]) if stems[path] in near else len(near))
+        more = f" and {len(ordered) - _MOST_LISTED} more" if len(ordered) > _MOST_LISTED else ""
+        hint = f"There are: {', '.join(ordered[:_MOST_LISTED])}{more}"
+    if len(words) > 1 and any(_is_there(tree_path, word, skill, os.path.isfile) for word in words):
+        hint = f"Give the file alone; what follows it belongs into args, one by one. {hint}"
+    if script.strip("./") and _is_there(tree_path, script, skill, os.path.isdir):
+        hint = f"That is a folder. {hint}"
+    return WorkspaceError(f"The skill has no script '{script[:200]}'.", op="plan", code="script-not-found", hint=hint)
+
+
+def _stem(path: str) -> str:
+    return posixpath.splitext(posixpath.basename(path))[0].lower()
+
+
+def _is_there(tree_path: str, script: str, skill: str, fits: Callable[[str], bool]) -> bool:
+    try:
+        return any(fits(inside(tree_path, path)) for path in _candidates(script, skill))
+    except WorkspaceError:
+        return False
+
+
+def _scripts(tree_path: str) -> list[str]:
+    """What is below scripts/; if nothing is, whatever has the extension of a script."""
+    found: list[str] = []
+    for folder, folders, names in os.walk(tree_path):
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", "node_modules"))
+        rel = os.path.relpath(folder, tree_path)
+        found += sorted(posixpath.normpath(posixpath.join(rel, name)) for name in names)
+    below = [path for path in found if path.startswith("scripts/")]
+    known = (*INTERPRETERS, *_TYPESCRIPT_EXTENSIONS)
+    return below or [path for path in found if path.endswith(known)]

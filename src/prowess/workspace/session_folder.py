@@ -1,0 +1,463 @@
+"""The place of one session's workspace on this machine: its files, what is known about it, and that it is in use.
+
+A session is known by its key and by the store that records it. Sessions of one name in two projects share nothing.
+
+<dir>/workspaces/<id>/meta.json         what is known about it; a script never sees it
+<dir>/workspaces/<id>/lock              held by everybody who works in it; whoever is not alone does not clean
+<dir>/workspaces/<id>/making            held for a moment by whoever makes something in it
+<dir>/workspaces/<id>/staged/<skill>    which tree the copy in root/skills/ is of, where the executor needs a copy
+<dir>/workspaces/<id>/root/             skills/ work/ out/ runs/: the workspace that a script sees
+<dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill, where it can be mounted there
+<dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, where the executor has no better place
+<dir>/trees/<digest>/                   published skills, shared by all sessions; see published
+<dir>/environments/<key>/               the packages of scripts, shared as well; see script/environments
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prowess._internal.files import read_regular, write_whole
+from prowess.core.values import SessionKey, to_json
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import open_folder, walk
+from prowess.workspace.layout import FOLDERS
+from prowess.workspace.skill_trees import make_passable, remove_tree
+
+SCHEMA = "prowess.workspace/1"
+ROOT_DIR = "/var/lib/prowess"
+_READABLE = 0o755  # by whoever the script runs as
+_META = "meta.json"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
+_MOVED = (
+    "Files of a session of this name are in the workspace of a store that is gone. If the project was moved, copy them"
+    " from there: see `prowess workspaces list`."
+)
+_GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An opened place. `uid` owns what scripts write; None: whoever we are."""
+
+    path: str
+    key: SessionKey
+    uid: int | None = None
+    notes: tuple[str, ...] = ()  # for whoever runs something here first
+
+    @property
+    def root(self) -> str:
+        return os.path.join(self.path, "root")
+
+    def make_run(self, run: str) -> str:
+        """runs/<run>, which that run may write to. FileExistsError when there was one of that name."""
+        return self._make(os.path.join(self.root, "runs", run))
+
+    def make_tmp(self, run: str) -> str:
+        return self._make(os.path.join(self.path, "tmp", run))
+
+    def make_venv(self, skill: str, digest: str) -> str:
+        """Per session and digest: what was installed for other content of the skill is not there."""
+        path = os.path.join(self.path, "venvs", f"{skill}-{digest.removeprefix('sha256:')[:16]}")
+        if not os.path.isdir(path):
+            try:
+                self._make(path)
+            except FileExistsError:  # somebody else who works in this session was faster
+                pass
+        return path
+
+    def copied_venv(self, skill: str) -> str:
+        """Where it is when the executor cannot mount it: in the session's copy of the skill."""
+        return os.path.join(self.root, "skills", skill, ".venv")
+
+    def own(self, path: str) -> str:
+        """Make it the script's: a folder or a file that is ours so far."""
+        if self.uid is not None:
+            os.chown(path, self.uid, self.uid, follow_symlinks=False)
+        return path
+
+    def share(self, path: str, how: int) -> None:
+        """Keep it ours, with these rights for the script. Nobody else on this machine has any."""
+        if self.uid is not None:
+            os.chown(path, -1, self.uid, follow_symlinks=False)
+        ours = 0o700 if os.path.isdir(path) else 0o600
+        os.chmod(path, ours | (0 if self.uid is None else how << 3))
+
+    def _make(self, path: str) -> str:
+        os.mkdir(path, 0o700)
+        return self.own(path)
+
+
+class PlaceInfo(NamedTuple):
+    """One place as a list shows it."""
+
+    id: str
+    path: str
+    session: str
+    store: str | None  # None: made by a version that did not know it
+    size_bytes: int
+    files: int
+    used_at: float  # seconds since the epoch
+    in_use: bool
+
+
+class OpenPlace:
+    """`with OpenPlace(dir, key, store=store) as place`: made if need be, and in use until the end."""
+
+    def __init__(self, dir: str, key: SessionKey, *, store: str = "", uid: int | None = None) -> None:
+        self._dir, self._key, self._store, self._uid = os.path.abspath(dir), key, store, uid
+        self._path = place_path(dir, store, key)
+        self._lock = -1
+
+    def __enter__(self) -> Place:
+        try:
+            make_passable(os.path.join(self._dir, "workspaces"))
+            self._hold()
+            with making(self._path):
+                return self._made()
+        except OSError as error:
+            self.close()
+            raise _unusable(self._dir, error) from error
+
+    def _hold(self) -> None:
+        """Whoever cleans moves the folder away under its lock, so what was waited for may be another folder by now."""
+        while self._lock < 0:
+            try:
+                os.mkdir(self._path, 0o700)
+            except FileExistsError:
+                pass
+            self._sweep()
+            self._lock = _locked(self._path, fcntl.LOCK_SH)
+
+    def _sweep(self) -> None:
+        """Whoever is alone here removes what a killed runtime left in tmp/."""
+        lock = _locked(self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock < 0:
+            return
+        try:
+            for name in os.listdir(os.path.join(self._path, "tmp")):
+                remove_tree(os.path.join(self._path, "tmp", name))
+        except FileNotFoundError:
+            pass
+        finally:
+            os.close(lock)
+
+    def _made(self) -> Place:
+        known, whose = read_meta(self._path), {"store": self._store, "key": to_json(self._key)}
+        self._refuse_other(known, whose)
+        notes = () if known else self._left_elsewhere()
+        place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
+        place.share(self._path, os.X_OK)
+        for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
+            path = os.path.join(self._path, name)
+            made = not os.path.isdir(path)
+            if made:
+                os.mkdir(path)
+            if name not in ("root/work", "root/out"):
+                os.chmod(path, _READABLE)
+            elif not os.path.islink(path):
+                os.chmod(path, 0o700)  # a script may have closed them to itself
+                if made:
+                    place.own(path)
+        if not os.path.lexists(os.path.join(place.root, "work", "inputs")):
+            with open_folder(place.root, "work/inputs", make=True, uid=self._uid):
+                pass
+        now = time.time()
+        write_meta(self._path, {"created_at": now, **known, **whose, "used_at": now})
+        return place
+
+    def _left_elsewhere(self) -> tuple[str, ...]:
+        """Notes on files that whoever asks for this session may expect here."""
+        top, key = os.path.dirname(self._path), to_json(self._key)
+        if os.path.isdir(os.path.join(top, _old_id(self._key))):
+            return (_LEFT,)
+        for name in list_folder(top):
+            if name.startswith(_named(self._key, "")):
+                meta = read_meta(os.path.join(top, name))
+                if meta.get("key") == key and store_is_gone(meta.get("store")):
+                    return (_MOVED,)
+        return ()
+
+    def _refuse_other(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
+        """Whatever its name is: a place that is recorded as another session's is not opened."""
+        if any(isinstance(known.get(name), type(said)) and known[name] != said for name, said in whose.items()):
+            self.close()
+            raise WorkspaceError(
+                f"{self._path} is the workspace of another session.",
+                op="open",
+                code="workspace-of-another",
+                hint="Move it away, or name another folder: workspace.dir.",
+            )
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _unusable(dir: str, error: OSError) -> WorkspaceError:
+    return WorkspaceError(
+        f"The workspace could not be made in {dir}: {(error.strerror or str(error)).lower()}.",
+        op="create",
+        code="workspace-dir",
+        hint="Name a folder that can be written to and has room: workspace.dir.",
+    )
+
+
+@contextmanager
+def making(path: str) -> Iterator[None]:
+    """One at a time makes something in the place at that path, of all who work in it."""
+    lock = os.open(os.path.join(path, "making"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+_HELD: set[str] = set()  # locks of sessions that this process has
+
+
+@contextmanager
+def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
+    """One at a time works in a session on this machine: two would take the record from each other."""
+    path = _lock_path(dir, store, key)
+    try:
+        make_passable(dir)  # first, whatever the umask: whoever scripts run as has to get through it
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        lock = _try_lock(path, os.O_CREAT)
+    except OSError as error:
+        raise _unusable(dir, error) from error
+    if lock is None:
+        raise WorkspaceError(
+            f"Somebody else is at work in the session '{key.session}'.",
+            op="open",
+            code="session-in-use",
+            retryable=True,
+            hint="This process has it. A stream that was left with `break` ends when it is closed: contextlib.aclosing."
+            if path in _HELD
+            else "Wait until that has ended, or work in another session.",
+        )
+    _HELD.add(path)
+    try:
+        yield
+    finally:
+        _HELD.discard(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # while it is held: whoever has opened it meanwhile sees that it is gone
+        os.close(lock)
+
+
+def is_held(dir: str, store: str, key: SessionKey) -> bool:
+    """Whether somebody on this machine is at work in that session now."""
+    try:
+        lock = _try_lock(_lock_path(dir, store, key))
+    except FileNotFoundError:
+        return False
+    if lock is not None:
+        os.close(lock)
+    return lock is None
+
+
+def _lock_path(dir: str, store: str, key: SessionKey) -> str:
+    return os.path.join(dir, "locks", place_id(store, key))
+
+
+def _try_lock(path: str, more: int = 0) -> int | None:
+    """The open file, locked; None when somebody else has it. A file that was removed meanwhile locks nothing."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)
+
+
+def find_dir(configured: str | None, cache_dir: str) -> str:
+    """Where workspaces and published skills are: as configured, else in the cache. Root's cache is in a home that is
+    closed to the user scripts run as, so root's are elsewhere."""
+    if configured is not None:
+        return configured
+    return ROOT_DIR if os.geteuid() == 0 else cache_dir
+
+
+def place_id(store: str, key: SessionKey) -> str:
+    """Readable when the session's name is plain. The same for two sessions only if 128 bits of SHA-256 are."""
+    return _named(key, _digest(store, *_parts(key))[:32])
+
+
+def place_path(dir: str, store: str, key: SessionKey) -> str:
+    return os.path.join(os.path.abspath(dir), "workspaces", place_id(store, key))
+
+
+def _old_id(key: SessionKey) -> str:
+    """As it was when the store had no part in it, so that nobody knows whose the files are."""
+    return _named(key, _digest(*_parts(key))[:12])
+
+
+def _named(key: SessionKey, digest: str) -> str:
+    return f"{key.session}-{digest}" if _PLAIN.fullmatch(key.session) else f"session-{digest}"
+
+
+def _parts(key: SessionKey) -> tuple[str, ...]:
+    return key.tenant, key.app, key.user, key.session
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_meta(path: str) -> dict[str, Any]:
+    """What is known about the place; nothing when it cannot be read, for it can be made anew."""
+    try:
+        meta = json.loads(read_regular(os.path.join(path, _META), 1 << 20))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def write_meta(path: str, meta: dict[str, Any]) -> None:
+    write_whole(os.path.join(path, _META), json.dumps({"schema": SCHEMA, **meta}).encode(), mode=0o600)
+
+
+def store_is_gone(store: object) -> bool:
+    """True for the path of a file that is not there. Nobody looks for a store that is no file."""
+    return isinstance(store, str) and os.path.isabs(store) and not os.path.exists(store)
+
+
+def list_places(dir: str) -> list[PlaceInfo]:
+    """Every workspace there is, the one used longest ago first."""
+    return sorted(_places(dir), key=lambda info: (info.used_at, info.id))
+
+
+def remove_listed(info: PlaceInfo) -> bool:
+    """False when somebody works in it."""
+    return _remove(info.path)
+
+
+def sweep_places(dir: str) -> None:
+    """What somebody had begun to remove, and did not finish."""
+    top = os.path.join(os.path.abspath(dir), "workspaces")
+    for name in list_folder(top):
+        if name.startswith(_GONE):
+            lock = _locked(os.path.join(top, name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock >= 0:
+                remove_tree(os.path.join(top, name))
+                os.close(lock)
+
+
+def remove_place(dir: str, store: str, key: SessionKey) -> str | None:
+    """Where that session's workspace was; None when it had none. WorkspaceError when somebody works in it."""
+    path = place_path(dir, store, key)
+    if not os.path.isdir(path) or os.path.islink(path):
+        return None
+    if not _remove(path):
+        raise WorkspaceError(
+            f"Somebody works in the workspace of session '{key.session}'.",
+            op="remove",
+            code="workspace-in-use",
+            retryable=True,
+            hint="Wait until that has ended.",
+        )
+    return path
+
+
+def _places(dir: str) -> Iterator[PlaceInfo]:
+    top = os.path.join(os.path.abspath(dir), "workspaces")
+    for name in list_folder(top):
+        path = os.path.join(top, name)
+        if name.startswith(".") or not os.path.isdir(path) or os.path.islink(path):
+            continue
+        try:
+            yield _look_at(path, name)
+        except FileNotFoundError:  # removed by somebody else meanwhile
+            continue
+
+
+def list_folder(top: str) -> list[str]:
+    """The names there, sorted; none when there is no such folder."""
+    try:
+        return sorted(os.listdir(top))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise WorkspaceError(
+            f"What is in {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
+            op="list",
+            code="workspace-dir",
+            hint="Ask as the user whose they are.",
+        ) from error
+
+
+def _look_at(path: str, name: str) -> PlaceInfo:
+    meta = read_meta(path)
+    used_at, key, store = meta.get("used_at"), meta.get("key"), meta.get("store")
+    changed_at = os.stat(path).st_mtime
+    size = files = 0
+    for _, status, _, _ in walk(path, max_entries=10_000_000):
+        size += status.st_blocks * 512
+        files += 1
+    return PlaceInfo(
+        id=name,
+        path=path,
+        session=str(key.get("session", name)) if isinstance(key, dict) else name,
+        store=store if isinstance(store, str) else None,
+        size_bytes=size,
+        files=files,
+        used_at=float(used_at) if isinstance(used_at, (int, float)) else changed_at,
+        in_use=_in_use(path),
+    )
+
+
+def _in_use(path: str) -> bool:
+    lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if lock >= 0:
+        os.close(lock)
+    return lock < 0
+
+
+def _remove(path: str) -> bool:
+    """False when somebody works in it. It is moved away first: whoever comes now begins a new one."""
+    lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if lock < 0:
+        return False
+    try:
+        gone = os.path.join(os.path.dirname(path), f"{_GONE}{os.urandom(8).hex()}")
+        os.rename(path, gone)
+        remove_tree(gone)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _locked(path: str, how: int) -> int:
+    """A lock of the place that is there now; -1 when it is held otherwise, or was moved away while we waited."""
+    name = os.path.join(path, "lock")
+    lock = -1
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(lock, how)
+        if os.path.samestat(os.fstat(lock), os.stat(name)):
+            return lock
+    except (FileNotFoundError, BlockingIOError):
+        pass
+    if lock >= 0:
+        os.close(lock)
+    return -1

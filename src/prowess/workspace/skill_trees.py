@@ -1,0 +1,331 @@
+"""A skill's tree is published once, under its digest, and never changes: bodies, docs and runs are read from there.
+
+`publish` copies exactly the files that were there when the skill was loaded, checked by their sha256 on the way; a tree
+appears whole or not at all, whoever else publishes the same one at the same time. The source is only ever read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from prowess._internal.files import open_regular
+from prowess._internal.paths import inside
+from prowess.core.findings import Note
+from prowess.errors import WorkspaceError
+from prowess.skills.skill import Skill, SkillFile
+from prowess.skills.validate import WORKSPACE_NAMES, shipped_folders
+
+SHIPPED = "_shipped"  # a skill that ships a folder of a name that leads to the workspace keeps it readable here
+PASSABLE = 0o711  # whoever a script runs as must get to its own files, and need not see others
+_CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_DEEPEST = 64
+_PATIENCE = 100
+
+
+class Tree(NamedTuple):
+    path: str
+    digest: str
+    notes: tuple[Note, ...] = ()
+
+
+def publish(skill: Skill, store: str) -> Tree:
+    """The skill's tree in `store`, made now or by somebody before."""
+    target = os.path.join(store, skill.digest.removeprefix("sha256:"))
+    notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
+    if os.path.isdir(target):
+        _refuse_changed(skill, target)
+        return Tree(target, skill.digest, notes)
+    temporary = _begin(store)
+    lock = lock_folder(temporary, fcntl.LOCK_SH)  # whoever cleans sees that it is no leftover
+    try:
+        for file in skill.files:
+            _copy(skill, file, os.path.join(temporary, *_place(file.path).split("/")))
+        for name in WORKSPACE_NAMES:
+            os.mkdir(os.path.join(temporary, name))
+        _make_read_only(temporary)
+        try:
+            os.rename(temporary, target)
+        except OSError:
+            if not os.path.isdir(target):  # otherwise somebody was faster, with the same bytes
+                raise
+            remove_tree(temporary)
+    except BaseException:
+        remove_tree(temporary)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+    return Tree(target, skill.digest, notes)
+
+
+def _refuse_changed(skill: Skill, target: str) -> None:
+    """What was published before must still be what its name says: a program that runs as the same user could have
+    written there, and would be run as what a person has approved."""
+    found: set[str] = set()
+    for top, folders, names in os.walk(target):
+        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+        found |= {_relative(top, name, target) for name in (*names, *links)}
+    wanted = {_place(file.path): file for file in skill.files}
+    changed = sorted(found ^ wanted.keys()) or [
+        path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256
+    ]
+    if changed:
+        raise WorkspaceError(
+            f"The published copy of the skill '{skill.name}' was changed: {changed[0]}.",
+            op="stage",
+            code="published-changed",
+            hint=f"Find out who wrote there; then remove it, and it is published anew: {target}",
+        )
+
+
+def _relative(top: str, name: str, root: str) -> str:
+    return os.path.relpath(os.path.join(top, name), root).replace(os.sep, "/")
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        with open(open_regular(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _begin(store: str) -> str:
+    """A new folder in the store, which is made if need be."""
+    try:
+        make_passable(store)
+        return tempfile.mkdtemp(dir=store, prefix=".new-")
+    except OSError as error:
+        raise WorkspaceError(
+            f"Skills cannot be published in {store}: {(error.strerror or str(error)).lower()}.",
+            op="stage",
+            code="workspace-dir",
+            hint="Name a folder that can be written to and has room: workspace.dir.",
+        ) from error
+
+
+def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = None) -> None:
+    """A private copy for executors that cannot bind: appears whole, replaces an older one. `arrange` gets the path of
+    the new one while entries can be put into it: the empty folders of a published tree become what they have to be."""
+    parent = os.path.dirname(target)
+    temporary = tempfile.mkdtemp(dir=parent, prefix=".new-")
+    try:
+        shutil.copytree(tree.path, temporary, dirs_exist_ok=True, symlinks=True, copy_function=shutil.copy)
+        if arrange is not None:
+            mode = os.stat(temporary).st_mode
+            os.chmod(temporary, 0o700)
+            arrange(temporary)
+            os.chmod(temporary, mode)
+        try:
+            os.rename(target, older := f"{temporary}.old")  # so that there is nothing at its place but for a moment
+        except FileNotFoundError:
+            older = ""
+        os.rename(temporary, target)
+        remove_tree(older)
+    except BaseException:
+        remove_tree(temporary)
+        raise
+
+
+def remove_tree(path: str) -> None:
+    """Whatever a script made of it: closed folders, folders deeper than a path can say, links to elsewhere. Each step
+    goes by descriptor, so nobody can put a link in our way. Nothing happens when it is not there."""
+    parent, name = os.path.split(path.rstrip("/"))
+    if not name:
+        return
+    try:
+        above = os.open(parent or ".", _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        _remove_below(above, name)
+    finally:
+        os.close(above)
+
+
+def _remove_below(above: int, name: str) -> None:
+    """Depth first with a descriptor for each level; what is deeper than that is moved up, and found there later. What
+    is not there any more, somebody else has removed."""
+    if _unlinked(above, name):
+        return
+    levels = [_Level(above, "")]
+    again = 0
+    try:
+        _enter(levels, name)
+        while len(levels) > 1:
+            level = levels[-1]
+            below = next((entry for entry in level.left if not _unlinked(level.fd, entry)), None)
+            if below is not None and len(levels) < _DEEPEST:
+                _enter(levels, below)
+            elif below is not None:
+                _enter(levels, below)  # who moves a folder has to be able to write to it
+                again -= _moved_up(levels, below)
+            elif _emptied(levels[-2].fd, level.name):
+                os.close(levels.pop().fd)
+            else:
+                again += 1
+                if again > _PATIENCE:
+                    raise OSError(errno.ENOTEMPTY, "somebody keeps on writing there", level.name)
+                level.left = iter(os.listdir(level.fd))  # moved up by us, or made while we looked
+    finally:
+        for level in levels[1:]:
+            os.close(level.fd)
+
+
+@dataclass(slots=True)
+class _Level:
+    """A folder that is being emptied, and what is left of its listing."""
+
+    fd: int
+    name: str
+    left: Iterator[str] = field(default_factory=lambda: iter(()))
+
+
+def _enter(levels: list[_Level], name: str) -> None:
+    try:
+        levels.append(_Level(_entered(levels[-1].fd, name), name))
+        levels[-1].left = iter(os.listdir(levels[-1].fd))
+    except FileNotFoundError:
+        pass
+
+
+def _moved_up(levels: list[_Level], name: str) -> bool:
+    """Leave the folder that was just entered, and move it to the top one."""
+    if levels[-1].name != name:
+        return False
+    os.close(levels.pop().fd)
+    try:
+        os.rename(name, f".{os.urandom(8).hex()}", src_dir_fd=levels[-1].fd, dst_dir_fd=levels[1].fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _emptied(folder: int, name: str) -> bool:
+    """Remove the folder, if nothing is in it any more."""
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _unlinked(folder: int, name: str) -> bool:
+    """False when it is a folder."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):  # the second is what a Mac says
+        try:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                raise
+        except FileNotFoundError:
+            return True
+        return False
+    return True
+
+
+def _entered(folder: int, name: str) -> int:
+    """A descriptor of a folder in there, which from now on can be listed and changed."""
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        _open_up(folder, name)
+        fd = os.open(name, _FOLDER, dir_fd=folder)
+    if os.fstat(fd).st_mode & 0o700 != 0o700:
+        os.fchmod(fd, 0o700)
+    return fd
+
+
+def _open_up(folder: int, name: str) -> None:
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, 0o700, dir_fd=folder, follow_symlinks=False)
+        return
+    held = os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
+    try:
+        os.chmod(f"/proc/self/fd/{held}", 0o700)  # of exactly what was opened: a name could be a link by now
+    finally:
+        os.close(held)
+
+
+def lock_folder(path: str, kind: int) -> int | None:
+    """A lock on the folder itself, until the descriptor is closed; None when somebody has it, or there is no folder of
+    that name any more."""
+    try:
+        fd = os.open(path, _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(path)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def make_passable(folder: str) -> None:
+    """Every folder that we make on the way can be passed by whoever a script runs as; those that were there stay."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder)
+            os.chmod(folder, PASSABLE)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+
+
+def _place(path: str) -> str:
+    return f"{SHIPPED}/{path}" if path.split("/")[0] in WORKSPACE_NAMES else path
+
+
+def _copy(skill: Skill, file: SkillFile, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    digest = hashlib.sha256()
+    with open(target, "xb") as out:
+        for chunk in _chunks(skill, file.path):
+            digest.update(chunk)
+            out.write(chunk)
+    if digest.hexdigest() != file.sha256:
+        raise WorkspaceError(
+            f"'{file.path}' of the skill '{skill.name}' changed since the skill was loaded.",
+            op="stage",
+            code="resource-changed",
+            hint="Load the skill again to work with the new content.",
+        )
+    os.chmod(target, 0o555 if file.executable else 0o444)
+
+
+def _chunks(skill: Skill, path: str) -> Iterator[bytes]:
+    if skill.contents is not None:
+        yield skill.contents[path]
+        return
+    assert skill.directory is not None
+    with open(open_regular(inside(skill.directory, path)), "rb") as source:
+        while chunk := source.read(_CHUNK):
+            yield chunk
+
+
+def _make_read_only(path: str) -> None:
+    for folder, _, _ in os.walk(path, topdown=False):
+        os.chmod(folder, 0o555)  # noqa: S103 - whoever the run is started as must be able to read it

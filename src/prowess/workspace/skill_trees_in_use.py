@@ -1,0 +1,185 @@
+"""Published skills on disk: none is removed while somebody works with it, or while a session may go on from it.
+
+<dir>/trees/<digest>/               held by everybody who works with it; its time is when that last began
+<dir>/trees/.users/<digest>/<id>    a store, and a tenant there, whose sessions may name that content
+<dir>/trees/.new-<random>/          held by whoever publishes it
+<dir>/trees/.gone-<random>/         held by whoever removes it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from prowess._internal.files import read_regular, write_whole
+from prowess.errors import WorkspaceError
+from prowess.workspace.dirfd import walk
+from prowess.workspace.session_folder import list_folder
+from prowess.workspace.skill_trees import lock_folder, remove_tree
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_USERS = ".users"
+_GONE = ".gone-"
+_UNFINISHED = (".new-", _GONE)
+_JUST_BEGUN_S = 60.0  # between the making of a folder and its lock
+
+
+class TreeInfo(NamedTuple):
+    """One published skill as a list shows it."""
+
+    digest: str
+    path: str
+    size_bytes: int
+    used_at: float  # seconds since the epoch
+    in_use: bool
+
+
+class TreeUser(NamedTuple):
+    """Whose sessions may go on from a tree. A store is a path, or says where it is in its own words."""
+
+    store: str
+    tenant: str
+
+    @property
+    def is_there(self) -> bool:
+        """One that is no file may be anywhere."""
+        return not os.path.isabs(self.store) or os.path.exists(self.store)
+
+
+class HeldTrees:
+    """The published skills that somebody works with: none of them is removed before `close`."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, int] = {}
+
+    def hold(self, path: str) -> bool:
+        """False when it is not there, or somebody looks at it or removes it just now."""
+        if path not in self._locks:
+            lock = lock_folder(path, fcntl.LOCK_SH)
+            if lock is None:
+                return False
+            self._locks[path] = lock
+        with suppress(OSError):  # it is somebody else's, who alone can remove it
+            os.utime(path)
+        return True
+
+    def close(self) -> None:
+        while self._locks:
+            os.close(self._locks.popitem()[1])
+
+
+def add_user(trees: str, digest: str, user: TreeUser) -> None:
+    """Written while the tree is held."""
+    folder = os.path.join(trees, _USERS, digest.removeprefix("sha256:"))
+    path = os.path.join(folder, hashlib.sha256("\0".join(user).encode()).hexdigest()[:16])
+    try:
+        if not os.path.exists(path):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            write_whole(path, json.dumps(user._asdict()).encode(), mode=0o600)
+    except PermissionError:
+        pass  # the folder is somebody else's, who alone can clean there
+    except OSError as error:
+        raise WorkspaceError(
+            f"Who uses a published skill cannot be written in {folder}: {(error.strerror or str(error)).lower()}.",
+            op="stage",
+            code="workspace-dir",
+            hint="Name a folder that can be written to and has room: workspace.dir.",
+        ) from error
+
+
+def find_users(trees: str, digest: str) -> list[TreeUser]:
+    return [user for _, user in _users(trees, digest)]
+
+
+def drop_user(trees: str, info: TreeInfo, store: str) -> None:
+    """No session of that store needs it any more. Nothing happens when it is in use, or was since it was listed."""
+    lock = lock_folder(info.path, fcntl.LOCK_EX)
+    if lock is None:
+        return
+    try:
+        if os.fstat(lock).st_mtime == info.used_at:
+            for path, user in _users(trees, info.digest):
+                if user.store == store:
+                    os.unlink(path)
+    finally:
+        os.close(lock)
+
+
+def _users(trees: str, digest: str) -> Iterator[tuple[str, TreeUser]]:
+    folder = os.path.join(trees, _USERS, digest.removeprefix("sha256:"))
+    for name in list_folder(folder):
+        if name.startswith("."):  # was not written to its end
+            continue
+        path = os.path.join(folder, name)
+        try:
+            said = json.loads(read_regular(path, 1 << 16))
+            yield path, TreeUser(str(said["store"]), str(said["tenant"]))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            yield path, TreeUser(f"whoever wrote {path}", "")
+
+
+def list_trees(trees: str) -> list[TreeInfo]:
+    """Every published skill there is, the one used longest ago first."""
+    return sorted(_trees(trees), key=lambda info: (info.used_at, info.digest))
+
+
+def remove_published(trees: str, info: TreeInfo) -> bool:
+    """False when it is in use, or was used since it was listed. Moved away first: whoever comes now publishes anew."""
+    lock = lock_folder(info.path, fcntl.LOCK_EX)
+    if lock is None:
+        return False
+    try:
+        if os.fstat(lock).st_mtime != info.used_at:
+            return False
+        # First, while nobody can publish it anew and write down who uses it.
+        remove_tree(os.path.join(trees, _USERS, info.digest.removeprefix("sha256:")))
+        gone = os.path.join(trees, f"{_GONE}{os.urandom(8).hex()}")
+        os.rename(info.path, gone)
+        remove_tree(gone)
+        return True
+    finally:
+        os.close(lock)
+
+
+def sweep_trees(trees: str) -> None:
+    """What somebody had begun to publish or to remove, and did not finish."""
+    for name in list_folder(trees):
+        path = os.path.join(trees, name)
+        if not name.startswith(_UNFINISHED) or _age_s(path) < _JUST_BEGUN_S:
+            continue
+        lock = lock_folder(path, fcntl.LOCK_EX)
+        if lock is not None:
+            remove_tree(path)
+            os.close(lock)
+
+
+def _trees(trees: str) -> Iterator[TreeInfo]:
+    for name in list_folder(trees):
+        path = os.path.join(trees, name)
+        if not _DIGEST.fullmatch(name) or os.path.islink(path) or not os.path.isdir(path):
+            continue
+        try:
+            used_at = os.stat(path).st_mtime
+            size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
+        except FileNotFoundError:  # removed while we looked
+            continue
+        lock = lock_folder(path, fcntl.LOCK_EX)
+        if lock is not None:
+            os.close(lock)
+        yield TreeInfo(f"sha256:{name}", path, size, used_at, in_use=lock is None)
+
+
+def _age_s(path: str) -> float:
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0

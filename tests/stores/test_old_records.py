@@ -1,0 +1,85 @@
+"""Records that earlier commits wrote still open, verify, are shown, replayed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command_lines import Cli, run_here
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+MADE_BY = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
+ENDED = {
+    "s-actions": ["answer"],
+    "s-answered": ["answer"],
+    "s-calls": ["answer", "answer"],
+    "s-denied": ["answer"],
+    "s-limit": ["limit:turns"],
+    "s-offline": ["answer"],
+    "s-waits": ["waiting"],
+}
+
+
+@pytest.fixture(params=MADE_BY)
+def cli(
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Cli:
+    """The command line in a project whose records that commit wrote."""
+    shutil.copytree(CORPUS / request.param, tmp_path / ".agent")
+    monkeypatch.chdir(tmp_path)
+    return Cli(capfd)
+
+
+def runs_of(cli: Cli) -> dict[str, list[dict[str, str]]]:
+    """The runs of each session, oldest first."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for run in reversed(cli.json("runs", "list")["runs"]):
+        found.setdefault(run["session"], []).append(run)
+    return found
+
+
+def test_every_run_is_listed_as_it_ended(cli: Cli) -> None:
+    assert {session: [run["stop_reason"] for run in runs] for session, runs in runs_of(cli).items()} == ENDED
+
+
+def test_every_record_is_valid(cli: Cli) -> None:
+    assert "7 sessions · 8 runs · all valid" in cli("runs", "verify", "--all") + cli.err
+
+
+def test_every_line_of_a_run_folder_is_the_line_of_the_log(cli: Cli) -> None:
+    for runs in runs_of(cli).values():
+        for run in runs:
+            shown = [json.loads(line) for line in cli("runs", "show", run["run"], "--events", "--json").splitlines()]
+            (folder,) = Path(".agent", "runs").glob(f"*{run['run']}")
+            kept = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+            assert shown == kept and kept[-1]["run"] == run["run"]
+
+
+def test_a_session_is_told_and_its_artifact_read(cli: Cli) -> None:
+    assert "世界 😀" in cli("sessions", "show", "s-calls")
+    assert cli("artifacts", "get", "out/fib.txt", "--session", "s-calls").split() == "0 1 1 2 3 5 8 13".split()
+
+
+def test_a_waiting_question_is_found(cli: Cli) -> None:
+    (question,) = cli.json("approvals", "list")["waiting"]
+    assert (question["session"], question["tool"]) == ("s-waits", "skill_run")
+
+
+def test_a_session_goes_on(cli: Cli) -> None:
+    script = Path("script.json")
+    script.write_text(json.dumps([{"text": "As I said before."}]), encoding="utf-8")
+    assert cli("run", "And now?", "--session", "s-calls", "--model", f"scripted:{script}") == "As I said before.\n"
+    assert len(runs_of(cli)["s-calls"]) == 3
+    assert "all valid" in cli("runs", "verify", "--all") + cli.err
+
+
+def test_a_run_is_replayed_up_to_what_today_words_otherwise(cli: Cli) -> None:
+    (run,) = runs_of(cli)["s-actions"]
+    answer = run_here(["runs", "replay", run["run"]], cwd=Path.cwd())
+    assert answer.out.startswith(("same ", "first difference: request")), answer.err
