@@ -4,6 +4,9 @@ Each redirect is judged like the first address, and may not lead further inside 
 
 What was asked for over https never arrives over http, unless a sha256 pin makes the way it came by irrelevant. The
 user, password and query string of a URL never reach a message.
+
+A request is over when its time is. httpx times each read alone, so a server that drips its headers byte by byte
+could keep a client for ever; at the deadline its socket is cut.
 """
 
 from __future__ import annotations
@@ -11,16 +14,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import tempfile
+import threading
 import time
 import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from prowess._internal.addresses import Address
-from prowess._internal.deadline import Deadline
 from prowess._internal.files import open_regular
 from prowess._internal.redirects import Hop, Resolve, look_up, next_hop
 from prowess._internal.urls import insecure, refused_scheme, shown_url
@@ -28,6 +32,39 @@ from prowess.errors import FetchError
 
 if TYPE_CHECKING:
     import httpx
+
+
+class Deadline:
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._socket = None
+
+    def left_s(self) -> float:
+        return max(0.0, self._ends - time.monotonic())
+
+    def watch(self, event: str, info: dict[str, Any]) -> None:
+        """The `trace` extension of a request: it is told of each connection that is made."""
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._socket = info["return_value"].get_extra_info("socket")
+            if not self.left_s():
+                self._cut()
+
+    def _cut(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                # Not the method of an SSLSocket: that one drops the TLS state which the reading thread is using.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
 
 _CHUNK_BYTES = 64 * 1024
 _REDIRECTS = (301, 302, 303, 307, 308)
