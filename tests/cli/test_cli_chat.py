@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from guard import GUARD_S
-from prowess.cli.completion import complete
-from prowess.cli.history import History
+from prowess.cli.prompt_input import History, complete
 from terminals import Terminal
 
 FINE = {"text": "Fine."}

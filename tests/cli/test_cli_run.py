@@ -19,8 +19,7 @@ import pytest
 from jsonschema.validators import validator_for
 
 from command_lines import run_here
-from prowess.cli.approver import parse_yes
-from prowess.cli.ask import find_choice, render_choices
+from prowess.cli.approver import find_choice, parse_yes, render_choices
 from prowess.cli.commands.schema import FOLDER
 from prowess.cli.inputs import find_attachments
 from prowess.cli.main import main

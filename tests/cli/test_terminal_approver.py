@@ -13,8 +13,15 @@ import pytest
 from rich.cells import cell_len
 
 from agents import call
-from prowess.cli.approver import parse_answer
-from prowess.cli.question import Question, describe_changes, make_question, render_help, render_prompt, render_question
+from prowess.cli.approver import (
+    Question,
+    describe_changes,
+    make_question,
+    parse_answer,
+    render_help,
+    render_prompt,
+    render_question,
+)
 from prowess.core.values import Decision, ToolCall
 from terminals import Terminal
 

@@ -15,7 +15,7 @@ from hostile.scene import Person, Scene, outcome, seen, shown_to_model
 from hostile.table import case
 from pattern_attacks import grows, is_quick_for_both
 from prowess.agent.call_repair import route_to_skill
-from prowess.cli.question import make_question, render_question
+from prowess.cli.approver import make_question, render_question
 from prowess.core.values import Decision, ToolCall
 from prowess.policy.globs import match_path
 from prowess.skills.render import neutralise

@@ -22,8 +22,8 @@ from prowess._internal.globs import Glob
 from prowess._internal.text import strip_invisible
 from prowess._internal.urls import shown_url
 from prowess.agent.call_repair import route_to_skill
+from prowess.cli.approver import make_question
 from prowess.cli.inputs import find_attachments
-from prowess.cli.question import make_question
 from prowess.core.findings import visible
 from prowess.core.values import Decision, Message, Part, ToolCall
 from prowess.errors import ProwessError

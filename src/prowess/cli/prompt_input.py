@@ -2,17 +2,141 @@
 
 On a terminal prompt_toolkit reads them; without that extra the standard library's readline does, with the same history
 and completion. The prompt goes to stderr, because stdout belongs to the answers.
+
+What was typed before, for the arrow keys: one line of JSON each, readable by nobody but its owner.
+
+What could be meant by what was typed so far: commands, names of skills, files. Pure, but for looking at folders.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from prowess.cli.completion import Completions
-from prowess.cli.history import History
+from prowess._internal.files import read_regular, write_whole
 from prowess.errors import ConfigError
+
+_KEPT, _MOST_BYTES = 1000, 4 << 20
+
+
+class History:
+    """A chat goes on without it: what cannot be read or written is said once."""
+
+    def __init__(self, path: str, warn: Callable[[str], object]) -> None:
+        self._path, self._warn = path, warn
+        self._broken = False
+        self.lines = self._load()
+
+    def _load(self) -> list[str]:
+        try:
+            data = read_regular(self._path, _MOST_BYTES)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._fail(error)
+            return []
+        found = [text for line in data.decode("utf-8", "replace").splitlines() if (text := _parse(line))]
+        if len(found) > 2 * _KEPT or len(data) > _MOST_BYTES:
+            found = found[-_KEPT:]
+            try:
+                write_whole(self._path, "".join(map(_render, found)).encode(), mode=0o600)
+            except OSError as error:
+                self._fail(error)
+        return found[-_KEPT:]
+
+    def add(self, line: str) -> None:
+        if not line.strip() or self.lines[-1:] == [line]:
+            return
+        self.lines.append(line)
+        if self._broken:
+            return
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(self._path, flags, 0o600), "ab") as file:
+                file.write(_render(line).encode())
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self._broken:
+            self._broken = True
+            self._warn(f"warning: the history is not kept: {error.strerror or error}: {self._path}")
+
+
+def _render(line: str) -> str:
+    return json.dumps(line, ensure_ascii=True) + "\n"
+
+
+def _parse(line: str) -> str | None:
+    try:
+        text = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return text if isinstance(text, str) else None
+
+
+_COMMAND = re.compile(r"/([\w:-]*)")
+_ARGUMENT = re.compile(r"/(?:load|unload)\s+(\S*)")
+_DOLLAR = re.compile(r"(?<!\S)\$([\w-]*)$")
+_FILE = re.compile(r"""(?<!\S)@(?:"([^"]*)|([^\s"]*))$""")
+_MOST = 100
+
+
+class Completions(NamedTuple):
+    """`length` characters before the cursor would be replaced by one of `texts`."""
+
+    length: int
+    texts: tuple[str, ...]
+
+
+def complete(before: str, *, commands: Sequence[str], skills: Sequence[str], cwd: str, home: str) -> Completions:
+    """`before` is the line up to the cursor."""
+    if found := _COMMAND.fullmatch(before):
+        names = [f"/{name}" for name in commands]
+        names += [f"/skill:{name}" if name in commands else f"/{name}" for name in skills]
+        return _begin(f"/{found[1]}", names)
+    if found := _ARGUMENT.fullmatch(before):
+        return _begin(found[1], skills)
+    if found := _DOLLAR.search(before):
+        return _begin(f"${found[1]}", [f"${name}" for name in skills])
+    if found := _FILE.search(before):
+        quoted = found[1] is not None
+        return _files(found[1] if quoted else found[2], cwd, home, len(found[0]))
+    return Completions(0, ())
+
+
+def _begin(typed: str, names: Iterable[str]) -> Completions:
+    fitting = sorted({name for name in names if name.startswith(typed)})
+    return Completions(len(typed), tuple(fitting[:_MOST]))
+
+
+def _files(typed: str, cwd: str, home: str, length: int) -> Completions:
+    """Names with spaces come with quotes; one of a folder stays open for what is in it."""
+    folder, slash, start = typed.rpartition("/")
+    place = f"{home}{folder[1:]}" if folder == "~" or folder.startswith("~/") else folder or slash
+    try:
+        with os.scandir(os.path.join(cwd, place)) as entries:
+            found = [
+                (entry.name, entry.is_dir())
+                for entry in entries
+                if entry.name.startswith(start) and (start.startswith(".") or not entry.name.startswith("."))
+            ]
+    except (OSError, ValueError):  # no such folder, or none that we may read
+        return Completions(0, ())
+    texts: list[str] = []
+    for name, is_folder in sorted(found)[:_MOST]:
+        if not name.isprintable():
+            continue
+        path = f"{folder}{slash}{name}" + ("/" if is_folder else "")
+        quoted = f'@"{path}' + ("" if is_folder else '"')
+        texts.append(quoted if " " in path or "'" in path else f"@{path}")
+    return Completions(length, tuple(texts))
+
 
 Complete = Callable[[str], Completions]
 PROMPT = "> "

@@ -1,4 +1,7 @@
-"""prowess approvals"""
+"""prowess approvals
+
+prowess approvals grant
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,19 @@ from typing import Any
 import click
 
 from prowess.agent.tool_call import approval_keys
-from prowess.cli.app import Call, actions, verb
+from prowess.cli.app import Call, actions, roots_option, source_option, verb
+from prowess.cli.approver import make_question
 from prowess.cli.call_text import render_doing
-from prowess.cli.commands.approvals_grant import give
 from prowess.cli.find_run import note_findings, opened
-from prowess.cli.question import make_question
 from prowess.cli.screen import count
 from prowess.cli.session_options import command_to_answer
-from prowess.cli.session_story import short_time
+from prowess.cli.timeline import short_time
 from prowess.core.events import Answer, ApprovalAnswered, Envelope, render_at
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, ProwessError, SkillDenied, StoreError
-from prowess.policy.approvals import Standing, grant, load_approvals, make_standing, matching, revoke
+from prowess.policy.approvals import ALLOWED_TOOLS, Standing, grant, load_approvals, make_standing, matching, revoke
 from prowess.policy.decision import asked_isolated
 from prowess.records.marks import Marks
 from prowess.records.pending import Session, Waiting, find_waiting, read_waiting
@@ -37,6 +39,47 @@ from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
+
+
+@verb("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
+@click.argument("name", metavar="SKILL")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@source_option
+@roots_option
+def give(call: Call, name: str, yes: bool, source: str | None, roots: tuple[str, ...]) -> int:
+    """Let a skill's own allowed-tools list grant, with exactly the content that it has now.
+
+    What its list names then runs without a question where a person would be asked because there is no isolation. It
+    never goes beyond that: what is off, denied, of high risk or always asked about stays so. A changed skill is asked
+    about again. Take it back with: prowess approvals revoke SKILL.
+    """
+    with call.runtime(roots=roots) as runtime:
+        skill = runtime.load(name, source=source)
+        listed = skill.entry.controls.allowed_tools
+        if not listed:
+            raise ConfigError(
+                f"The skill '{skill.name}' has no allowed-tools that could grant anything.",
+                code="nothing-to-grant",
+                hint="Only what a skill lists can be granted.",
+            )
+        what = f"{skill.entry.id} ({skill.digest[:19]}): {', '.join(listed)}"
+        if not yes:
+            _confirm_grant(visible(what))
+        grant(runtime.places.state_dir, make_standing(skill, ALLOWED_TOOLS, whoami()))
+        if call.screen.is_json:
+            document = {"skill": skill.entry.id, "digest": skill.digest, "allowed_tools": list(listed)}
+            call.screen.document({"schema": "prowess.approval-granted/1", **document})
+        else:
+            call.screen.text(f"granted  {visible(what)}")
+    return 0
+
+
+def _confirm_grant(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigError("Nobody is there to say yes.", code="needs-yes", hint="Add --yes.")
+    if not click.confirm(f"Let this run without a question, where its source is trusted? {what}", err=True):
+        raise SkillDenied("Nothing was granted.", code="not-confirmed", hint="")
+
 
 _ANSWERS: dict[str, Answer] = {"yes": "once", "once": "once", "run": "run", "always": "always", "no": "no"}
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, actions, verb
-from prowess.cli.artifact_files import decode_text, find_target, open_source, open_target, print_text, render_size
+from prowess.cli.inputs import decode_text, find_target, open_source, open_target, print_text, render_size
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore

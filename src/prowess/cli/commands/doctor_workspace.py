@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from prowess.cli.question import is_ours
+from prowess.cli.approver import is_ours
 from prowess.cli.screen import Screen, count, printable, size
 from prowess.core.ports import Executor
 from prowess.core.values import SessionKey, to_json

@@ -14,12 +14,11 @@ import click
 from prowess.agent.agent import Limits
 from prowess.agent.task import Result
 from prowess.cli.app import Call, verb
-from prowess.cli.approver import TerminalApprover, parse_yes
-from prowess.cli.ask import TerminalAsker
+from prowess.cli.approver import TerminalApprover, TerminalAsker, parse_yes
 from prowess.cli.commands.exec import split_inputs
-from prowess.cli.ending import print_answer, save_files, show_end, show_record, show_waiting
 from prowess.cli.inputs import Given, find_attachments, has_stdin, read_request, stage_stdin
-from prowess.cli.live import Display
+from prowess.cli.live import Display, Watch, output_closed, print_line
+from prowess.cli.run_result import print_answer, save_files, show_record, show_run_end, show_waiting
 from prowess.cli.screen import Screen, printable
 from prowess.cli.session_options import (
     check_options,
@@ -30,7 +29,6 @@ from prowess.cli.session_options import (
     settings_of,
     wishes_of,
 )
-from prowess.cli.watch import Watch, output_closed, print_line
 from prowess.core.values import Usage
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.policy_files import load_rules, unknown_tools
@@ -181,7 +179,7 @@ class Running:
         if self._display is not None:
             if result.stop_reason != "waiting":
                 print_answer(result.text)
-            show_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
+            show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
             show_record(self._screen, result.session, result.run)
         if result.stop_reason == "waiting":
             asked = self._approver.nobody or [call.tool for call in result.waiting]

@@ -17,8 +17,7 @@ from prowess.agent.activation import Wish, find_wishes
 from prowess.agent.agent import Limits
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.approver import TerminalApprover, parse_yes
-from prowess.cli.commands.runs_diff import render_difference, show_difference
-from prowess.cli.commands.runs_show import run_of
+from prowess.cli.commands.runs_show import render_difference, run_of, show_difference
 from prowess.cli.find_run import Found, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.screen import count
 from prowess.cli.session_options import yes_option

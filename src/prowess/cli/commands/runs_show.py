@@ -1,9 +1,17 @@
-"""prowess runs show"""
+"""prowess runs show
+
+prowess runs diff
+
+prowess runs export
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -11,12 +19,15 @@ import click
 from prowess.cli.app import Call, verb
 from prowess.cli.commands.runs_verify import verify_one
 from prowess.cli.find_run import Found, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.inputs import find_target, open_target
 from prowess.cli.screen import Screen, count, printable
 from prowess.cli.timeline import Moment, timeline
 from prowess.core.events import Envelope
 from prowess.core.findings import visible
 from prowess.errors import AuditBroken
 from prowess.records.audit import SessionRecord
+from prowess.records.diff import Difference, first_difference
+from prowess.records.spans import render_spans
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
 from prowess.runtime.runtime import Runtime
 
@@ -127,3 +138,119 @@ def _print(screen: Screen, moment: Moment, *, indent: str, width: int) -> None:
         pad = " " * (width + 2) + indent + "  "
         for line in printable(moment.more.rstrip("\n"), lines=True).split("\n"):
             screen.text((pad + line).rstrip())
+
+
+@verb("diff", example="prowess runs diff r-1f2e r-5d6c\nprowess runs diff r-1f2e r-5d6c --json")
+@click.argument("a")
+@click.argument("b")
+def diff(call: Call, a: str, b: str) -> int:
+    """Compare two runs: the first event that is another one, and what each of them came to.
+
+    Times, durations, ids and hashes are not compared. Exit code 0 when there is no difference, 1 when there is one.
+    """
+    with call.runtime() as runtime:
+        note_findings(call, runtime)
+        one, other = asyncio.run(_read_both(runtime, a, b))
+    for read in (one, other):
+        note_damage(call, read)
+    (ours, first), (theirs, second) = (one.envelopes, one.summary), (other.envelopes, other.summary)
+    difference = first_difference(ours, theirs, ignore=("limits",))
+    if call.screen.is_json:
+        document = {"same": difference is None, "first": render_difference(difference)}
+        sides = {"a": _side(first), "b": _side(second)}
+        call.screen.document({"schema": "prowess.runs-diff/1", **document, **sides})
+    else:
+        _show(call.screen, difference, first, second)
+    return 0 if difference is None else 1
+
+
+async def _read_both(runtime: Runtime, a: str, b: str) -> tuple[ReadRun, ReadRun]:
+    return await read_run(runtime, a), await read_run(runtime, b)
+
+
+def render_difference(difference: Difference | None) -> dict[str, Any] | None:
+    return None if difference is None else difference._asdict()
+
+
+def _side(summary: RunSummary) -> dict[str, Any]:
+    usage = summary.usage
+    return {
+        "run": summary.run,
+        "session": summary.key.session,
+        "model": summary.model,
+        "skills": [f"{skill['id']}@{skill['digest']}" for skill in summary.skills],
+        "calls": [f"{tool} {status}{f' [{code}]' if code else ''} x{n}" for (tool, status, code), n in _calls(summary)],
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "requests": usage.requests,
+        "events": summary.events,
+        "stop_reason": summary.stop_reason,
+    }
+
+
+def _calls(summary: RunSummary) -> Sequence[tuple[tuple[str, str, str | None], int]]:
+    return sorted(summary.tools.items(), key=lambda item: tuple(str(part) for part in item[0]))
+
+
+def _show(screen: Screen, difference: Difference | None, first: RunSummary, second: RunSummary) -> None:
+    if difference is None:
+        screen.text("no difference")
+    else:
+        show_difference(screen, difference, first.run, second.run)
+    screen.text()
+    ours, theirs = _side(first), _side(second)
+    rows = []
+    for name, value in ours.items():
+        other = theirs[name]
+        texts = [", ".join(each) if isinstance(each, list) else str(each) for each in (value, other)]
+        rows.append([name.replace("_", " "), "" if texts[0] == texts[1] else "*", *texts])
+    screen.table(["", "", "a", "b"], rows)
+
+
+def show_difference(screen: Screen, difference: Difference, ours: str, theirs: str) -> None:
+    places = [f"event {seq}" if seq is not None else "no event" for seq in (difference.seq, difference.other_seq)]
+    screen.text(f"first difference: {difference.what} · {difference.type} · {places[0]}, and there {places[1]}")
+    for name, text in ((ours, difference.recorded), (theirs, difference.actual)):
+        screen.text(f"  {visible(name)}:")
+        for line in printable(text, lines=True).split("\n"):
+            screen.text(f"    {line}")
+
+
+@verb("export", example="prowess runs export r-1f2e -o trace.json\nprowess runs export r-1f2e --format jsonl")
+@click.argument("run")
+@click.option(
+    "--format", "form", type=click.Choice(["otel", "jsonl"]), default="otel", show_default=True, help="What to write."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; - is stdout.")
+@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+def export(call: Call, run: str, form: str, output: str | None, force: bool) -> int:
+    """Write a run for other programs: as OpenTelemetry spans (OTLP as JSON, GenAI conventions), or its events.
+
+    Spans have names, numbers and digests, and nothing of what was said; events have all of it. Exit code 1 when the
+    record is not what was written; what is there is exported all the same.
+    """
+    path = find_target(call.cwd, output, force)
+    with call.runtime() as runtime:
+        note_findings(call, runtime)
+        read = asyncio.run(read_run(runtime, run))
+    lines = read.lines
+    if form == "jsonl":
+        text, things = "".join(f"{line}\n" for line in lines), count(len(lines), "event")
+    else:
+        document = render_spans(read.envelopes)
+        spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        text, things = json.dumps(document, indent=1) + "\n", count(len(spans), "span")
+    code = 0 if read.damage is None else 1
+    if path is None:
+        sys.stdout.write(text)
+        note_damage(call, read)
+        return code
+    with open_target(call.cwd, path, force, mode=0o600) as file:  # events have what was said, which is their owner's
+        file.write(text.encode("utf-8", "surrogateescape"))
+    if call.screen.is_json:
+        told = {"run": read.summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}
+        call.screen.document({"schema": "prowess.run-exported/1", **told, "damage": read.damage})
+    else:
+        call.screen.note(f"{things} · {visible(path)}")
+        note_damage(call, read)
+    return code

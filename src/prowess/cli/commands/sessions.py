@@ -14,7 +14,7 @@ import click
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.find_run import note_findings, opened
 from prowess.cli.screen import count
-from prowess.cli.session_story import one_line, short_time, show, tell
+from prowess.cli.timeline import one_line, short_time, show, tell
 from prowess.core.events import parse_event
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore, EventLog
