@@ -40,7 +40,7 @@ from prowess.policy.secrets import Redactor
 from prowess.policy.url_match import fits_url
 from prowess.records.diff import mask
 from prowess.skills import security_scan as scan
-from prowess.skills.fields import split_tools
+from prowess.skills.metadata import split_tools
 from prowess.skills.parse import parse_body, parse_head
 from prowess.skills.render import neutralise
 from prowess.skills.validate import find_references

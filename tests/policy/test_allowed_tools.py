@@ -21,7 +21,7 @@ from prowess.policy.allowed_tools import (
 )
 from prowess.policy.commands.parse import Command, split_command
 from prowess.policy.globs import match_anything, match_path, match_word
-from prowess.skills.fields import split_tools
+from prowess.skills.metadata import split_tools
 
 
 def _run(command: str) -> tuple[str, dict[str, Any]]:

@@ -19,9 +19,8 @@ from prowess._internal.text import Lines, fenced_code, find_invisible, strip_inv
 from prowess.core.findings import RULES, make_finding
 from prowess.skills.catalog import Skill
 from prowess.skills.entry_reader import read_head_bytes
-from prowess.skills.fields import split_tools
 from prowess.skills.front_matter import FrontMatter
-from prowess.skills.metadata import Head
+from prowess.skills.metadata import Head, split_tools
 from prowess.skills.parse import MAX_HEAD_BYTES, Fence, find_fence, parse_body, parse_front, parse_head
 from prowess.skills.render import render_catalog, render_skill
 

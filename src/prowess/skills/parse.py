@@ -12,9 +12,8 @@ import re
 from typing import Literal, NamedTuple, overload
 
 from prowess.core.findings import Note
-from prowess.skills.fields import read_fields
 from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_matter
-from prowess.skills.metadata import Head
+from prowess.skills.metadata import Head, read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read as a whole or not at all

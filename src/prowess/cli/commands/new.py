@@ -12,8 +12,8 @@ from prowess.cli.app import Call, verb
 from prowess.core.findings import make_finding
 from prowess.errors import ConfigError
 from prowess.runtime.config import find_places
-from prowess.skills.fields import name_notes
 from prowess.skills.front_matter import Unreadable, read_mapping
+from prowess.skills.metadata import name_notes
 
 TEMPLATE = """\
 ---
