@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prowess.errors import ConfigError
-from prowess.policy.tighten import tighten
-from prowess.policy.trust import grant_folder, load_trust
+from prowess.policy.trust import grant_folder, load_trust, tighten
 from prowess.runtime.config import Config, Loaded, describe_fields, find_places, load_config, split_roots
 
 

@@ -13,7 +13,7 @@ from test_dependencies import make_wheel
 from kits import open_kit, with_kit, yes
 from prowess.core.events import ApprovalAnswered
 from prowess.errors import ConfigError
-from prowess.policy.secret_sources import ConfiguredSecrets
+from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.runtime import open_runtime
 
 

@@ -4,20 +4,27 @@ A `Redactor` takes bytes as they come and gives them back with every value of a 
 by its name; then what the configured patterns match. It keeps back only what may be the beginning of something that is
 to be replaced: less than the longest value, and with patterns a window of 8 KiB. It catches accidents: a program that
 wants to smuggle a secret out can always find an encoding that is not on any list. Isolation is against that.
+
+Where the values of secrets are: `env:NAME` or `file:PATH`, as the configuration names them, read when one is needed.
+
+A skill gets a secret only if it declares the name and the configuration has it; nothing is looked up by guessing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import codecs
 import html
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from prowess.errors import WorkspaceError
+from prowess._internal.files import read_regular
+from prowess.errors import ConfigError, WorkspaceError
 from prowess.policy.commands.env_names import find_refusal
 from prowess.policy.safe_regex import compile_pattern
 
@@ -260,3 +267,44 @@ def _decode(data: bytes) -> str:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return data.decode("utf-8", "replace")
+
+
+MAX_BYTES = 64 * 1024
+
+
+class ConfiguredSecrets:
+    """A SecretProvider. `base` is where relative paths start from."""
+
+    def __init__(self, sources: Mapping[str, str], environ: Mapping[str, str], base: str) -> None:
+        self._sources, self._environ, self._base = dict(sources), environ, base
+
+    async def find(self, name: str) -> str | None:
+        source = self._sources.get(name)
+        if source is None:
+            return None
+        kind, _, place = source.partition(":")
+        if kind == "env" and place:
+            return self._environ.get(place)
+        if kind == "file" and place:
+            return await asyncio.to_thread(self._read, name, place)
+        raise ConfigError(
+            f"secrets.{name} names no place where the value is.",
+            code="secret-source",
+            hint="Write env:NAME or file:PATH; a value itself never belongs into a configuration file.",
+        )
+
+    def _read(self, name: str, place: str) -> str:
+        path = os.path.join(self._base, os.path.expanduser(place))
+        try:
+            data = read_regular(path, MAX_BYTES, follow=True)
+        except OSError as error:
+            raise ConfigError(
+                f"secrets.{name} cannot be read: {(error.strerror or 'error').lower()}: {path}",
+                code="secret-unreadable",
+                hint="Check that the file exists and may be read.",
+            ) from error
+        if len(data) > MAX_BYTES:
+            raise ConfigError(
+                f"secrets.{name} has more than {MAX_BYTES} bytes.", code="secret-unreadable", hint="Name another file."
+            )
+        return data.decode("utf-8", "surrogateescape").rstrip("\r\n")

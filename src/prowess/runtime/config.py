@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
-from prowess.policy.tighten import tighten
+from prowess.policy.trust import tighten
 from prowess.runtime.config_file import (
     ConfigText,
     check_settings,

@@ -30,7 +30,7 @@ from prowess.core.values import Lease, SessionKey, ToolSpec
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
 from prowess.policy.approvals import UserApprovals
-from prowess.policy.secret_sources import ConfiguredSecrets
+from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.marks import Marks
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, Places
