@@ -22,8 +22,7 @@ from prowess.core.events import CallActed, CallDecided, CallPlanned, Envelope, M
 from prowess.core.values import Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.records.chain import GENESIS, seal
 from prowess.stores.memory import MemoryEventLog
-from prowess.stores.sqlite import SqliteEventLog
-from prowess.stores.sqlite_file import migrate
+from prowess.stores.sqlite import SqliteEventLog, migrate
 
 APPENDS = 1_000
 KEY = SessionKey(session="bench")

@@ -32,9 +32,8 @@ from prowess.core.events import render_at
 from prowess.core.ports import Content
 from prowess.core.values import Artifact, SessionKey, artifact_scope, from_json, to_json
 from prowess.errors import StoreError
-from prowess.stores.artifact_content import corrupt, folder_name, not_found, pieces
+from prowess.stores.artifact_content import Measure, chain, corrupt, folder_name, in_parts, not_found, pieces
 from prowess.stores.bucket import PART_BYTES, Bucket, Listed, not_conditional
-from prowess.stores.content import Measure, chain, in_parts
 
 _ABANDONED = timedelta(days=1)
 _PROOF = ".conditional"  # no key of ours begins with a dot
