@@ -31,7 +31,7 @@ from prowess.models.actions.json_repair import find_objects
 from prowess.models.actions.partial_json import JsonStream
 from prowess.models.offline import commands as offline_commands
 from prowess.models.offline import request_values as offline_values
-from prowess.models.offline.numbers import find_number_words
+from prowess.models.offline.request_values import find_number_words
 from prowess.models.offline.transcript import read_transcript
 from prowess.models.providers.sse import EventReader
 from prowess.policy.commands import words as shell_words

@@ -20,7 +20,7 @@ from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.values import Message, Part, ToolCall, ToolSpec
 from prowess.errors import ModelError
 from prowess.models.offline.commands import find_commands, find_exit_code, find_output_files
-from prowess.models.offline.fill_more import Filled, fill
+from prowess.models.offline.fill import Filled, fill
 from prowess.models.offline.model import OfflineModel
 from prowess.models.offline.request_values import parse_request
 from prowess.models.offline.template import parse_template

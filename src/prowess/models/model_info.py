@@ -1,8 +1,12 @@
-"""What tokens cost, by the prices that a person configured: a list of prices in here would be out of date."""
+"""What tokens cost, by the prices that a person configured: a list of prices in here would be out of date.
+
+How much the well-known models can read at once. A name that is not here has no known size: say `context_tokens`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from prowess.core.values import Usage
 
@@ -19,3 +23,30 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     total += usage.cached * prices.get("cached", prices["input"])
     total += usage.cache_written * prices.get("cache_written", prices["input"])
     return total / _MILLION
+
+
+# The longest beginning that fits counts. Only what the provider documents for every model of that beginning.
+_WINDOWS = {
+    "gpt-4o": 128_000,
+    "gpt-4-turbo": 128_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-5": 400_000,
+    "o1": 200_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+    "claude-": 200_000,
+}
+
+
+def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
+    """Window of a model that is named as `provider:name`, without making it."""
+    provider, _, name = spec.partition(":")
+    said = params.get("context_tokens")
+    if provider not in ("openai", "anthropic"):
+        return None
+    return said if isinstance(said, int) and said > 0 else find_window(name)
+
+
+def find_window(name: str) -> int | None:
+    fits = [start for start in _WINDOWS if name.startswith(start)]
+    return _WINDOWS[max(fits, key=len)] if fits else None

@@ -214,7 +214,7 @@ class Runtime:
     def budget(self, model: Model | None = None) -> CatalogBudget:
         """Tokens for the catalog: as configured, else a share of the window of this model or the configured one. A
         recording has the budget that it was made with."""
-        from prowess.models.windows import configured_window
+        from prowess.models.model_info import configured_window
         from prowess.skills.catalog_budget import CatalogBudget, find_budget
 
         config = self.config

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess.models.offline.commands import find_exit_code
-from prowess.models.offline.kinds import find_wish
 from prowess.models.offline.ranking import Ranked
-from prowess.models.offline.template import Placeholder
+from prowess.models.offline.template import Placeholder, find_wish
 from prowess.models.offline.transcript import Body
 
 MOST_CHARACTERS = 4000

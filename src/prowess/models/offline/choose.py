@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prowess.models.offline.commands import find_commands, find_output_files
-from prowess.models.offline.fill_more import Filled, fill
-from prowess.models.offline.kinds import mark_files
+from prowess.models.offline.fill import Filled, fill
 from prowess.models.offline.ranking import FAR_BETTER, USED_VALUE, rank_commands
 from prowess.models.offline.request_values import Said
-from prowess.models.offline.template import Placeholder, Template, parse_template
+from prowess.models.offline.template import Placeholder, Template, mark_files, parse_template
 from prowess.models.offline.transcript import Body
 
 

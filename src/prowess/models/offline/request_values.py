@@ -2,17 +2,71 @@
 
 Nothing is understood. What is part of one thing is not another one too: the digits of a date are no number, and what
 stands in quotes is a text and not read any further.
+
+Numbers in words: "the first ten", "twenty-five words", "two hundred", "前十个". One is no number, it is a word.
+
+Turns of phrase that say what is meant: "called tide-table", "by region", "the price column", "descending".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-from prowess.models.offline.numbers import find_number_words
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen"
+).split()
+_TENS = {name: 20 + 10 * at for at, name in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split())}
+_SMALL = {name: at for at, name in enumerate(_UNITS)}
+_BIG = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
+_WORD = "|".join([*_UNITS, *_TENS, *_BIG, "dozen"])
+# Two files are two files, whatever else is asked about them.
+_THINGS = r"(?:files?|versions?|lists?|tables?|texts?|columns?|documents?|of)\b"
+_ENGLISH = re.compile(
+    rf"\b(?:(?:a|an)\s+)?(?:{_WORD})(?:(?:[\s-]+(?:and\s+)?)(?:{_WORD}))*\b(?!\s+{_THINGS})", re.IGNORECASE
+)
+_DIGITS = {digit: at for at, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
+_POWERS = {"十": 10, "百": 100, "千": 1000}
+_NUMERAL = "[零〇一二两三四五六七八九十百千万]"
+_CHINESE = re.compile(rf"(?<!{_NUMERAL})({_NUMERAL}++)(?=个|行|条|项|次|天|年|字|词|位|份|名|倍|秒|分)")
+
+
+def find_number_words(text: str) -> Iterator[tuple[int, int, str]]:
+    """(start, end, digits) of each, in order."""
+    found = [(each.span(), _english(each[0])) for each in _ENGLISH.finditer(text)]
+    found += [(each.span(1), _chinese(each[1])) for each in _CHINESE.finditer(text)]
+    return ((start, end, str(value)) for (start, end), value in sorted(found) if value > 1)
+
+
+def _english(text: str) -> int:
+    total = current = 0
+    for word in re.findall("[a-z]+", text.lower()):
+        if word in _BIG:
+            current = max(1, current) * _BIG[word]
+            if word != "hundred":
+                total, current = total + current, 0
+        elif word == "dozen":
+            current = max(1, current) * 12
+        else:
+            current += _TENS.get(word, 0) + _SMALL.get(word, 0)
+    return total + current
+
+
+def _chinese(text: str) -> int:
+    total = section = digit = 0
+    for character in text:
+        if character == "万":
+            total, section, digit = (total + section + digit) * 10_000, 0, 0
+        elif character in _POWERS:
+            section, digit = section + max(1, digit) * _POWERS[character], 0
+        else:
+            digit = _DIGITS[character]
+    return total + section + digit
+
 
 LOOKED_AT = 20_000  # characters of a request; what comes after them can only be the rest of a text
 
@@ -180,3 +234,49 @@ def _number(text: str, start: int, end: int, value: str) -> Number:
     )
     after = re.match(r"[ -]*((?:[^\W\d_]+[ -]?){1,4})", text[end : end + 60].lower())
     return Number(value, before[1] if before else "", after[1].strip() if after else "")
+
+
+def find_choice(choice: str, text: str) -> int | None:
+    """Where a text in lower case names the choice; `desc` is also named by "descending"."""
+    spelled = re.sub(r"(?:\\-|_|\\ | )+", r"[\\s_-]+", re.escape(choice.lower()))
+    for ending in ("", "(?:s|es|ed|d|ing|er|ending)"):
+        edge = ("(?<![a-z0-9])", "(?![a-z0-9])") if choice.isascii() else ("", "")
+        if choice and (found := re.search(f"{edge[0]}{spelled}{ending}{edge[1]}", text)):
+            return found.start()
+    return None
+
+
+_NOT_A_NAME = r"(?!(?:the|a|an|in|of|for|to|and|or|by|with|from|on|at|is|each|every|all|its|my|your|this|that)\b)"
+_PHRASE_WORD = rf"(?<![\w-]){_NOT_A_NAME}([^\W\d_][\w-]*+)"
+
+
+_LABEL = "column|field|key"
+_NAMES = (
+    re.compile(rf"\b(?:named|called|name\s+is)\s+{_PHRASE_WORD}"),
+    re.compile(r"(?:名为|名叫|叫做|叫)\s*([^\s，。,.]+)"),
+    re.compile(r"\bfor\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)"),
+)
+_GROUPS = (
+    re.compile(rf"(?i:\b(?:by|per|for\s+each))\s+{_PHRASE_WORD}"),
+    re.compile(r"按(?:照)?\s*([^\s，。]{1,20}?)(?:列|分组|汇总|统计|排序|$)"),
+)
+_COLUMNS = (
+    re.compile(rf"(?i:\b(?:{_LABEL})s?(?:\s+(?:called|named))?)\s+{_PHRASE_WORD}"),
+    re.compile(rf"{_PHRASE_WORD}\s+(?i:{_LABEL})\b"),
+    re.compile(rf"{_PHRASE_WORD}\s+(?i:by|per)\b"),
+    re.compile(r"([^\s，。的对把]{1,20}?)(?:列|字段)"),
+)
+
+
+def find_name(text: str) -> str:
+    """Whom or what it is called, or for."""
+    return _first(_NAMES, text)
+
+
+def find_column(text: str, words: Sequence[str]) -> str:
+    """A column, for a placeholder with these words in its name."""
+    return _first(_GROUPS if set(words) & {"group", "by", "per", "category"} else _COLUMNS, text)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str) -> str:
+    return next((found[1] for pattern in patterns if (found := pattern.search(text))), "")

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 from prowess.core.events import ModelReplied
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError
+from prowess.models.model_info import find_window
 from prowess.models.providers import openai_chat, openai_responses
 from prowess.models.providers.client import Provider, open_endpoint
 from prowess.models.providers.message_order import arrange
 from prowess.models.providers.reply_builder import OnDelta, begin_draft
-from prowess.models.windows import find_window
 
 Api = Literal["chat", "responses"]
 PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
