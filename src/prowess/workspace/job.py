@@ -22,6 +22,8 @@ from prowess.errors import WorkspaceError
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
 from prowess.workspace.inputs import Input, Places, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
+from prowess.workspace.limits import watch_disk
+from prowess.workspace.output_capture import Printed
 from prowess.workspace.outputs import (
     DEFAULT_INLINE_BYTES,
     Collected,
@@ -32,9 +34,7 @@ from prowess.workspace.outputs import (
     look_at_outputs,
     primary_output,
 )
-from prowess.workspace.printed import Printed
 from prowess.workspace.process.command import Ended, NotStarted
-from prowess.workspace.quota import watch_disk
 from prowess.workspace.scripts.missing_dependency import Around, explain_failure
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree

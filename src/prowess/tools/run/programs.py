@@ -17,8 +17,8 @@ from typing import Any
 from prowess.core.ports import Interactive
 from prowess.errors import WorkspaceError
 from prowess.workspace.job import Desk, Prepared, Result, finish
-from prowess.workspace.printed import Printed
-from prowess.workspace.quota import watch_disk
+from prowess.workspace.limits import watch_disk
+from prowess.workspace.output_capture import Printed
 
 MOST_RUNNING = 8
 MOST_KEPT = 32

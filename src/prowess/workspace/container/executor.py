@@ -24,8 +24,8 @@ from prowess.workspace.container.image import DEFAULT_IMAGE, PATH
 from prowess.workspace.container.selftest import Trial, refuse_weaker, try_out
 from prowess.workspace.container.spec import image_missing, refused
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
-from prowess.workspace.executors.guards import refuse_other_owner
 from prowess.workspace.executors.isolation_report import Once, refuse_root
+from prowess.workspace.executors.preconditions import refuse_other_owner
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.session_folder import Place

@@ -26,8 +26,7 @@ from prowess.errors import WorkspaceUnavailable
 from prowess.workspace import system_programs as system_files
 from prowess.workspace.container import selftest_probe as look
 from prowess.workspace.container.container import Cell
-from prowess.workspace.container.folders import INSIDE
-from prowess.workspace.container.spec import OWN_PROCESSES
+from prowess.workspace.container.spec import INSIDE, OWN_PROCESSES
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
 from prowess.workspace.isolation import selftest_probe as attempts
 from prowess.workspace.isolation.selftest import PROMISES

@@ -20,9 +20,8 @@ from typing import IO, Any, NamedTuple
 
 from prowess._internal.tar import tar_members
 from prowess.errors import PackError, PathEscape, WorkspaceError
-from prowess.workspace.container.container import PIECE_BYTES, Cell
+from prowess.workspace.container.container import PIECE_BYTES, Cell, ContainerSession
 from prowess.workspace.container.init_protocol import close_stream
-from prowess.workspace.container.session import ContainerSession
 from prowess.workspace.dirfd import open_child, open_folder, walk
 from prowess.workspace.layout import LEADS
 from prowess.workspace.process.command import Command, Ended

@@ -18,16 +18,21 @@ from typing import NamedTuple
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
 from prowess.errors import WorkspaceError
-from prowess.workspace.container.container import Cell, Running
+from prowess.workspace.container.container import Cell, ContainerSession, Running
 from prowess.workspace.container.engine import SESSION_LABEL, Engine
-from prowess.workspace.container.folders import INSIDE, find_folders, identity_below, refuse_readable
-from prowess.workspace.container.inside_facts import SCRATCH
-from prowess.workspace.container.session import ContainerSession
-from prowess.workspace.container.spec import Plan
+from prowess.workspace.container.init import SCRATCH
+from prowess.workspace.container.spec import INSIDE, Plan, find_folders, identity_below, refuse_readable
 from prowess.workspace.container.sync import MOST_BYTES, Carrier, fill
-from prowess.workspace.executors.guards import leaving_cwd, missing_cwd, refuse_other_names
 from prowess.workspace.executors.isolation_report import rlimits
-from prowess.workspace.executors.preconditions import making_folders, refuse_closed, refuse_program, with_own_home
+from prowess.workspace.executors.preconditions import (
+    leaving_cwd,
+    making_folders,
+    missing_cwd,
+    refuse_closed,
+    refuse_other_names,
+    refuse_program,
+    with_own_home,
+)
 from prowess.workspace.layout import Layout
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.process.command import Command, Ended, NotStarted

@@ -14,7 +14,6 @@ from functools import partial
 
 from prowess.core.ports import Program
 from prowess.core.values import Isolation, Located
-from prowess.workspace.executors.guards import refuse_other_owner, refuse_unreachable
 from prowess.workspace.executors.isolation_report import (
     Found,
     Once,
@@ -26,7 +25,8 @@ from prowess.workspace.executors.isolation_report import (
     rlimits,
     room_for,
 )
-from prowess.workspace.executors.unbound import Here, Unbound
+from prowess.workspace.executors.preconditions import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.private_copies import Here, Unbound
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.selftest import find_interpreter
 from prowess.workspace.limits import RunLimits

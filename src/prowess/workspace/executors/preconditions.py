@@ -1,15 +1,103 @@
 """What comes before every program, whichever executor starts it: what cannot be run is refused, the run has folders
-that nobody had before, and a HOME and a TMPDIR of its own."""
+that nobody had before, and a HOME and a TMPDIR of its own.
+
+What is refused before anything is done in a workspace: names that are no names, folders that are not ours any more,
+folders that are somebody else's, and folders that whoever a script runs as cannot reach.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
 from prowess.core.ports import Program
-from prowess.errors import WorkspaceError
-from prowess.workspace.executors.guards import leaving_cwd, refuse_changed, refuse_other_names
+from prowess.errors import PathEscape, WorkspaceError
+from prowess.workspace.layout import FOLDERS, safe_name
 from prowess.workspace.session_folder import Place
+
+
+def refuse_other_names(name: str, what: str = "skill") -> None:
+    """A name becomes a path here, and must already be one."""
+    if name != safe_name(name):
+        raise WorkspaceError(
+            f"{name[:80]!r} is not a name for the folder of a {what}.",
+            op="stage",
+            code="unsafe-name",
+            hint="layout.safe_name makes one of any name.",
+        )
+
+
+def refuse_changed(place: Place) -> None:
+    """Our own folders are what we made, and nothing that leads elsewhere: where a script runs as ourselves and without
+    a box, it could have put a link in their place."""
+    for path in (place.root, *(os.path.join(place.root, folder) for folder in FOLDERS)):
+        try:
+            plain = stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            plain = False
+        if not plain:
+            raise PathEscape(
+                f"{path} is not the folder that was made there.",
+                op="run",
+                code="workspace-changed",
+                hint="Remove this session's workspace: prowess workspaces clean.",
+            )
+
+
+def refuse_other_owner(place: Place, uid: int | None) -> None:
+    """What scripts write belongs to whoever they run as; `uid` is None when that is ourselves."""
+    owner = os.geteuid() if uid is None else uid
+    found = os.stat(os.path.join(place.root, "work")).st_uid
+    if place.uid != uid or found != owner:
+        raise WorkspaceError(
+            f"The workspace {place.path} belongs to user {found}, and scripts would run as user {owner}.",
+            op="open",
+            code="workspace-owner",
+            hint="Use another session, or remove this one's workspace: prowess workspaces clean.",
+        )
+
+
+def refuse_unreachable(path: str, uid: int | None) -> None:
+    """Every folder on the way can be passed by that user. We ourselves got there."""
+    if uid is None:
+        return
+    folder = os.path.realpath(path)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    while folder != "/":
+        if not may(os.stat(folder), uid, 0o1):
+            raise WorkspaceError(
+                f"Scripts run as user {uid}, who cannot enter {folder} and so does not reach {path}.",
+                op="open",
+                code="workspace-unreachable",
+                hint="Name a folder that every user can pass (mode 711): workspace.dir.",
+            )
+        folder = os.path.dirname(folder)
+
+
+def may(status: os.stat_result, uid: int, bit: int) -> bool:
+    """Whether that user, who has one group and no privileges, may do it: 4 read, 2 write, 1 execute or pass."""
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid == uid else 0
+    return bool(status.st_mode >> shift & bit)
+
+
+def missing_cwd(given: str) -> WorkspaceError:
+    return WorkspaceError(
+        f"There is no folder '{given}' in the workspace to start in.",
+        op="run",
+        code="no-cwd",
+        hint="Make it first, or start in another one.",
+    )
+
+
+def leaving_cwd(given: str) -> PathEscape:
+    return PathEscape(
+        f"'{given}' leads out of the workspace.",
+        op="run",
+        hint="A link on the way leads elsewhere; start in a folder of the workspace.",
+    )
 
 
 def refuse_program(program: Program, *, staged: Container[str], place: Place) -> None:

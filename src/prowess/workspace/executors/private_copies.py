@@ -3,6 +3,10 @@
 `out` and `work` in it are links to where they lead; `.venv` and `inputs` are folders, as programs expect, and are the
 script's. Which tree it is of is written down beside root/, where no script can write; a copy that somebody changed is
 not the one that was written down, and is replaced.
+
+Programs that see this machine under its own paths, since nothing is bound for them: their skill is a private copy.
+
+What is put around such a program, if anything, is the business of `enclose`, which gets to know where everything is.
 """
 
 from __future__ import annotations
@@ -12,11 +16,21 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from prowess._internal.files import read_regular, write_whole
+from prowess._internal.paths import is_inside
+from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import walk
+from prowess.workspace.executors.isolation_report import system_environment
 from prowess.workspace.executors.mirrored_folder import Twin
+from prowess.workspace.executors.preconditions import leaving_cwd, missing_cwd
+from prowess.workspace.executors.workspace import Ready
+from prowess.workspace.layout import Layout
+from prowess.workspace.process.command import Command
 from prowess.workspace.session_folder import Place, making
 from prowess.workspace.skill_trees import Tree, copy_tree, remove_tree
 
@@ -135,3 +149,58 @@ def _is_folder(path: str) -> bool:
 
 def _signature(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_mode}:{status.st_uid}:{status.st_size}:{status.st_ctime_ns}"
+
+
+class Here(NamedTuple):
+    """What there is of one run, on the host."""
+
+    layout: Layout
+    cwd: str
+    skill: str
+    own: tuple[str, ...]  # folders in the skill that the script can write to
+    tmp: str
+
+
+class Unbound:
+    """See opened.Enclosure."""
+
+    own_tmp = True
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        python: str,
+        enclose: Callable[[Program, Here], Command],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.layout = Layout(place.root, place.root)
+        self.python = python
+        usual = system_environment(python, os.path.join(place.path, "tmp"))
+        self.environment: Mapping[str, str] = {**usual, **(environment or {})}
+        self._enclose, self._copies = enclose, Copies(place)
+
+    async def stage(self, tree: Tree, name: str) -> None:
+        if not self._copies.is_staged(tree, name):
+            await asyncio.to_thread(self._copies.stage, tree, name)
+
+    @asynccontextmanager
+    async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
+        skill = self._copies.path(program.skill)
+        own = tuple(os.path.join(skill, folder) for folder in OWN)
+        problems = [await self._copies.agree_on_inputs(program.skill)]
+        try:
+            here = Here(layout=self.layout, cwd=_resolved_cwd(self.layout, program), skill=skill, own=own, tmp=tmp)
+            yield Ready(command=self._enclose(program, here), problems=problems)
+        finally:
+            problems.append(await self._copies.agree_on_inputs(program.skill))
+
+
+def _resolved_cwd(layout: Layout, program: Program) -> str:
+    """Where the program starts, on the host. It is looked at now: what a link leads to may have changed."""
+    path = os.path.realpath(layout.host(program.cwd))
+    if not is_inside(os.path.realpath(layout.root), path):
+        raise leaving_cwd(program.cwd)
+    if not os.path.isdir(path):
+        raise missing_cwd(program.cwd)
+    return path

@@ -15,7 +15,6 @@ from typing import Literal
 
 from prowess.core.values import Isolation, Located
 from prowess.errors import WorkspaceUnavailable
-from prowess.workspace.executors.guards import refuse_other_owner, refuse_unreachable
 from prowess.workspace.executors.isolation_report import (
     Found,
     Once,
@@ -26,7 +25,8 @@ from prowess.workspace.executors.isolation_report import (
     rlimits,
     room_for,
 )
-from prowess.workspace.executors.unbound import Unbound
+from prowess.workspace.executors.preconditions import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.private_copies import Unbound
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.bwrap import find_trusted
 from prowess.workspace.isolation.mounts import WALLED_ENVIRONMENT, Boxed, walled_in

@@ -15,8 +15,13 @@ from typing import Protocol
 
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
-from prowess.workspace.executors.guards import refuse_other_names
-from prowess.workspace.executors.preconditions import making_folders, refuse_closed, refuse_program, with_own_home
+from prowess.workspace.executors.preconditions import (
+    making_folders,
+    refuse_closed,
+    refuse_other_names,
+    refuse_program,
+    with_own_home,
+)
 from prowess.workspace.layout import Layout
 from prowess.workspace.process.cgroup import Group, Groups
 from prowess.workspace.process.client import Processes, Run

@@ -21,9 +21,9 @@ from prowess._internal.paths import is_inside
 from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_folder
-from prowess.workspace.executors.guards import leaving_cwd, missing_cwd, refuse_unreachable
 from prowess.workspace.executors.isolation_report import system_environment
-from prowess.workspace.executors.unbound import Here
+from prowess.workspace.executors.preconditions import leaving_cwd, missing_cwd, refuse_unreachable
+from prowess.workspace.executors.private_copies import Here
 from prowess.workspace.executors.workspace import Ready
 from prowess.workspace.isolation.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has_run, system_of_host
 from prowess.workspace.isolation.landlock import walled

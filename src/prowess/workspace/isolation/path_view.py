@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from prowess._internal.files import open_regular
-from prowess.workspace.executors.guards import may
+from prowess.workspace.executors.preconditions import may
 from prowess.workspace.isolation.bwrap import TMP, Bind
 
 UNKNOWN = ("/proc", "/dev")  # made by the box itself
