@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 
 from prowess.core.values import Outcome
 from prowess.policy.secrets import Redactor
-from prowess.tools.files.delete_file import DeleteFile
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.paths import match_glob, shown
 from prowess.tools.files.toolset import file_tools
-from prowess.tools.files.write import WriteFile
+from prowess.tools.files.write import DeleteFile, WriteFile
 from prowess.tools.session_work import Work
 from works import UID, call, open_work, with_work, within
 

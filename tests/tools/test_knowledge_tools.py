@@ -22,18 +22,17 @@ from prowess.core.values import Decision, Outcome, Plan, SessionKey, Spawn, Step
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError, ToolRetry, WorkspaceUnavailable
 from prowess.policy.secrets import Redactor
 from prowess.skills.search import search_catalog
+from prowess.tools.arguments import AskArguments, LoadArguments, SelectArguments, SkillReadArguments
 from prowess.tools.ask_user import AskUser
 from prowess.tools.base import Tools
-from prowess.tools.knowledge_arguments import AskArguments, LoadArguments, ReadArguments, SelectArguments
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import Loaded, Work, WorkOptions
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
-from prowess.tools.skills.load import SkillLoad
+from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.loaded import Shelf, body_ref, doc_ref
 from prowess.tools.skills.read import SkillRead, find_headings
 from prowess.tools.skills.search import SkillSearch
-from prowess.tools.skills.skill_unload import SkillUnload
 
 ALLOWED = Decision(verdict="allow", rule="test", why="")
 
@@ -774,7 +773,7 @@ def test_some_lines(guide: Desk) -> None:
     assert beyond.value.code == "no-such-lines" and "33 lines" in beyond.value.message
     for wrong in ({"start_line": -1}, {"num_lines": "x"}, {"section": "a", "start_line": 2}, {"path": ""}):
         with pytest.raises(ToolRetry):
-            parse_arguments(ReadArguments, {"skill": "guide", "path": "g.md", **wrong}, "skill_read")
+            parse_arguments(SkillReadArguments, {"skill": "guide", "path": "g.md", **wrong}, "skill_read")
 
 
 def test_a_long_text_is_cut_and_says_how_to_go_on(root: Path, workspace_dir: str, make_skill: Any) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prowess._internal.text import strip_invisible
 from prowess.core.values import Plan, Step, from_json, to_json
 from prowess.errors import ToolRetry
-from prowess.tools.plan_patch import (
+from prowess.tools.plan import (
     LIMITS,
     MAX_STEPS,
     MAX_TITLE,

@@ -17,10 +17,9 @@ from prowess.tools.profiles import PROFILES, advertised, slim
 from prowess.tools.run.skill_run import SkillRun
 from prowess.tools.run.terminals import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
-from prowess.tools.skills.load import SkillLoad
+from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.read import SkillRead
 from prowess.tools.skills.search import SkillSearch
-from prowess.tools.skills.skill_unload import SkillUnload
 
 NOTHING = cast(Any, None)  # a spec does not depend on what its tool works with
 SPECS = {

@@ -16,7 +16,7 @@ from prowess.policy.allowed_tools import COMMAND_TOOLS, NEVER_NARROWED, AllowedT
 from prowess.policy.decision import Surroundings
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
-from prowess.tools.run.programs import Programs
+from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import Work
 
 _FILE_TOOLS = ("read_file", "list_dir", "grep")

@@ -17,7 +17,7 @@ from prowess.agent.toolkit import Kit
 from prowess.core.events import RunStarted
 from prowess.core.values import Outcome, Spawn, ToolCall, to_json
 from prowess.errors import ProwessError, StoreError
-from prowess.tools.child_work import ChildWork
+from prowess.tools.session_work import ChildWork
 
 Run = Callable[[Agent, Kit, Task], Awaitable[Result]]
 

@@ -51,7 +51,7 @@ from prowess.policy.secrets import Redactor
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.base import Tool, Tools
 from prowess.tools.builtin import make_tools
-from prowess.tools.run.programs import Programs
+from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import Loaded, Work
 from prowess.tools.skills.loaded import Shelf
 from prowess.tools.toolset import Joined

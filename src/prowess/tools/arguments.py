@@ -1,15 +1,213 @@
-"""The arguments of the tools, as the source documents name them. Their texts are what a model reads."""
+"""The arguments of the tools, as the source documents name them. Their texts are what a model reads.
+
+The arguments of the tools that load, show and search skills, plan and ask. A model reads what `advertise` leaves of
+them; the names and shapes of other systems are taken as well.
+
+The arguments of the file tools and of network_request. Their texts are what a model reads.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from prowess.tools.knowledge_arguments import SKILL_NAMES
-from prowess.tools.schema import Arguments, by_our_names
+from prowess.errors import ToolRetry
+from prowess.tools.schema import Arguments, by_our_names, parse_arguments, render_schema
 from prowess.workspace.inputs import Input
 from prowess.workspace.outputs import LONGEST_PATTERN, MOST_PATTERNS, OutputLimits
+
+SKILL_NAMES = {"skill_name": "skill", "name": "skill"}
+
+
+def advertise(kind: type[Arguments], *fields: str) -> dict[str, Any]:
+    """The schema of these fields; the others are accepted, and cost nothing."""
+    schema = render_schema(kind)
+    properties = {name: schema["properties"][name] for name in fields}
+    return {**schema, "properties": properties}
+
+
+def _listed_json(value: Any) -> Any:
+    """One text is a list of one, and a list may come as JSON text."""
+    if isinstance(value, str):
+        value = parsed if isinstance(parsed := read_json(value), list) else [value]
+    return [item for item in value if item != ""] if isinstance(value, list) else value
+
+
+def read_json(text: Any) -> Any:
+    """What a JSON document says; the value as it is, when it is none."""
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _said(value: Any) -> Any:
+    """Arguments are a text: of a list or an object, its JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _counted(value: Any) -> Any:
+    """Zero, as many models send it, means that nothing was asked for."""
+    return None if value in (0, "0", "") and value is not False else value
+
+
+NameList = Annotated[list[str], BeforeValidator(_listed_json)]
+Said = Annotated[str | None, BeforeValidator(_said)]
+Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_counted)]
+
+
+class SkillArguments(Arguments):
+    """About one skill in use: by name or id, or as {name, source}, which becomes its id."""
+
+    ALIASES: ClassVar = SKILL_NAMES
+
+    skill: str = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Many models send every field, and null where they mean nothing."""
+        if not isinstance(value, dict):
+            return value
+        given = {name: item for name, item in by_our_names(cls, value).items() if item is not None}
+        several = given.pop("skills", None)
+        if several is not None and "skill" not in given:
+            given["skill"] = _only_one(several)
+        skill = read_json(given.get("skill"))
+        if isinstance(skill, dict):
+            given |= {"source": skill["source"]} if skill.get("source") else {}
+            skill = skill.get("name") or skill.get("id") or ""
+        if isinstance(skill, str):
+            given["skill"] = skill.strip()
+            if "source" in given and "source" not in cls.model_fields:
+                given["skill"] = f"{given.pop('source')}:{given['skill']}"
+        return given
+
+
+def _only_one(several: Any) -> Any:
+    if isinstance(several, (str, dict)):
+        return several
+    if not isinstance(several, list) or len(several) != 1:
+        raise ValueError("load one skill at a time: one call for each, with `skill`")
+    return several[0]
+
+
+class LoadArguments(SkillArguments):
+    ALIASES: ClassVar = {**SKILL_NAMES, "args": "arguments"}
+
+    docs: NameList = Field(default_factory=list)
+    include_all_docs: bool = False
+    source: str | None = None
+    arguments: Said = None
+    reason: Said = None
+
+
+class SelectArguments(SkillArguments):
+    docs: NameList = Field(default_factory=list)
+    include_all_docs: bool = False
+    mode: Literal["replace", "add", "clear"] = "replace"
+
+    @model_validator(mode="after")
+    def _nothing_beside_clear(self) -> SelectArguments:
+        if self.mode == "clear" and (self.docs or self.include_all_docs):
+            raise ValueError("mode clear takes no docs")
+        return self
+
+
+class SkillReadArguments(SkillArguments):
+    ALIASES: ClassVar = {
+        **SKILL_NAMES,
+        "relative_path": "path",
+        "file_name": "path",
+        "file_path": "path",
+        "file": "path",
+        "offset": "start_line",
+        "limit": "num_lines",
+    }
+
+    path: str = Field(min_length=1)
+    section: str | None = Field(None, description="a heading")
+    start_line: Count = None
+    num_lines: Count = None
+    section_hint: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> SkillReadArguments:
+        if (self.section or "").strip() and self.start_line:
+            raise ValueError("say either section or start_line")
+        return self
+
+
+class SearchArguments(Arguments):
+    ALIASES: ClassVar = {"q": "query", "max_results": "limit"}
+
+    query: str = Field(min_length=1)
+    limit: int = Field(5, ge=1, le=20)
+
+
+class PlanArguments(Arguments):
+    """Read by plan_patch; what is known here is only where the plan and the patch are."""
+
+    ALIASES: ClassVar = {"plan_update": "patch", "todos": "plan"}
+
+    plan: Any = None
+    patch: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """A plan or a patch may also stand there by itself, with a remark that nobody needs."""
+        if not isinstance(value, dict):
+            return value
+        given = {name: item for name, item in by_our_names(cls, value).items() if name != "explanation"}
+        for name, marks in (("plan", _OF_PLAN), ("patch", _OF_PATCH)):
+            if given and given.keys() <= marks and given.keys() & {*marks - _OF_BOTH}:
+                return {name: given}
+        read = {name: read_json(item) for name, item in given.items()}
+        if not any(read.get(name) for name in ("plan", "patch")) and not read.keys() - {"plan", "patch"}:
+            raise ValueError("give a plan {goal, steps}, or a patch {set, add, remove, order}")
+        return read
+
+
+_OF_BOTH = frozenset({"goal", "assumptions", "constraints"})
+_OF_PLAN = _OF_BOTH | {"steps"}
+_OF_PATCH = _OF_BOTH | {"set", "add", "remove", "order"}
+
+
+class AskArguments(Arguments):
+    ALIASES: ClassVar = {"options": "choices", "prompt": "question", "text": "question"}
+
+    question: str = Field(min_length=1)
+    choices: NameList = Field(default_factory=list, max_length=50)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """A list of one question is that question; of an option that has more to say, its label is the choice."""
+        if not isinstance(value, dict):
+            return value
+        given = {name: item for name, item in value.items() if item is not None}
+        several = given.pop("questions", None)
+        if several is not None and "question" not in given:
+            if not isinstance(several, list) or len(several) != 1:
+                raise ValueError("ask one question at a time")
+            asked = several[0] if isinstance(several[0], dict) else {"question": several[0]}
+            given = {name: asked[name] for name in ("question", "options", "choices") if name in asked}
+        given = by_our_names(cls, given)
+        if isinstance(given.get("choices"), list):
+            given["choices"] = [
+                item.get("label", item.get("text")) if isinstance(item, dict) else item for item in given["choices"]
+            ]
+        return given
+
 
 MAX_TIMEOUT_S = 24 * 3600.0
 
@@ -193,3 +391,100 @@ class ReadArguments(Arguments):
     )
     start_line: int | None = Field(None, ge=1)
     num_lines: int | None = Field(None, ge=1)
+
+
+MAX_BYTES = 4 << 20  # of what is written at once
+_PATH: dict[str, str] = dict.fromkeys(
+    ("file_name", "file_path", "filename", "dir", "dir_path", "directory", "folder"), "path"
+)
+_EDITS = ("old_string", "new_string", "old_str", "new_str", "edits", "new_source", "replace_all")
+
+
+class ListArguments(Arguments):
+    ALIASES: ClassVar = {**_PATH, "glob": "pattern"}
+
+    path: str = Field(".", description="a folder of the workspace, or skill://name/…")
+    depth: int = Field(1, ge=1, le=5)
+    pattern: SkipJsonSchema[str | None] = Field(None, max_length=1000)  # what `Glob` of other systems asks for
+
+    def normal(self) -> dict[str, Any]:
+        """With the path even when it was not said: that is what policy judges."""
+        return {"path": self.path, **super().normal()}
+
+
+class GrepArguments(Arguments):
+    ALIASES: ClassVar = {
+        **_PATH,
+        "regex": "pattern",
+        "query": "pattern",
+        "include": "glob",
+        "head_limit": "max_results",
+        "limit": "max_results",
+        "-i": "ignore_case",
+    }
+
+    pattern: str = Field(min_length=1, max_length=2000, description="a Python regular expression")
+    path: str = Field(".", description="a file or folder of the workspace, or skill://name/…")
+    glob: str | None = Field(None, max_length=1000, description="only files like this, such as *.md")
+    max_results: int = Field(50, ge=1, le=500)
+    ignore_case: SkipJsonSchema[bool] = False
+
+    def normal(self) -> dict[str, Any]:
+        return {"path": self.path, **super().normal()}
+
+
+class WriteFileArguments(Arguments):
+    ALIASES: ClassVar = {**_PATH, "contents": "content", "file_text": "content", "text": "content"}
+
+    path: str = Field(min_length=1, description="below out/ or work/")
+    content: str = Field(description="the whole new content")
+
+    @field_validator("content")
+    @classmethod
+    def _can_be_written(cls, value: str) -> str:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise ValueError("it holds half of a surrogate pair, which is no character") from None
+        if size > MAX_BYTES:
+            raise ValueError(f"it has {size} bytes, and at most {MAX_BYTES} are written at once")
+        return value
+
+
+class DeleteFileArguments(Arguments):
+    ALIASES: ClassVar = _PATH
+
+    path: str = Field(min_length=1, description="a file below out/ or work/")
+
+
+class RequestArguments(Arguments):
+    ALIASES: ClassVar = {"uri": "url", "data": "body", "json": "body"}
+
+    url: str = Field(min_length=1, max_length=8000)
+    method: Annotated[
+        Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
+        BeforeValidator(lambda value: value.strip().upper() if isinstance(value, str) else value),
+    ] = "GET"
+    headers: Variables = Field(default_factory=dict)
+    body: Annotated[
+        str | None,
+        BeforeValidator(
+            lambda value: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+        ),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_question(cls, value: Any) -> Any:
+        """`WebFetch` of other systems comes with a question about the page; here the page itself is the answer."""
+        return {name: item for name, item in value.items() if name != "prompt"} if isinstance(value, dict) else value
+
+
+def parse_write(args: Mapping[str, Any], tool: str) -> WriteFileArguments:
+    """Edits in place are not done: whoever asks for one is told how else."""
+    if any(name in args for name in _EDITS):
+        raise ToolRetry(
+            f"{tool} replaces whole files and cannot edit one in place. Read the file with read_file, and write all of "
+            "its new text: {path, content}."
+        )
+    return parse_arguments(WriteFileArguments, args, tool)

@@ -8,8 +8,8 @@ from typing import Any
 
 from prowess.core.ports import Asker, Within
 from prowess.core.values import Outcome, ToolSpec
+from prowess.tools.arguments import AskArguments, advertise
 from prowess.tools.base import PlainTool
-from prowess.tools.knowledge_arguments import AskArguments, advertise
 from prowess.tools.schema import parse_arguments
 
 _HINT = "Go on with the most sensible assumption and say which one."

@@ -11,16 +11,14 @@ from prowess.tools.base import Tool
 from prowess.tools.files.read import Activate
 from prowess.tools.files.toolset import file_tools
 from prowess.tools.plan import UpdatePlan
-from prowess.tools.run.programs import Programs
 from prowess.tools.run.skill_run import SkillRun
-from prowess.tools.run.terminals import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
+from prowess.tools.run.terminals import Programs, SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
 from prowess.tools.session_work import Work
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
-from prowess.tools.skills.load import SkillLoad
+from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.loaded import Shelf
 from prowess.tools.skills.read import SkillRead
 from prowess.tools.skills.search import SkillSearch
-from prowess.tools.skills.skill_unload import SkillUnload
 
 
 def make_tools(

@@ -1,15 +1,295 @@
-"""update_plan: the plan of the task, made, replaced or patched; it is written down each time it changes."""
+"""update_plan: the plan of the task, made, replaced or patched; it is written down each time it changes.
+
+A plan is replaced as a whole or changed by a patch; what comes of it is a valid plan, or a ToolRetry that says why.
+
+    {"set": {"s1": {"status": "completed"}}, "add": ["Check the sums"], "remove": ["s4"], "order": ["s3", "s2"]}
+
+A plan may tighten the limits of its run and never widen them. Models write plans in many ways: steps as plain texts,
+other words for a status, the todo lists of other systems; all of that is read as what it means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from prowess._internal.text import strip_invisible
 from prowess.core.ports import Need, Within
-from prowess.core.values import Outcome, Plan, ToolSpec, to_json
-from prowess.tools.knowledge_arguments import PlanArguments
-from prowess.tools.plan_patch import STATUSES, change_plan, parse_plan
+from prowess.core.values import Outcome, Plan, Step, StepStatus, ToolSpec, to_json
+from prowess.errors import ToolRetry
+from prowess.tools.arguments import PlanArguments
 from prowess.tools.schema import parse_arguments
+
+MAX_STEPS = 50
+MAX_TITLE = 200
+MAX_TEXT = 1000  # of a goal, or an assumption
+LIMITS = ("max_turns", "max_tool_calls", "max_script_runs")
+STATUSES: tuple[StepStatus, ...] = ("pending", "in_progress", "completed")
+_PATCH = ("set", "add", "remove", "order", "goal", "assumptions", "constraints")
+_TITLES = ("title", "content", "step", "task", "text", "description", "name")
+_MEANT: dict[str, StepStatus] = {
+    **dict.fromkeys(("pending", "todo", "to_do", "open", "planned", "not_started", ""), "pending"),
+    **dict.fromkeys(
+        ("in_progress", "inprogress", "doing", "active", "current", "started", "running", "working"), "in_progress"
+    ),
+    **dict.fromkeys(("completed", "complete", "done", "finished", "closed"), "completed"),
+}
+
+
+class Changed(NamedTuple):
+    plan: Plan
+    notes: tuple[str, ...] = ()  # what was asked for and not done
+
+
+def change_plan(
+    before: Plan | None, *, plan: Any = None, patch: Any = None, limits: Mapping[str, int] | None = None
+) -> Changed:
+    """The plan after this: a whole one, a patch, or a whole one and then a patch. `limits` are those of the run."""
+    if plan is None and patch is None:
+        raise ToolRetry("Give a plan {goal, steps}, or a patch {set, add, remove, order}.")
+    kept = before.constraints if before else {}
+    after = before or Plan(goal="")
+    wanted: dict[str, int] = {}
+    if plan is not None:
+        after = parse_plan(plan)
+        wanted |= after.constraints
+        if before and not after.goal:
+            after = replace(after, goal=before.goal)
+    if patch is not None:
+        after = apply_patch(after, patch)
+        wanted |= _parse_constraints(patch.get("constraints"))
+    constraints, notes = tighten(kept, wanted, limits or {})
+    return Changed(replace(after, constraints=constraints), notes)
+
+
+def parse_plan(data: Any) -> Plan:
+    """A whole plan: {goal, steps, assumptions, constraints}, or a list of steps by itself."""
+    if isinstance(data, list):
+        data = {"steps": data}
+    if not isinstance(data, Mapping):
+        raise ToolRetry(f"A plan is an object {{goal, steps}}, not {_shown(data)}.")
+    goal = _text(data.get("goal"), "The goal")
+    steps = next((data[name] for name in ("steps", "todos", "plan") if data.get(name) is not None), None)
+    if steps is None:  # a list that was merely misspelt must not become a plan without any
+        raise ToolRetry(
+            "A plan needs its steps, as `steps`: a list of {id, title, status}. What only changes is a patch."
+        )
+    return Plan(
+        goal=goal,
+        steps=tuple(_parse_steps(steps, ())),
+        assumptions=_texts(data.get("assumptions"), "assumptions"),
+        constraints=_parse_constraints(data.get("constraints")),
+    )
+
+
+def apply_patch(plan: Plan, data: Any) -> Plan:
+    """First `set`, then `add`, `remove`, `order`. Steps that `order` does not name follow in the order they had."""
+    if not isinstance(data, Mapping):
+        raise ToolRetry(f"A patch is an object with {', '.join(_PATCH[:4])}, not {_shown(data)}.")
+    for name in data:
+        if name not in _PATCH:
+            near = difflib.get_close_matches(str(name), _PATCH, n=1)
+            meant = f" Did you mean '{near[0]}'?" if near else " A whole list of steps is a plan."
+            raise ToolRetry(f"A patch has no {_shown(name)}.{meant} It has: {', '.join(_PATCH)}.")
+    steps = _set({step.id: step for step in plan.steps}, data.get("set"))
+    for step in _parse_steps(data.get("add"), steps):
+        steps[step.id] = step
+    for id in dict.fromkeys(_ids(data.get("remove"), "remove", steps)):
+        del steps[id]
+    first = _ids(data.get("order"), "order", steps)
+    if len(set(first)) < len(first):
+        raise ToolRetry(f"order names a step twice. {_existing(steps)}")
+    ordered = [steps[id] for id in (*first, *(id for id in steps if id not in first))]
+    if len(ordered) > MAX_STEPS:
+        raise ToolRetry(f"A plan has at most {MAX_STEPS} steps, and this one would have {len(ordered)}.")
+    constraints, _ = tighten(plan.constraints, _parse_constraints(data.get("constraints")), {})
+    return Plan(
+        goal=_text(data["goal"], "The goal") if data.get("goal") is not None else plan.goal,
+        steps=tuple(ordered),
+        assumptions=plan.assumptions if data.get("assumptions") is None else _texts(data["assumptions"], "assumptions"),
+        constraints=constraints,
+    )
+
+
+def tighten(
+    kept: Mapping[str, int], wanted: Mapping[str, int], limits: Mapping[str, int]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The constraints of a plan that had `kept`, wants `wanted`, in a run with `limits`; and what was not granted."""
+    constraints: dict[str, int] = {}
+    notes: list[str] = []
+    for name in LIMITS:
+        ceiling = min((each[name] for each in (kept, limits) if name in each), default=None)
+        if name not in wanted:
+            if name in kept and ceiling is not None:
+                constraints[name] = ceiling
+        elif ceiling is not None and wanted[name] > ceiling:
+            constraints[name] = ceiling
+            notes.append(f"{name} stays {ceiling}: a plan may tighten limits, never widen them")
+        else:
+            constraints[name] = wanted[name]
+    return constraints, tuple(notes)
+
+
+def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
+    """{id: {title?, status?}}; {id: status} and a list of {id, …} mean the same."""
+    changed = dict(steps)
+    if data is None:
+        return changed
+    if isinstance(data, list):
+        if not all(isinstance(each, Mapping) and each.get("id") is not None for each in data):
+            raise ToolRetry(f"set is an object {{id: {{title, status}}}}. {_existing(steps)}")
+        data = {str(each["id"]): each for each in data}
+    if not isinstance(data, Mapping):
+        raise ToolRetry(f"set is an object {{id: {{title, status}}}}, not {_shown(data)}. {_existing(steps)}")
+    for key, change in data.items():
+        (id,) = _ids([key], "set", steps)
+        if isinstance(change, str):
+            change = {"status": change}
+        if not isinstance(change, Mapping):
+            raise ToolRetry(f"What to set of step '{id}' is an object {{title, status}}, not {_shown(change)}.")
+        title = _title(change, changed[id].title)
+        status = changed[id].status if change.get("status") is None else _status(change["status"], id)
+        changed[id] = Step(id=id, title=title, status=status)
+    return changed
+
+
+def _parse_steps(data: Any, taken: Iterable[str]) -> list[Step]:
+    """A step without an id gets the next of s1, s2 … that is free."""
+    if data is None:
+        return []
+    if isinstance(data, (str, Mapping)):
+        data = [data]
+    if not isinstance(data, list):
+        raise ToolRetry(f"Steps are a list of {{id, title, status}}, not {_shown(data)}.")
+    if len(data) > MAX_STEPS:
+        raise ToolRetry(f"A plan has at most {MAX_STEPS} steps, and {len(data)} were given: take larger steps.")
+    known = set(taken)
+    given = [_given_id(each) for each in data]
+    for id in filter(None, given):
+        if id in known:
+            raise ToolRetry(f"There are two steps '{id}': each needs an id of its own. {_existing(known)}")
+        known.add(id)
+    steps: list[Step] = []
+    number = len(tuple(taken))
+    for each, id in zip(data, given, strict=True):
+        number += 1
+        if id is None:
+            while f"s{number}" in known:
+                number += 1
+            id = f"s{number}"
+            known.add(id)
+        steps.append(_parse_step(each, id))
+    return steps
+
+
+def _parse_step(data: Any, id: str) -> Step:
+    if isinstance(data, str):
+        data = {"title": data}
+    if not isinstance(data, Mapping):
+        raise ToolRetry(f"A step is a text, or an object {{id, title, status}}, not {_shown(data)}.")
+    title = _title(data, "")
+    if not title:
+        raise ToolRetry(f"Step '{id}' has no title.")
+    status = data.get("status")
+    return Step(id=id, title=title, status="pending" if status is None else _status(status, id))
+
+
+def _given_id(data: Any) -> str | None:
+    id = data.get("id") if isinstance(data, Mapping) else None
+    if id is None or id == "":
+        return None
+    if isinstance(id, bool) or not isinstance(id, (str, int)) or not 0 < len(_one_line(id)) <= 64:
+        raise ToolRetry(f"{_shown(id)} is no id of a step: use a short text such as s1.")
+    return _one_line(id)
+
+
+def _title(data: Mapping[str, Any], otherwise: str) -> str:
+    found = next((data[name] for name in _TITLES if data.get(name) is not None), None)
+    if found is None:
+        return otherwise
+    if not isinstance(found, str):
+        raise ToolRetry(f"The title of a step is a text, not {_shown(found)}.")
+    title = " ".join(strip_invisible(found).split())
+    if len(title) > MAX_TITLE:
+        raise ToolRetry(f"The title '{title[:40]}…' has more than {MAX_TITLE} characters: say it in fewer.")
+    return title or otherwise
+
+
+def _status(value: Any, id: str) -> StepStatus:
+    status = _MEANT.get("_".join(value.casefold().replace("-", " ").split())) if isinstance(value, str) else None
+    if status is None:
+        raise ToolRetry(f"{_shown(value)} is no status for step '{id}'. Use one of {', '.join(STATUSES)}.")
+    return status
+
+
+def _ids(data: Any, what: str, steps: Mapping[str, Step]) -> list[str]:
+    if data is None:
+        return []
+    if isinstance(data, (str, int)) and not isinstance(data, bool):
+        data = [data]
+    if not isinstance(data, list):
+        raise ToolRetry(f"{what} is a list of ids of steps, not {_shown(data)}. {_existing(steps)}")
+    ids = [_one_line(id) for id in data]
+    for id in ids:
+        if id not in steps:
+            raise ToolRetry(f"{what}: there is no step {_shown(id)}. {_existing(steps)}")
+    return ids
+
+
+def _one_line(id: Any) -> str:
+    return " ".join(strip_invisible(str(id)).split())
+
+
+def _existing(ids: Iterable[str]) -> str:
+    named = ", ".join(ids)
+    return f"There are: {named}." if named else "There are no steps yet: give a plan, or add some."
+
+
+def _parse_constraints(data: Any) -> dict[str, int]:
+    if data is None or data == []:
+        return {}
+    if not isinstance(data, Mapping):
+        raise ToolRetry(f"constraints is an object of {', '.join(LIMITS)}, not {_shown(data)}.")
+    constraints: dict[str, int] = {}
+    for name, value in data.items():
+        if name not in LIMITS:
+            raise ToolRetry(f"{_shown(name)} is no constraint. There are: {', '.join(LIMITS)}.")
+        if value is None:
+            continue
+        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 53:
+            raise ToolRetry(f"{name} is a whole number above 0, not {_shown(value)}.")
+        constraints[name] = value
+    return constraints
+
+
+def _texts(data: Any, what: str) -> tuple[str, ...]:
+    if data is None:
+        return ()
+    if isinstance(data, str):
+        data = [data]
+    if not isinstance(data, list) or len(data) > MAX_STEPS:
+        raise ToolRetry(f"{what} is a list of at most {MAX_STEPS} texts, not {_shown(data)}.")
+    return tuple(text for each in data if (text := _text(each, f"Each of {what}")))
+
+
+def _text(value: Any, what: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise ToolRetry(f"{what} is a text of at most {MAX_TEXT} characters, not {_shown(value)}.")
+    return strip_invisible(value).strip()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
 
 _STEP = {
     "type": "object",

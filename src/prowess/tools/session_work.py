@@ -2,6 +2,8 @@
 
 Skills are published when they are loaded, so what a run or a reader sees is what was loaded, whatever happens to the
 source. A skill that is unloaded is no longer in use and stays known: what it forbids is not lifted by that.
+
+The work of a child run: the same workspace as its parent's, and its own skills in use.
 """
 
 from __future__ import annotations
@@ -258,3 +260,27 @@ def _pinned(skill: Skill, tree: Tree) -> Skill:
     """Its files are read from where they cannot change. A skill that ships a folder by a name of the workspace has that
     elsewhere in its tree, and is read at its source, where a change is noticed."""
     return skill if skill.directory is None or tree.notes else skill._replace(directory=tree.path)
+
+
+class ChildWork(Work):
+    def __init__(self, parent: Work) -> None:
+        super().__init__(
+            parent.key,
+            parent.executor,
+            parent.options,
+            artifacts=parent.artifacts,
+            environments=parent.environments,
+        )
+        self._parent = parent
+        self.granted = parent.granted
+        self._trees = parent._trees  # let go of when the parent is closed
+
+    @property
+    def root(self) -> str:
+        return self._parent.root
+
+    async def workspace(self) -> tuple[Workspace, Place]:
+        return await self._parent.workspace()
+
+    async def aclose(self) -> None:
+        """The workspace is the parent's to close."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from prowess.core.ports import Need, Redaction, Within
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ProwessError, ToolFailed, ToolRetry
-from prowess.tools.file_arguments import GrepArguments
+from prowess.tools.arguments import GrepArguments
 from prowess.tools.files import grep_worker as matcher
 from prowess.tools.files.paths import (
     TOPS,

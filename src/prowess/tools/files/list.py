@@ -17,7 +17,7 @@ from prowess._internal.files import kind_of
 from prowess.core.ports import Need, Within
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ResourceNotFound
-from prowess.tools.file_arguments import ListArguments
+from prowess.tools.arguments import ListArguments
 from prowess.tools.files.paths import TOPS, FileRef, find_ref, match_glob, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import Loaded, Work

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from prowess.tools.base import Tool
-from prowess.tools.files.delete_file import DeleteFile
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.read import Activate, ReadFile
-from prowess.tools.files.write import WriteFile
+from prowess.tools.files.write import DeleteFile, WriteFile
 from prowess.tools.network_request import NetworkRequest
 from prowess.tools.session_work import Work
 

@@ -19,7 +19,7 @@ from prowess.core.ports import Workspace
 from prowess.errors import ConfigError, WorkspaceError
 from prowess.skills.catalog import matches_pattern
 from prowess.skills.skill import Entry
-from prowess.tools.run.inside import Python, find_python
+from prowess.tools.run.requirements import Python, find_python
 from prowess.tools.session_work import Loaded, Work
 from prowess.workspace.scripts.environment_store import environment_removed
 from prowess.workspace.scripts.environments import Built, Environments

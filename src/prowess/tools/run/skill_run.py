@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from prowess.core.ports import Need, Within, Workspace
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import WorkspaceError
-from prowess.tools.arguments import RunArguments
-from prowess.tools.knowledge_arguments import SKILL_NAMES
+from prowess.tools.arguments import SKILL_NAMES, RunArguments
 from prowess.tools.run import packages as installed
 from prowess.tools.run.requirements import refuse_missing
 from prowess.tools.schema import parse_arguments, render_schema

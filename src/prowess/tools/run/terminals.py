@@ -1,23 +1,307 @@
-"""skill_exec and the three that go with it: a program that goes on between calls, is written to, looked at, ended."""
+"""skill_exec and the three that go with it: a program that goes on between calls, is written to, looked at, ended.
+
+Programs that go on between calls: started, written to, looked at, ended; none outlives its session.
+
+What they print is redacted before it is kept, kept as lines up to a bound, and given out line by line, so that a model
+always knows what it has not seen.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import json
+import re
+import secrets
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
-from prowess.core.ports import Need, Within
+from prowess.core.ports import Interactive, Need, Within
 from prowess.core.values import Outcome, ToolSpec
+from prowess.errors import WorkspaceError
 from prowess.tools.arguments import ExecArguments, PollArguments, SessionArguments, WriteArguments
 from prowess.tools.base import PlainTool
-from prowess.tools.run.programs import Programs
 from prowess.tools.run.skill_run import find_needs, plan_job, with_skill
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import Work
-from prowess.workspace.job import prepare
+from prowess.workspace.job import Desk, Prepared, Result, finish, prepare
+from prowess.workspace.limits import watch_disk
+from prowess.workspace.output_capture import Printed
+
+MOST_RUNNING = 8
+MOST_KEPT = 32
+MAX_LINES = 20_000
+MAX_LINE = 8_192
+MAX_CHARACTERS = 4 << 20
+SETTLED_S = 0.075
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_NUMBERED = re.compile(r"\s*(?:\[?\d+[.)\]]|\d+\s*[-:])\s*\S")
+
+
+class Lines:
+    """The last lines of a stream. A line that was not ended yet counts, and is given again when it grows."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._first = 0  # the number of the oldest line that is kept
+        self._open = ""
+        self._pending = b""
+        self.news = asyncio.Event()
+
+    def feed(self, data: bytes) -> None:
+        text, self._pending = _decoded(self._pending + data)
+        *whole, self._open = (self._open + text).replace("\r\n", "\n").split("\n")
+        for line in map(_plain, whole):
+            self._lines.append(line)
+            self._size += len(line)
+            while len(self._lines) > MAX_LINES or self._size > MAX_CHARACTERS:
+                self._size -= len(self._lines.popleft())
+                self._first += 1
+        self._open = self._open[-MAX_LINE:]
+        self.news.set()
+
+    @property
+    def next(self) -> int:
+        """The number of the line that comes next, or is being written."""
+        return self._first + len(self._lines)
+
+    def since(self, number: int, most: int) -> tuple[int, str]:
+        """(the number of the first line given, the last `most` lines from there on)."""
+        start = max(number, self._first, self.next - most)
+        kept = [self._lines[at - self._first] for at in range(start, self.next)]
+        return start, "\n".join([*kept, _plain(self._open)]) if self._open or kept else ""
+
+    def tail(self) -> list[str]:
+        return [line for line in (*list(self._lines)[-10:], _plain(self._open)) if line.strip()]
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """One program, from its start to the result that it leaves."""
+
+    id: str
+    skill: str  # the id of the skill it belongs to
+    session: Interactive
+    prepared: Prepared
+    desk: Desk
+    printed: Printed
+    lines: Lines
+    seen: int = 0
+    result: Result | None = None
+    writing: asyncio.Task[None] | None = None  # what the program has not taken yet
+    watching: asyncio.Task[None] | None = None  # until it has ended, and its result is there
+    held: ExitStack = field(default_factory=ExitStack)  # what must not be removed while it runs
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Programs:
+    """All programs of one session."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Running] = {}
+        self._starting = 0
+
+    async def start(self, prepared: Prepared, desk: Desk, skill: str) -> Running:
+        running = [each for each in self._programs.values() if each.session.ended is None]
+        if len(running) + self._starting >= MOST_RUNNING:
+            raise WorkspaceError(
+                f"{MOST_RUNNING} programs are running already.",
+                op="start",
+                code="too-many-sessions",
+                hint=f"End one with skill_kill_session: {', '.join(each.id for each in running)}",
+            )
+        lines = Lines()
+        printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=lambda _, data: lines.feed(data))
+        self._starting += 1
+        try:
+            session = await desk.workspace.open_session(prepared.program, printed.stdout.feed)
+        except BaseException:
+            printed.close()
+            raise
+        finally:
+            self._starting -= 1
+        started = Running(
+            id=f"session-{secrets.token_hex(4)}",
+            skill=skill,
+            session=session,
+            prepared=prepared,
+            desk=desk,
+            printed=printed,
+            lines=lines,
+        )
+        self._programs[started.id] = started
+        started.watching = asyncio.ensure_future(self._watch(started))
+        self._forget()
+        return started
+
+    async def write(self, running: Running, data: bytes, *, wait_s: float, eof: bool = False) -> None:
+        """To its input, in the order of the calls. One that does not read holds nobody up for longer than that."""
+        before = running.writing
+
+        async def in_turn() -> None:
+            if before is not None:
+                await before
+            await running.session.write(data)
+            if eof:
+                running.session.close_stdin()
+
+        running.writing = asyncio.ensure_future(in_turn())
+        await asyncio.wait((running.writing,), timeout=max(wait_s, SETTLED_S))
+
+    def get(self, id: str) -> Running:
+        if id not in self._programs:
+            raise WorkspaceError(
+                f"There is no session '{id[:100]}'.",
+                op="session",
+                code="session-not-found",
+                hint=f"There are: {', '.join(self._programs) or 'none'}. Start one with skill_exec.",
+            )
+        return self._programs[id]
+
+    async def look(self, running: Running, *, wait_s: float, most_lines: int) -> dict[str, Any]:
+        """What is new, after waiting for it to settle; and the result, once it has ended."""
+        await _settled(running, wait_s)
+        if running.session.ended is not None:
+            await self._finish(running)
+        else:
+            running.printed.stdout.flush()
+        start, output = running.lines.since(running.seen, most_lines)
+        running.lines.news.clear()
+        document: dict[str, Any] = {
+            "status": "running" if running.result is None else "exited",
+            "session_id": running.id,
+            "output": output,
+            "offset": start,
+            "next_offset": running.lines.next,
+        }
+        warnings = [f"Lines {running.seen} to {start - 1} are not shown here."] if start > running.seen else []
+        if running.writing is not None and not running.writing.done():
+            warnings.append("It has not taken all of its input yet.")
+        if warnings:
+            document["warnings"] = warnings
+        running.seen = running.lines.next
+        if running.result is None:
+            document["interaction"] = guess_interaction(running.lines.tail())
+        else:
+            document |= {"exit_code": running.result.exit_code, "result": running.result.to_json()}
+        return document
+
+    async def kill(self, running: Running) -> dict[str, Any]:
+        was = running.session.ended
+        if was is None:
+            await running.session.kill()
+        await self._finish(running)
+        status = "exited" if was is not None else "killed"
+        return {"ok": True, "session_id": running.id, "status": status}
+
+    async def aclose(self) -> None:
+        for running in list(self._programs.values()):
+            for task in (running.watching, running.writing):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait((task,))
+            await running.session.aclose()
+            running.held.close()
+            if running.result is None:
+                running.printed.close()
+        self._programs.clear()
+
+    async def _watch(self, running: Running) -> None:
+        """Whether or not somebody looks: it is ended for writing too much, and once it has ended its result is made."""
+        desk, run = running.desk, running.prepared.program.run
+        quota = asyncio.ensure_future(watch_disk(desk.workspace.layout, run, desk.disk_bytes))
+        ended = asyncio.ensure_future(running.session.wait())
+        try:
+            await asyncio.wait((quota, ended), return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                running.prepared.warnings.append(quota.result())
+                await running.session.kill()
+            await self._finish(running)
+        finally:
+            quota.cancel()
+            ended.cancel()
+
+    async def _finish(self, running: Running) -> None:
+        """Once, however many look at the same time."""
+        async with running.turn:
+            if running.result is None:
+                ended = await running.session.wait()
+                running.held.close()
+                running.printed.close()
+                running.result = await finish(running.prepared, running.desk, running.printed, ended)
+                await running.session.aclose()
+
+    def _forget(self) -> None:
+        ended = [id for id, each in self._programs.items() if each.result is not None]
+        for id in ended[: max(0, len(self._programs) - MOST_KEPT)]:
+            del self._programs[id]
+
+
+def guess_interaction(tail: list[str]) -> dict[str, Any]:
+    """Whether the last lines look as if somebody were asked something. A guess, and called so."""
+    last = tail[-1].strip().lower() if tail else ""
+    choices = sum(1 for line in tail if _NUMBERED.match(line))
+    if any(f"{verb} a number" in last or f"{verb} the number" in last for verb in ("enter", "choose", "select")):
+        return {
+            "needs_input": True,
+            "kind": "selection",
+            "hint": "Send the number with skill_write_stdin, submit true.",
+        }
+    asks = last.endswith((":", "?", ">", "$", "#")) or "press enter" in last or "type your" in last
+    if asks and choices >= 2:
+        return {
+            "needs_input": True,
+            "kind": "selection",
+            "hint": "Send the number with skill_write_stdin, submit true.",
+        }
+    if asks:
+        return {"needs_input": True, "kind": "prompt", "hint": "Answer with skill_write_stdin, submit true."}
+    return {"needs_input": False}
+
+
+async def _settled(running: Running, wait_s: float) -> None:
+    """Until it has ended, or has said something and then nothing for a moment, or the time is up. What it said since
+    the last look counts: while it was written to, it may have answered already."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    ended = asyncio.ensure_future(running.session.wait())
+    news = asyncio.ensure_future(running.lines.news.wait())
+    try:
+        quiet_s = wait_s
+        while (left := until - loop.time()) > 0 and not ended.done():
+            await asyncio.wait((news, ended), timeout=min(left, quiet_s), return_when=asyncio.FIRST_COMPLETED)
+            if news.done():
+                quiet_s = SETTLED_S
+                running.lines.news.clear()
+                news = asyncio.ensure_future(running.lines.news.wait())
+            elif quiet_s == SETTLED_S:
+                return
+    finally:
+        ended.cancel()
+        news.cancel()
+
+
+def _decoded(data: bytes) -> tuple[str, bytes]:
+    """The text, and what may be the beginning of a character."""
+    for cut in range(min(4, len(data) + 1)):
+        try:
+            return data[: len(data) - cut].decode(), data[len(data) - cut :] if cut else b""
+        except UnicodeDecodeError as error:
+            if error.end < len(data) - cut or error.reason != "unexpected end of data":
+                break
+    return data.decode("utf-8", "replace"), b""
+
+
+def _plain(line: str) -> str:
+    """Without what moves a cursor or paints: a model reads it, and a terminal may show it. What a bar of progress wrote
+    over is gone, as on a screen."""
+    line = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return "".join(char for char in line if char >= " " or char == "\t")[:MAX_LINE]
+
 
 SESSION_S = 3600.0
 

@@ -13,7 +13,7 @@ from prowess.core.ports import Within
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ToolRetry
 from prowess.skills.render import neutralise
-from prowess.tools.knowledge_arguments import SelectArguments, SkillArguments, advertise
+from prowess.tools.arguments import SelectArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import Loaded
 from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names

@@ -3,6 +3,8 @@
 What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
 else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A doc that is not there
 costs a line, and nothing else.
+
+skill_unload: a skill is no longer in use. What it forbids stays forbidden, and what is in view stays in view.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import Any
 
 from prowess.core.ports import Within
 from prowess.core.values import Outcome, Spawn, ToolSpec
-from prowess.errors import ResourceNotFound, SkillNotFound
+from prowess.errors import ResourceNotFound, SkillError, SkillNotFound
 from prowess.skills.skill import Entry
-from prowess.tools.knowledge_arguments import LoadArguments, advertise
+from prowess.tools.arguments import LoadArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import Loaded
 from prowess.tools.skills.loaded import Shelf, ShelfTool, body_ref, describe, shown_name, shown_names
@@ -168,3 +170,30 @@ class SkillLoad(ShelfTool):
         return Outcome(
             status="failed", code="skill-not-found", content=f"{message} {meant}", hint=hint, data={"near": near}
         )
+
+
+class SkillUnload(ShelfTool):
+    kind = SkillArguments
+    spec = ToolSpec(
+        name="skill_unload",
+        description="Stop using a loaded skill.",
+        parameters=advertise(SkillArguments, "skill"),
+    )
+
+    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+        wanted = parse_arguments(SkillArguments, args, self.spec.name)
+        try:
+            loaded = self._shelf.work.get(wanted.skill)
+        except SkillError as error:
+            if error.code != "skill-not-loaded":
+                raise
+            names = shown_names([each.skill.name for each in self._shelf.work.loaded.values()]) or "none"
+            return Outcome(
+                status="failed",
+                code="skill-not-loaded",
+                content=error.message,
+                hint=f"There is nothing to unload. Loaded: {names}",
+            )
+        delta = await self._shelf.drop(loaded, "asked")
+        content = f"unloaded: {shown_name(loaded.skill.name)}. Do not follow its instructions any more."
+        return Outcome(status="ok", content=content, data=describe(loaded.skill), state_delta=delta)

@@ -17,7 +17,7 @@ from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ResourceNotFound
 from prowess.skills.render import neutralise, render_doc
 from prowess.skills.skill import Skill
-from prowess.tools.knowledge_arguments import ReadArguments, advertise
+from prowess.tools.arguments import SkillReadArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import Loaded
 from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
@@ -27,16 +27,16 @@ _WITH_HEADINGS = (".md", ".markdown", ".txt")
 
 
 class SkillRead(ShelfTool):
-    kind = ReadArguments
+    kind = SkillReadArguments
     spec = ToolSpec(
         name="skill_read",
         description="Read a file of a loaded skill, or a section or lines of it.",
-        parameters=advertise(ReadArguments, "skill", "path", "section", "start_line", "num_lines"),
+        parameters=advertise(SkillReadArguments, "skill", "path", "section", "start_line", "num_lines"),
         read_only=True,
     )
 
     async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
-        wanted = parse_arguments(ReadArguments, args, self.spec.name)
+        wanted = parse_arguments(SkillReadArguments, args, self.spec.name)
         loaded = self._shelf.work.get(wanted.skill)
         path = wanted.path.removeprefix("./")
         found = {**describe(loaded.skill), "path": path, "ref": f"skill://{loaded.skill.name}/{path}"}
@@ -55,7 +55,7 @@ class _Excerpt(NamedTuple):
     notes: Sequence[str]
 
 
-def _excerpt(data: bytes, wanted: ReadArguments, path: str, redaction: Redaction) -> _Excerpt:
+def _excerpt(data: bytes, wanted: SkillReadArguments, path: str, redaction: Redaction) -> _Excerpt:
     text = neutralise(redaction.redact_text(data.decode()))  # before it is cut
     lines = _LINE.findall(text.replace("\r\n", "\n").replace("\r", "\n"))
     span = _find_span(lines, wanted, path)
@@ -106,7 +106,7 @@ class _Span(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _find_span(lines: Sequence[str], wanted: ReadArguments, path: str) -> _Span:
+def _find_span(lines: Sequence[str], wanted: SkillReadArguments, path: str) -> _Span:
     section, hint = (wanted.section or "").strip(), (wanted.section_hint or "").strip()
     total = len(lines)
     span = _Span(0, total)

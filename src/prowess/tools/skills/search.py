@@ -12,7 +12,7 @@ from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import SkillNotFound, ToolRetry
 from prowess.skills.render import neutralise
 from prowess.skills.skill import Entry
-from prowess.tools.knowledge_arguments import SearchArguments, advertise
+from prowess.tools.arguments import SearchArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.skills.loaded import ShelfTool
 
