@@ -4,13 +4,15 @@
 
 Everything that happens is an event before the next thing happens. A call to the model is tried again when that can
 help; a call that was decided is never made twice.
+
+Calls that may be made at the same time, and how to make them so that none is left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,11 +23,9 @@ from prowess.agent.budget import Budget, render_partial
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import is_near, shorten
 from prowess.agent.context.conversation import SHOWN_ONCE
-from prowess.agent.context.note import render_note
-from prowess.agent.context.render import render_outcome
+from prowess.agent.context.render import render_note, render_outcome
 from prowess.agent.model_call import Patience, ask, clean
 from prowess.agent.task import Result, Task, make_started, wishes_of
-from prowess.agent.together import make_groups, together
 from prowess.agent.toolkit import Kit
 from prowess.core.events import (
     CallActed,
@@ -43,6 +43,29 @@ from prowess.core.events import (
 from prowess.core.values import Outcome, Plan, Spawn, ToolCall, Usage
 from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
 from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
+
+
+def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bool]) -> list[list[ToolCall]]:
+    """Neighbours that only read are one group, every other call is one of its own."""
+    groups: list[list[ToolCall]] = []
+    for call in calls:
+        if groups and is_read_only(call) and is_read_only(groups[-1][-1]):
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+    return groups
+
+
+async def together(work: Sequence[Awaitable[Outcome]]) -> list[Outcome]:
+    """When one of them cannot be recorded, the others end before that is raised."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
 
 _MOST_PIECES = 3  # of an answer that is longer than the model may say at once
 _EMPTY_REPLIES = 2

@@ -1,6 +1,8 @@
 """What happened is written before anything else happens; when it cannot be written, nothing else does.
 
 Observers are told afterwards. One that raises, blocks or falls behind can neither stop nor slow a run.
+
+An event as it may be written down: without the values of secrets, and without what the configured patterns match.
 """
 
 from __future__ import annotations
@@ -10,14 +12,32 @@ import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import Any
 
-from prowess.core.events import EPHEMERAL, Envelope, Event, UnknownEvent, render_at
+from prowess.core.events import (
+    EPHEMERAL,
+    ApprovalAnswered,
+    Compacted,
+    Envelope,
+    EpochStarted,
+    ErrorRaised,
+    Event,
+    ModelReplied,
+    NoteAppended,
+    PlanChanged,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+    UnknownEvent,
+    render_at,
+)
 from prowess.core.ports import EventLog
-from prowess.core.values import Lease, SessionKey
+from prowess.core.values import Lease, Plan, SessionKey
 from prowess.errors import StoreError
+from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
 
 Observer = Callable[[Envelope], Awaitable[None] | None]
@@ -297,3 +317,45 @@ class _Shielded:
             self._failed(error)
             return True
         return False
+
+
+def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | UnknownEvent:
+    """Texts of people and models; what names a thing stays. Calls, decisions and outcomes are `act`'s to redact."""
+    if not redactor.is_needed:
+        return event
+    text = redactor.redact_text
+
+    def some(value: str | None) -> str | None:
+        return None if value is None else text(value)
+
+    match event:
+        case RunStarted():
+            wishes = tuple(redactor.redact_json(wish) for wish in event.wishes)
+            return replace(event, request=text(event.request), wishes=wishes, again=tuple(map(text, event.again)))
+        case EpochStarted():
+            return replace(event, system=some(event.system))
+        case ModelReplied():
+            calls = tuple(replace(call, args=redactor.redact_json(call.args)) for call in event.calls)
+            return replace(event, text=text(event.text), calls=calls)
+        case PlanChanged():
+            return replace(event, plan=_plan(event.plan, redactor))
+        case NoteAppended():
+            return replace(event, text=text(event.text))
+        case ErrorRaised():
+            return replace(event, message=text(event.message), hint=some(event.hint))
+        case SkillLoaded():
+            return replace(event, reason=some(event.reason))
+        case ApprovalAnswered():
+            return replace(event, why=some(event.why))
+        case Compacted():
+            return replace(event, summary=some(event.summary))
+        case RunFinished():
+            return replace(event, text=text(event.text), hint=some(event.hint))
+        case _:
+            return event
+
+
+def _plan(plan: Plan, redactor: Redactor) -> Plan:
+    steps = tuple(replace(step, title=redactor.redact_text(step.title)) for step in plan.steps)
+    assumptions = tuple(map(redactor.redact_text, plan.assumptions))
+    return replace(plan, goal=redactor.redact_text(plan.goal), steps=steps, assumptions=assumptions)

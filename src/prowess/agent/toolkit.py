@@ -26,8 +26,7 @@ from prowess.agent.context import Conversation
 from prowess.agent.context.render import make_safe
 from prowess.agent.context.skill_text import Shown
 from prowess.agent.prompt import offered_tools, plan_offer, render_offer
-from prowess.agent.recorder import Recorder, RecorderPart
-from prowess.agent.redact import redact_event
+from prowess.agent.recorder import Recorder, RecorderPart, redact_event
 from prowess.agent.tool_call import Scene, act
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, People, SkillAccess
 from prowess.core.events import (
