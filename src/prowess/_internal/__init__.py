@@ -2,7 +2,6 @@
 
 - addresses: the one table of addresses
 - archive: nothing an archive says about itself is believed
-- deadline: A request is over when its time is
 - digest: the tree digest names a skill's content
 - fetch: A download ends, within its time, size and redirects; and the target is then the whole new file, or untouched
 - files: only regular files are opened, reads are bounded, and a written file is whole or not there at all

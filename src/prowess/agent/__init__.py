@@ -7,16 +7,13 @@
 - call_repair: what a model meant, when it is not what it said; and when to stop it from saying the same wrong thing
   for ever
 - child_run: A call that is made by a run of its own
-- compact: when a request comes near the model's window
 - compaction: compaction, carried out
 - loop: un
 - model_call: one question to a model, asked again when that can help, and a reply that can be written down
 - prompt: what a model is offered of skills and tools
 - recorder: what happened is written before anything else happens; when it cannot be written, nothing else does
-- redact: an event as it may be written down
 - session: A session
 - task: what somebody wants done, and what came of it
-- together: calls that may be made at the same time, and how to make them so that none is left behind
 - tool_call: act
 - toolkit: kit
 - toolkit_options: what a kit is given by whoever opens it

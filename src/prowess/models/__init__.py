@@ -6,5 +6,4 @@
 - script_file: A script in a file is a JSON or YAML list of replies; whatever the file holds, nothing worse than a
   ConfigError comes of it, with the file, the line and the entry
 - scripted: A model that says what was written down for it
-- windows: how much the well-known models can read at once
 """

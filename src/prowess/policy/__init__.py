@@ -8,9 +8,7 @@
 - path_match: A rule about paths is also about what a call comes to below its path
 - rules: `.agent/policy.toml` as values
 - safe_regex: A regular expression from a config file, compiled only if no text can make it run for ever
-- secret_sources: where the values of secrets are
 - secrets: what is shown, sent or recorded never holds a secret's value, however it arrives in pieces
-- tighten: A file that nobody has trusted may only make things stricter than they are without it
 - trust: trust is given by a person, to a folder and what is below it, to a config file by content, and to a URL by
   digest
 - url_match: A rule about a URL is about the address that it leads to, in whatever way it is written

@@ -4,8 +4,6 @@
 - catalog_budget: which skills the model is shown, within a budget of tokens; and nothing is left out without a word
 - discover: discover
 - entry_reader: one SKILL.md on disk becomes an Entry
-- fields: the fields of a front matter, read as what their authors meant, with a note for everything that is not as it
-  should be
 - front_matter: front matter is read strictly, else repaired narrowly, else salvaged line by line; and which of the
   three is never hidden
 - in_memory: skills defined in code are skills

@@ -4,8 +4,6 @@
 - artifacts: A version of a saved file is whole or not there, its number is given once, and nothing is ever written
   over
 - bucket: A bucket of S3, Google Cloud or Azure
-- bucket_settings: an address and what the caller passes along become an opened bucket
-- content: content on its way into a store
 - memory: what is kept for as long as the process lives
 - migrations: the tables of a session store, numbered from the first release on, in SQLite and in PostgreSQL
 - object_artifacts: in a bucket, too, a version is whole or not there, its number is given once, and nothing is ever
@@ -15,6 +13,5 @@
 - postgres_queries: what is asked of the tables in PostgreSQL
 - run_folders: every run is also a folder `<timestamp>-<run>/`
 - sqlite: an event log in one SQLite file
-- sqlite_file: A Prowess database in SQLite
 - sqlite_queries: what is asked of the tables in SQLite
 """

@@ -11,8 +11,6 @@
 - limits: how much one run may use
 - output_capture: A stream of any length is kept as its first and its last bytes, in memory that does not grow with it
 - outputs: what a run left behind, collected after it is dead
-- printed: what a program prints, kept as head and tail for a model and whole in a file, both without secrets
-- quota: what a run writes is looked at from time to time, and a run that writes too much is ended
 - run_as: the user that scripts run as
 - session_folder: the place of one session's workspace on this machine
 - skill_trees: A skill's tree is published once, under its digest, and never changes

@@ -6,7 +6,6 @@ why. Bodies of skills are not in the events: they are put in from the tree that 
 
 - conversation: A session's events, folded into the request that comes next
 - items: what a conversation is made of, in the order in which it happened
-- note: what every decision is shown at the tail
 - render: what a model reads of an event
 - request: the request in no provider's words, and its bytes
 - skill_text: what the model is shown of a loaded skill, rendered from the content that its digest pins, without secret

@@ -1,7 +1,6 @@
 """Adapters to providers, as thin as they can be.
 
 - anthropic: `anthropic:NAME`
-- anthropic_messages: the Messages API of Anthropic, with the stable prefix of a request marked for its cache
 - attachments: A picture or a file of a message as bytes or an address that a provider can take; what it cannot is
   said in text
 - client: one address of a provider

@@ -1,7 +1,5 @@
 """Tools that read and change files.
 
-- delete_file: delete_file
-- file_targets: where a file may be written or removed
 - grep: grep
 - grep_worker: matches a pattern against texts, in a process of its own
 - list: list_dir

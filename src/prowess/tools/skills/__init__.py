@@ -5,7 +5,6 @@
 - loaded: the skills in use, the docs that are selected of each, and what of them the model can see now
 - read: skill_read
 - search: skill_search
-- skill_unload: skill_unload
 - state: how a session's state says which skills are in use and which of their docs are selected; how their texts are
   called
 """

@@ -4,14 +4,11 @@
   side
 - engine: which container engine there is, how it is asked, and whose containers are left in it
 - executor: scripts in containers, through the Docker Engine API; Podman's socket speaks it, too
-- folders: which folders of the host a container sees, and what each really is
 - image: the image that containers are made of
 - init: process 1 of a container
 - init_protocol: the line to process 1 of a container
-- inside_facts: what process 1 finds in its container, and how it empties the temporary folders
 - selftest: A container is believed after it was tried
 - selftest_probe: run inside a container by its self-test, as a program like any other
-- session: A program in a container that goes on while nobody looks
 - spec: what a container is made of, and how the engine is asked for one
 - sync: files go to a container and come back as tar streams, where the engine cannot see the folders of this machine
 - sync_agent: run inside a container, where its folders are not those of the host

@@ -45,7 +45,7 @@ BUILD_HINT = "Build one that fits: prowess workspaces build-image"
 # What process 1 is made of, each after what it needs.
 _MODULES = (
     *("process.seccomp", "process.process_tree", "process.streams", "process.child", "process.supervisor"),
-    *("container.inside_facts", "container.init"),
+    "container.init",
 )
 _BOOT = """
 import json, os, sys, types

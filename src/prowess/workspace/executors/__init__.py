@@ -1,7 +1,6 @@
 """The executors of this machine.
 
 - auto: the sandbox where there is one; otherwise, and never without a word, no isolation at all
-- guards: what is refused before anything is done in a workspace
 - isolation_report: what holds on this machine is found out by trying, once, and is what an executor then promises,
   limit by limit
 - local: scripts as plain processes of this machine
@@ -10,6 +9,5 @@
 - preconditions: what comes before every program, whichever executor starts it
 - private_copies: A session's own copy of a skill, for executors that cannot bind
 - sandbox: scripts in a box
-- unbound: programs that see this machine under its own paths, since nothing is bound for them
 - workspace: an opened workspace
 """

@@ -13,5 +13,4 @@
 - seccomp: what the Linux kernel is told before a command starts
 - streams: the ends of a command's streams that are ours
 - supervisor: one small process that starts every command and outlives none of them
-- unread: what an interactive program said and nobody has read yet
 """
