@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from search_requests import WANTED, make_others
 
-from prowess.skills.search import Document, open_search
+from prowess.skills.search import SearchDocument, open_search
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[tuple[s
     ]
 
 
-def make_documents(chance: random.Random) -> list[Document]:
+def make_documents(chance: random.Random) -> list[SearchDocument]:
     """Words as unequally common as in any language; one skill in ten is Chinese."""
     vocabulary = sorted({"".join(chance.choices(_SYLLABLES, k=chance.randint(2, 4))) for _ in range(8_000)})
     chance.shuffle(vocabulary)
@@ -98,11 +98,11 @@ def make_documents(chance: random.Random) -> list[Document]:
         description = " ".join(chance.choice(_SMALL_WORDS) if chance.random() < 0.4 else word for word in words)
         if number % 10 == 0:
             description = "".join(chance.choices(_HAN, k=40)) + f" {words[0]}"
-        documents.append(Document(f"skill-{number:05}", name, description, tuple(words[:2])))
+        documents.append(SearchDocument(f"skill-{number:05}", name, description, tuple(words[:2])))
     return documents
 
 
-def make_bodies(documents: list[Document]) -> dict[str, str]:
+def make_bodies(documents: list[SearchDocument]) -> dict[str, str]:
     """1,500 characters for each, in the words of all descriptions, as common as there."""
     chance = random.Random(77)
     words = [word for document in documents if document.description.isascii() for word in document.description.split()]
@@ -117,7 +117,9 @@ def missed(requests: list[str], *, plain_fts5: bool = False) -> tuple[float, flo
         found = ask_fts5([(name, text) for name, text, _ in rows], requests)
     else:
         bodies = {name: body for name, _, body in rows}
-        with open_search([Document(name, name, text) for name, text, _ in rows], None, bodies.__getitem__) as index:
+        with open_search(
+            [SearchDocument(name, name, text) for name, text, _ in rows], None, bodies.__getitem__
+        ) as index:
             found = [[hit.id for hit in index.search(request, limit=10)] for request in requests]
     first = sum(wanted.name not in hits[:1] for wanted, hits in zip(WANTED, found, strict=True))
     ten = sum(wanted.name not in hits for wanted, hits in zip(WANTED, found, strict=True))
@@ -134,7 +136,7 @@ def ask_fts5(rows: list[tuple[str, str]], requests: list[str]) -> list[list[str]
         return [[name for (name,) in connection.execute(ask, (each,))] for each in words]
 
 
-def make_query(document: Document, documents: list[Document], chance: random.Random) -> str:
+def make_query(document: SearchDocument, documents: list[SearchDocument], chance: random.Random) -> str:
     """A word of the name and a part of the description, then two words of some other skill."""
     words = document.description.split()
     if document.description.isascii():
@@ -146,7 +148,7 @@ def make_query(document: Document, documents: list[Document], chance: random.Ran
     return " ".join([chance.choice(document.name.split("-")), *known, *other])
 
 
-def scan_ms(documents: list[Document], words: list[str]) -> float:
+def scan_ms(documents: list[SearchDocument], words: list[str]) -> float:
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE TABLE skills(id, name, keywords, description)")

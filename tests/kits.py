@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import ApprovalAnswered, Envelope
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.records.marks import Marks
@@ -40,7 +40,7 @@ async def open_kit(
     environ: Mapping[str, str] | None = None,
     load: str | None = "demo",
     **options: Any,
-) -> AsyncIterator[Kit]:
+) -> AsyncIterator[Toolkit]:
     """The skills below `root`, one of them loaded. Whatever asks is told yes, unless there is another approver."""
     flags = {"workspace.executor": executor, "store": "memory:", "artifacts": "memory:", **(settings or {})}
     with open_runtime(
@@ -52,7 +52,7 @@ async def open_kit(
             yield kit
 
 
-def with_kit(root: Path, work: Callable[[Kit], Awaitable[Any]], **given: Any) -> Any:
+def with_kit(root: Path, work: Callable[[Toolkit], Awaitable[Any]], **given: Any) -> Any:
     async def run() -> Any:
         async with open_kit(root, **given) as kit:
             return await work(kit)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any
 
 from guard import GUARD_S
-from prowess.workspace.network.proxy import CONTROL_FD, Link, Proxy
+from prowess.workspace.network.proxy import CONTROL_FD, Proxy, RunProxy
 
 
 def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -51,13 +51,13 @@ async def opened(proxy: Proxy) -> AsyncIterator[int]:
         yield await handed_over(link)
 
 
-async def handed_over(link: Link) -> int:
+async def handed_over(link: RunProxy) -> int:
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         await said(link, b"listening", listener.fileno())
         return listener.getsockname()[1]
 
 
-async def said(link: Link, text: bytes, *fds: int) -> bytes:
+async def said(link: RunProxy, text: bytes, *fds: int) -> bytes:
     """What the link answers to somebody who says this in the place of the shim."""
     with socket.socket(fileno=os.dup(link.fds[CONTROL_FD])) as control:
         control.setblocking(False)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from prowess.core.ports import Redaction, Within
+from prowess.core.ports import CallGrant, Redaction
 from prowess.core.values import Decision, Outcome, SessionKey, ToolCall
 from prowess.errors import ProwessError, ToolFailed, ToolRetry
 from prowess.policy.secrets import Redactor
@@ -17,7 +17,7 @@ from prowess.skills.discover import discover
 from prowess.skills.load import load
 from prowess.stores.memory import MemoryArtifacts
 from prowess.tools.base import Tool, Tools
-from prowess.tools.session_work import Work, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.workspace.executors.local import LocalExecutor
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
@@ -27,14 +27,16 @@ UID = DEFAULT_UID if os.geteuid() == 0 else None  # whom scripts run as
 
 
 @asynccontextmanager
-async def open_work(dir: str, *roots: Path, use: tuple[str, ...] = ()) -> AsyncIterator[Work]:
+async def open_work(dir: str, *roots: Path, use: tuple[str, ...] = ()) -> AsyncIterator[SessionWork]:
     """Skills below `roots`, of which some are in use."""
     catalog = discover(*roots)
     limits = RunLimits()
     async with Processes() as processes:
         executor = LocalExecutor(processes, uid=UID, limits=limits)
         options = WorkOptions(dir=dir, uid=UID, limits=limits)
-        work = Work(SessionKey(session=f"s-{os.urandom(6).hex()}"), executor, options, artifacts=MemoryArtifacts())
+        work = SessionWork(
+            SessionKey(session=f"s-{os.urandom(6).hex()}"), executor, options, artifacts=MemoryArtifacts()
+        )
         try:
             for name in use:
                 await work.load(load(catalog, name))
@@ -44,7 +46,7 @@ async def open_work(dir: str, *roots: Path, use: tuple[str, ...] = ()) -> AsyncI
             await executor.aclose()
 
 
-def with_work(dir: str, story: Callable[[Work], Awaitable[Any]], *roots: Path, use: tuple[str, ...] = ()) -> Any:
+def with_work(dir: str, story: Callable[[SessionWork], Awaitable[Any]], *roots: Path, use: tuple[str, ...] = ()) -> Any:
     async def run() -> Any:
         async with open_work(dir, *roots, use=use) as work:
             return await story(work)
@@ -52,12 +54,12 @@ def with_work(dir: str, story: Callable[[Work], Awaitable[Any]], *roots: Path, u
     return asyncio.run(run())
 
 
-def within(limits: Mapping[str, Any] | None = None, *, redaction: Redaction | None = None, **more: Any) -> Within:
+def within(limits: Mapping[str, Any] | None = None, *, redaction: Redaction | None = None, **more: Any) -> CallGrant:
     decision = Decision(verdict="allow", rule="test", why="", limits=dict(limits or {}))
-    return Within(decision=decision, redaction=redaction or Redactor({}), **more)
+    return CallGrant(decision=decision, redaction=redaction or Redactor({}), **more)
 
 
-async def call(tool: Tool, args: Mapping[str, Any], given: Within | None = None) -> Outcome:
+async def call(tool: Tool, args: Mapping[str, Any], given: CallGrant | None = None) -> Outcome:
     """As it would be called once it was allowed: what a tool raises is an outcome, too."""
     tools = Tools(tool)
     try:

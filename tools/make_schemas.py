@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from prowess.core import events
-from prowess.core.values import Artifact, CatalogPlan, Finding, Head, Isolation, SessionKey, SkillRef, Trigger, Usage
+from prowess.core.values import (
+    Artifact,
+    CatalogPlan,
+    ChainHead,
+    Finding,
+    Isolation,
+    SessionKey,
+    SkillRef,
+    Trigger,
+    Usage,
+)
 from prowess.runtime.settings import DOCS, Config
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
@@ -401,8 +411,8 @@ def _run() -> dict[str, Any]:
         outputs=many(shape(call_id=TEXT, field=TEXT, sha256=TEXT, size_bytes=WHOLE)),
         children=TEXTS,
         events=WHOLE,
-        after=of_type(Head),
-        head=of_type(Head),
+        after=of_type(ChainHead),
+        head=of_type(ChainHead),
     )
 
 

@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 
 # public name -> where it lives
 _HOME = {
-    "Agent": "prowess.agent.agent",
+    "AgentSpec": "prowess.agent.agent",
     "Catalog": "prowess.skills.catalog",
     "CatalogPlan": "prowess.core.values",
     "Changes": "prowess.skills.skill",

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from prowess.agent.recorder import Recorder
-from prowess.agent.tool_call import Named, Scene, act
+from prowess.agent.tool_call import Scene, SkillIdentity, act
 from prowess.core.events import ApprovalAnswered, Envelope, render_event
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
 from prowess.policy.allowed_tools import parse_allowed
-from prowess.policy.decision import Surroundings
+from prowess.policy.decision import PolicyContext
 from prowess.policy.secrets import Redactor
 from prowess.stores.memory import MemoryEventLog
 from prowess.tools.base import Tools
@@ -30,7 +30,7 @@ class Echo:
 
     spec = ToolSpec(name="skill_run", description="")
 
-    def __init__(self, do: Any = None, needs: Sequence[Need] = ()) -> None:
+    def __init__(self, do: Any = None, needs: Sequence[CapabilityRequest] = ()) -> None:
         self.do, self.wanted, self.calls = do, needs, []
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,10 +38,10 @@ class Echo:
             raise ToolRetry("bad is not an argument.")
         return {key: value for key, value in args.items() if value is not None}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return self.wanted
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         self.calls.append((args, within))
         if isinstance(self.do, BaseException):
             raise self.do
@@ -56,7 +56,7 @@ class Play:
         self.log = given.pop("log", None) or MemoryEventLog()
         self.isolation = given.pop("isolation", SANDBOX)
         self.trusted = given.pop("trusted", True)
-        self.around = given.pop("around", Surroundings())
+        self.around = given.pop("around", PolicyContext())
         self.given = given
 
     def run(self, tool: str = "skill_run", **args: Any) -> Outcome:
@@ -65,7 +65,7 @@ class Play:
     async def act(self, tool: str, args: dict[str, Any]) -> Outcome:
         recorder = Recorder(self.log, KEY, await self.log.lease(KEY), "run")
 
-        async def around(call: ToolCall) -> Surroundings:
+        async def around(call: ToolCall) -> PolicyContext:
             if isinstance(self.isolation, Exception):
                 raise self.isolation
             from dataclasses import replace
@@ -76,7 +76,7 @@ class Play:
             tools=Tools(self.tool),
             append=recorder.append,
             around=around,
-            named=lambda call: Named(id="project:pdf", source="project", trusted=self.trusted, env=("TOKEN",)),
+            named=lambda call: SkillIdentity(id="project:pdf", source="project", trusted=self.trusted, env=("TOKEN",)),
             **self.given,
         )
         return await act(ToolCall(id="c1", tool=tool, args=args), scene)
@@ -141,7 +141,7 @@ def test_the_whole_stream_of_an_allowed_call() -> None:
 def test_the_decision_is_in_the_log_before_the_tool_runs() -> None:
     seen: list[str] = []
 
-    async def look(args: Mapping[str, Any], within: Within) -> Outcome:
+    async def look(args: Mapping[str, Any], within: CallGrant) -> Outcome:
         seen.extend([envelope.event.type async for envelope in play.log.read(KEY)])
         return Outcome(status="ok")
 
@@ -204,7 +204,7 @@ def test_a_person_may_say_why_not() -> None:
 
 
 def test_what_else_a_call_needs_is_decided_as_well() -> None:
-    need = Need(capability="install_dependencies", args={"dependencies": ["x"], "digest": "sha256:1"})
+    need = CapabilityRequest(capability="install_dependencies", args={"dependencies": ["x"], "digest": "sha256:1"})
     approver = answering("once")
     play = Play(Echo(needs=[need]), approver=approver)
     assert play.run(script="scripts/x.py").status == "ok"
@@ -304,7 +304,7 @@ def test_when_the_record_breaks_nothing_more_happens(fails_at: int) -> None:
 
 
 def test_no_secret_is_shown_or_written_down() -> None:
-    async def leak(args: Mapping[str, Any], within: Within) -> Outcome:
+    async def leak(args: Mapping[str, Any], within: CallGrant) -> Outcome:
         text = f"it is {within.env['TOKEN']}"
         return Outcome(status="ok", content=text, data={"stdout": text}, hint=text, state_delta={"x": text})
 

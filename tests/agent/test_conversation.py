@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agents import Played, call, calls, open_session, play
 from prowess.agent.context.conversation import Conversation
-from prowess.agent.context.request import Lines
+from prowess.agent.context.request import RequestLines
 from prowess.core.events import Envelope, EpochStarted, ModelRequested, parse_event, render_event
 from prowess.core.values import Message, ToolSpec
 from prowess.models.scripted import ScriptedModel
@@ -40,7 +40,7 @@ def write_library(root: Path, make_skill: Any) -> None:
 
 def bytes_of(request: tuple[tuple[Message, ...], tuple[ToolSpec, ...]]) -> bytes:
     messages, tools = request
-    return b"".join(Lines(tools, messages).lines)
+    return b"".join(RequestLines(tools, messages).lines)
 
 
 def check_growth(played: Played) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agents import Played, call, play
 from kits import answer_later
-from prowess.agent.activation import Wish
+from prowess.agent.activation import SkillRequest
 from prowess.core.events import ApprovalAnswered
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.models.scripted import ScriptedModel
@@ -261,7 +261,7 @@ def test_a_configured_secret_is_never_written_down(root: Path, monkeypatch: pyte
         call("skill_run", skill="demo", command=f"echo '{secret}'"),
         {"text": f"It is {secret}"},
     ]
-    request = {"request": f"my key is {secret}", "skills": [Wish(ref="other", arguments=secret)]}
+    request = {"request": f"my key is {secret}", "skills": [SkillRequest(ref="other", arguments=secret)]}
     again = ("--instructions", f"The key: {secret}")
     played = play(root, script, request, settings=settings, instructions=f"The key: {secret}", again=again)
     assert played.result.ok and played.of("run_started")[0]["again"][0] == "--instructions"

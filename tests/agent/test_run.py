@@ -13,7 +13,7 @@ from agents import Played, call, calls, open_session, play
 from guard import GUARD_S
 from kits import yes
 from prowess.agent.agent import Limits
-from prowess.agent.model_call import Patience
+from prowess.agent.model_call import RetryPolicy
 from prowess.core.events import ModelReplied
 from prowess.core.values import Outcome, ToolCall
 from prowess.errors import ConfigError, ModelError, ModelMalformed, ModelOverloaded, SkillDenied, SkillNotFound
@@ -468,7 +468,7 @@ def play_patiently(root: Path, replies: list[Any], **given: Any) -> tuple[Played
 
     async def work() -> None:
         async with open_session(root, played.model, on_event=(played.envelopes.append,), **given) as session:
-            session._patience = Patience(sleep=sleep, jitter=lambda: 1.0)
+            session._patience = RetryPolicy(sleep=sleep, jitter=lambda: 1.0)
             try:
                 played.results.append(await session.run("go"))
             except Exception as error:

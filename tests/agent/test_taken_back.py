@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import KEPT_IN_MEMORY, call
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.cli.main import main
 from prowess.core.events import ApprovalAnswered
 from prowess.core.values import Decision, ToolCall
@@ -70,7 +70,7 @@ class Person:
 class Open:
     """A session's kit, and what came of the last call."""
 
-    def __init__(self, runtime: Runtime, kit: Kit, person: Person) -> None:
+    def __init__(self, runtime: Runtime, kit: Toolkit, person: Person) -> None:
         self.runtime, self.kit, self.person = runtime, kit, person
 
     async def __call__(self, tool: str, **args: Any) -> str:

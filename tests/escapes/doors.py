@@ -16,7 +16,7 @@ from escapes.story import Found, Story, found_by_host
 from escapes.tiers import ENGINE, BareWorkspace
 from prowess.core.ports import Executor, Workspace
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
-from prowess.workspace.limits import MIB, RunLimits, refuse_absent
+from prowess.workspace.limits import MIB, RunLimits, check_installed
 
 NAMES = ["../../x", "..", ".", "", "/etc", "a/b", "a\0b", "a\nb", "-rf", "x" * 300, "\udcff", ".hidden", "a\\..\\b"]
 OUTSIDE = ["..", "../../..", "work/../../..", "/etc", "skills/../../../etc", "work/a/../../..", "a\0b"]
@@ -118,7 +118,7 @@ class Doors:
 def _requires(held: Any, name: str) -> bool:
     """Whether it is good enough for somebody who insists on that limit."""
     try:
-        refuse_absent(held, [name], RunLimits(memory=64 * MIB))
+        check_installed(held, [name], RunLimits(memory=64 * MIB))
     except WorkspaceUnavailable:
         return False
     return True

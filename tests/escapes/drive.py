@@ -26,7 +26,7 @@ from prowess.core.values import to_json
 from prowess.errors import WorkspaceUnavailable
 
 
-def refuse_as_root_outside_a_private_mount_namespace() -> None:
+def check_as_root_outside_a_private_mount_namespace() -> None:
     if os.geteuid() != 0:
         return
     theirs, ours = (os.readlink(f"/proc/{pid}/ns/mnt") for pid in (os.getppid(), "self"))
@@ -86,7 +86,7 @@ def main(args: list[str]) -> None:
         uid = ORDINARY if os.geteuid() == 0 else None
         asyncio.run(hold(dir, tiers.open_executor(tier, cache=f"{dir}/cache", limits=TIGHT), uid))
         return
-    refuse_as_root_outside_a_private_mount_namespace()
+    check_as_root_outside_a_private_mount_namespace()
     print(json.dumps(asyncio.run(tell(args[0], quick="quick" in args[1:])), indent=1))
 
 

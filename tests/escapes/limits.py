@@ -18,7 +18,7 @@ from escapes.tiers import BareWorkspace
 from prowess.core.ports import Executor, Workspace
 from prowess.errors import WorkspaceError
 from prowess.policy.secrets import Redactor
-from prowess.workspace.job import Desk, Job, Result, run_job
+from prowess.workspace.job import Job, JobContext, JobResult, run_job
 from prowess.workspace.limits import MIB, RunLimits
 
 LOW = RunLimits(processes=24, cpu=1, open_files=128, file_size=8 * MIB, disk=8 * MIB)
@@ -97,14 +97,14 @@ class Limits:
             "endless": found_by_host(shown > MIB or grown_kib > 64 << 10 or not endless.timed_out, said),
         }
 
-    async def _job(self, *args: str, timeout_s: float) -> tuple[Result | None, int]:
+    async def _job(self, *args: str, timeout_s: float) -> tuple[JobResult | None, int]:
         place, workspace = await self.story.open(args[0], self.low)
         if isinstance(workspace, BareWorkspace):
             return None, 0
         script = f"{workspace.layout.seen(f'skills/{SKILL}')}/scripts/greedy.py"
         argv = [workspace.python, "-B", script, *args]
         job = Job(skill=SKILL, folder=SKILL, tree=self.scene.trees[SKILL], argv=argv, timeout_s=timeout_s)
-        desk = Desk(workspace=workspace, place=place, key=place.key, redaction=Redactor({}), disk_bytes=LOW.disk)
+        desk = JobContext(workspace=workspace, place=place, key=place.key, redaction=Redactor({}), disk_bytes=LOW.disk)
         before = naive.memory_kib()
         return await run_job(job, desk), naive.memory_kib() - before
 

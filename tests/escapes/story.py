@@ -22,7 +22,7 @@ from escapes.tiers import ENGINE, Bare, BareWorkspace
 from prowess.core.ports import Executor, Program, Workspace
 from prowess.errors import WorkspaceError
 from prowess.workspace.container.engine import OWNER_LABEL
-from prowess.workspace.inputs import Input, Places, stage_input
+from prowess.workspace.inputs import Input, InputPlaces, stage_input
 from prowess.workspace.layout import environment
 from prowess.workspace.outputs import collect
 from prowess.workspace.process.command import Ended
@@ -194,7 +194,7 @@ class Story:
             if self.bare:
                 target.write_text("given", encoding="utf-8")
             else:
-                places = Places(workspace.layout, host_roots=[os.path.dirname(source)], uid=self.uid)
+                places = InputPlaces(workspace.layout, host_roots=[os.path.dirname(source)], uid=self.uid)
                 stage_input(Input(f"host://{source}"), places)
         except (WorkspaceError, OSError):
             pass

@@ -25,9 +25,9 @@ from escapes.scene import ORDINARY, PYTHON
 from prowess.core.ports import Executor
 from prowess.core.values import Isolation, from_json
 from prowess.errors import ConfigError, WorkspaceUnavailable
-from prowess.policy.decision import Request, Surroundings, decide
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide
 from prowess.workspace.isolation.bwrap import SECCOMP_FD, Box, boxed, find_trusted, system_of_host
-from prowess.workspace.limits import MIB, RunLimits, refuse_absent
+from prowess.workspace.limits import MIB, RunLimits, check_installed
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command, Ended, NotStarted
 
@@ -98,8 +98,8 @@ def on_a_machine_with(what: str, folder: Path) -> dict[str, Any]:
 
 def verdicts(isolation: Isolation) -> tuple[str, str]:
     """For a skill that is trusted, and for one that is not."""
-    around = Surroundings(isolation=isolation)
-    requests = [Request(tool="skill_run", args={"command": "ls"}, trusted=trusted) for trusted in (True, False)]
+    around = PolicyContext(isolation=isolation)
+    requests = [PolicyQuery(tool="skill_run", args={"command": "ls"}, trusted=trusted) for trusted in (True, False)]
     trusted, other = (decide(request, around).verdict for request in requests)
     return trusted, other
 
@@ -278,14 +278,14 @@ def test_case_55_but_root_with_somebody_to_run_as_is_no_reason_to_refuse(kind: s
 def test_case_57_a_limit_that_is_required_and_does_not_hold_is_an_error(go: Any) -> None:
     async def story(executor: Executor) -> None:
         held = await executor.isolation()
-        refuse_absent(held, ["cpu", "open_files", "file_size"], RunLimits())
+        check_installed(held, ["cpu", "open_files", "file_size"], RunLimits())
         for name in ("disk", "memory"):
             assert held.limits[name] != "enforced"
             with pytest.raises(WorkspaceUnavailable) as refused:
-                refuse_absent(held, [name], RunLimits(memory=64 * MIB))
+                check_installed(held, [name], RunLimits(memory=64 * MIB))
             assert refused.value.code == "limit-not-enforced"
         with pytest.raises(ConfigError):
-            refuse_absent(held, ["memory"], RunLimits(memory=None))
+            check_installed(held, ["memory"], RunLimits(memory=None))
 
     for kind in KINDS:
         go(kind, story)

@@ -13,7 +13,7 @@ from escapes.doors import OUTSIDE
 from escapes.opened import KINDS, Opened
 from prowess.core.ports import Executor
 from prowess.errors import WorkspaceError
-from prowess.workspace.inputs import Input, Places, stage_input
+from prowess.workspace.inputs import Input, InputPlaces, stage_input
 from prowess.workspace.layout import Layout, resolve_cwd, safe_name
 
 
@@ -66,7 +66,7 @@ def test_case_61_no_input_goes_anywhere_but_to_work_and_out(to: str, tmp_path: P
         path for path in tmp_path.rglob("*") if not str(path).startswith((f"{tmp_path}/ws/work", f"{tmp_path}/ws/out"))
     }
     try:
-        staged = stage_input(Input(f"host://{tmp_path}/given", to), Places(layout, host_roots=[str(tmp_path)]))
+        staged = stage_input(Input(f"host://{tmp_path}/given", to), InputPlaces(layout, host_roots=[str(tmp_path)]))
         assert staged.to.startswith(("work/", "out/")) and (tmp_path / "ws" / staged.to).read_text() == "given"
     except (WorkspaceError, ValueError):  # the second for a NUL, which Python itself refuses
         pass
@@ -83,7 +83,7 @@ def test_case_61_nothing_outside_the_allowed_folders_is_an_input(tmp_path: Path)
     (tmp_path / "allowed" / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "allowed" / "file").write_text("x", encoding="utf-8")
     (tmp_path / "ws" / "work" / "link").symlink_to(tmp_path / "secret")
-    places = Places(Layout(str(tmp_path / "ws"), "/workspace"), host_roots=[str(tmp_path / "allowed")])
+    places = InputPlaces(Layout(str(tmp_path / "ws"), "/workspace"), host_roots=[str(tmp_path / "allowed")])
     for source in (
         *(
             f"host://{tmp_path}/secret/key",

@@ -17,7 +17,7 @@ import pytest
 from prowess.cli.main import main
 from prowess.core.findings import visible
 from prowess.core.values import Isolation
-from prowess.policy.decision import Request, Surroundings, decide
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide
 
 NotRun = Callable[[str, str], None]
 
@@ -94,8 +94,8 @@ def test_case_62_nothing_gets_around_a_list_of_commands(command: str) -> None:
     lists = [(("ls",), ()), *([(ALLOWED, ("rm", "sh"))] if mentioned else [])]
     for tool in ("skill_run", "skill_exec"):
         for allow, deny in lists:
-            around = Surroundings(isolation=sandbox, commands_allow=allow, commands_deny=deny)
-            request = Request(tool=tool, args={"command": command}, trusted=True)
+            around = PolicyContext(isolation=sandbox, commands_allow=allow, commands_deny=deny)
+            request = PolicyQuery(tool=tool, args={"command": command}, trusted=True)
             decision = decide(request, around)
             assert (decision.verdict, decision.rule) == ("deny", "config:workspace.commands"), decision
 
@@ -105,8 +105,8 @@ def test_case_62_nothing_gets_around_a_list_of_commands(command: str) -> None:
 )
 def test_case_62_and_what_is_on_the_list_runs_as_the_words_that_were_judged(command: str) -> None:
     sandbox = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
-    around = Surroundings(isolation=sandbox, commands_allow=ALLOWED)
-    decision = decide(Request(tool="skill_run", args={"command": command}, trusted=True), around)
+    around = PolicyContext(isolation=sandbox, commands_allow=ALLOWED)
+    decision = decide(PolicyQuery(tool="skill_run", args={"command": command}, trusted=True), around)
     assert decision.verdict == "allow" and decision.limits["argv"] == command.split()
 
 

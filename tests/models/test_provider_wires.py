@@ -24,7 +24,7 @@ from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
 from prowess.errors import MissingExtra, ModelError, ModelOverloaded
 from prowess.models.model_info import find_cost
 from prowess.models.providers.client import check_sdk
-from prowess.models.providers.message_order import Assistant, Note, User, arrange, wire_id, wire_name
+from prowess.models.providers.message_order import Assistant, LateSystemMessage, User, arrange, wire_id, wire_name
 from prowess.models.providers.sse import BrokenEvent, EventReader
 from stub_provider import Answer, Stub, chat, messages, open_stub, spoken, sse
 
@@ -526,7 +526,7 @@ def test_whatever_the_messages_every_call_is_answered_once_and_turns_alternate(s
     ids = [call.id for turn in turns if isinstance(turn, Assistant) for call in turn.calls]
     assert len(ids) == len(set(ids)) == sum(len(message.calls) for message in said)
     for before, turn in itertools.pairwise(turns):
-        assert type(before) is not type(turn) or isinstance(turn, Note)
+        assert type(before) is not type(turn) or isinstance(turn, LateSystemMessage)
         asked = [call.id for call in before.calls] if isinstance(before, Assistant) else []
         answered = [call.id for call, _ in turn.results] if isinstance(turn, User) else []
         assert asked == answered

@@ -19,7 +19,7 @@ from prowess.policy.allowed_tools import (
     find_host,
     parse_allowed,
 )
-from prowess.policy.commands.parse import Command, split_command
+from prowess.policy.commands.parse import ShellCommand, split_command
 from prowess.policy.globs import match_anything, match_path, match_word
 from prowess.skills.metadata import split_tools
 
@@ -262,5 +262,5 @@ def test_no_list_makes_the_reader_fall_over(entries: list[str], command: str) ->
 def test_a_prefix_is_about_one_simple_command_only(text: str) -> None:
     if allows(parse_allowed(["Bash(git:*)"]), *_run(text)):
         command = split_command(text)
-        assert isinstance(command, Command)
+        assert isinstance(command, ShellCommand)
         assert command.argv[0] == "git"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from prowess.core.values import Located
 from prowess.errors import ConfigError
-from prowess.policy.decision import Surroundings, decide
-from prowess.policy.rules import Request, Rules, find_rule, parse_rules
+from prowess.policy.decision import PolicyContext, decide
+from prowess.policy.rules import PolicyQuery, Rules, find_rule, parse_rules
 
 DENIED = '["rm", "git push", "python3 scripts/a.py", "scripts/b.sh"]'
 
@@ -30,7 +30,7 @@ def located(name: str) -> Located:
 
 
 def _fits(rules: Rules, command: str, **args: Any) -> bool:
-    return find_rule(rules, Request(tool="skill_run", args={"command": command, **args}), located) is not None
+    return find_rule(rules, PolicyQuery(tool="skill_run", args={"command": command, **args}), located) is not None
 
 
 # --- what allows ----------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_a_command_is_allowed_in_its_skills_own_folder(cwd: str | None) -> None:
 def test_a_command_that_is_allowed_is_not_allowed_in_another_folder(cwd: Any) -> None:
     for allowed in ("python3 scripts/a.py", "python3", "scripts/b.sh", "git status"):
         assert not _fits(_rules(f'"{allowed}"', "allow"), allowed, cwd=cwd)
-    script = Request(tool="skill_exec", args={"script": "scripts/b.sh", "cwd": cwd})
+    script = PolicyQuery(tool="skill_exec", args={"script": "scripts/b.sh", "cwd": cwd})
     assert not find_rule(_rules('"scripts/b.sh"', "allow"), script, located)
 
 
@@ -140,8 +140,10 @@ def test_who_allows_a_program_that_starts_others_allows_what_it_starts() -> None
 
 def test_a_script_is_never_the_program_of_that_name() -> None:
     for rule, script in (("git", "git"), ("git", "./git"), ("a.py", "a.py")):
-        assert not find_rule(_rules(f'"{rule}"', "allow"), Request(tool="skill_run", args={"script": script}), located)
-    root = Request(tool="skill_run", args={"script": "a.py"})
+        assert not find_rule(
+            _rules(f'"{rule}"', "allow"), PolicyQuery(tool="skill_run", args={"script": script}), located
+        )
+    root = PolicyQuery(tool="skill_run", args={"script": "a.py"})
     assert find_rule(_rules('"./a.py"', "allow"), root, located)
 
 
@@ -491,7 +493,7 @@ def test_what_denies_leaves_the_rest_alone(command: str) -> None:
 
 def test_what_a_script_is_and_what_an_interpreter_reads_are_words_as_well() -> None:
     def denied(rule: str, **args: Any) -> bool:
-        return find_rule(_rules(f'"{rule}"', "deny"), Request(tool="skill_exec", args=args)) is not None
+        return find_rule(_rules(f'"{rule}"', "deny"), PolicyQuery(tool="skill_exec", args=args)) is not None
 
     for args in ({"script": "scripts/a.py"}, {"script": "./scripts//a.py"}, {"script": "a.py", "cwd": "scripts"}):
         assert denied("python3 scripts/a.py", **args) and denied("scripts/a.py", **args) and denied("python", **args)
@@ -635,7 +637,7 @@ def test_long_patterns_on_both_sides_come_to_an_end(wanted: str) -> None:
 )
 def test_a_command_that_cannot_be_read_is_denied_for_that_reason(args: dict[str, Any], why: str) -> None:
     rules = _rules('"rm"', "deny", 'why = "no rm."')
-    decision = decide(Request(tool="skill_run", args=args), Surroundings(), rules=[rules])
+    decision = decide(PolicyQuery(tool="skill_run", args=args), PolicyContext(), rules=[rules])
     assert decision.verdict == "deny"
     assert decision.why == f"no rm. {why} So it counts as what the rule is about."
 
@@ -643,5 +645,5 @@ def test_a_command_that_cannot_be_read_is_denied_for_that_reason(args: dict[str,
 def test_the_reason_names_the_words_that_were_found() -> None:
     for rule, command, words in (("rm", "ls; /bin/RM x", "'/bin/RM'"), ("git push", "git -C x push", "'git', 'push'")):
         rules = _rules(f'"{rule}"', "ask", 'why = "Think."')
-        decision = decide(Request(tool="skill_run", args={"command": command}), Surroundings(), rules=[rules])
+        decision = decide(PolicyQuery(tool="skill_run", args={"command": command}), PolicyContext(), rules=[rules])
         assert decision.why == f"Think. Found in the command: {words}."

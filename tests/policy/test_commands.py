@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prowess.core.values import Isolation
 from prowess.policy.commands.check import is_program
-from prowess.policy.commands.parse import Command, NotSimple, split_command
-from prowess.policy.decision import Request, Surroundings, decide
+from prowess.policy.commands.parse import NotSimple, ShellCommand, split_command
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide
 
 SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
 
@@ -42,7 +42,7 @@ SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none
 )
 def test_words_quotes_and_backslashes_are_read_as_a_shell_reads_them(text: str, argv: list[str]) -> None:
     command = split_command(text)
-    assert isinstance(command, Command), command
+    assert isinstance(command, ShellCommand), command
     assert list(command.argv) == argv
 
 
@@ -118,11 +118,11 @@ def test_what_a_shell_would_do_more_with_is_refused(text: str) -> None:
 
 def test_patterns_and_tildes_stay_as_they_are_and_a_note_says_so() -> None:
     command = split_command("ls *.csv ~/x ?y [ab]")
-    assert isinstance(command, Command)
+    assert isinstance(command, ShellCommand)
     assert command.argv == ("ls", "*.csv", "~/x", "?y", "[ab]")
     assert len(command.notes) == 4
     quoted = split_command("ls '*.csv' a~b")
-    assert isinstance(quoted, Command)
+    assert isinstance(quoted, ShellCommand)
     assert quoted.notes == ()
 
 
@@ -130,14 +130,14 @@ def test_patterns_and_tildes_stay_as_they_are_and_a_note_says_so() -> None:
 def test_what_was_quoted_by_shlex_comes_back(words: list[str]) -> None:
     text = shlex.join(["tool", *words])
     command = split_command(text)
-    assert isinstance(command, Command), command
+    assert isinstance(command, ShellCommand), command
     assert list(command.argv) == ["tool", *words]
 
 
 @given(st.text(alphabet=" ab'\"\\;|&<>$`(){}#*=~!\n", max_size=30))
 def test_whatever_is_accepted_is_read_like_posix_reads_it(text: str) -> None:
     command = split_command(text)
-    if isinstance(command, Command):
+    if isinstance(command, ShellCommand):
         assert list(command.argv) == shlex.split(text)
 
 
@@ -145,8 +145,8 @@ def test_whatever_is_accepted_is_read_like_posix_reads_it(text: str) -> None:
 
 
 def _judge(command: str, *, allow: str = "", deny: str = "", **args: object) -> tuple[str, str]:
-    around = Surroundings(isolation=SANDBOX, commands_allow=tuple(allow.split()), commands_deny=tuple(deny.split()))
-    decision = decide(Request(tool="skill_run", args={"command": command, **args}), around)
+    around = PolicyContext(isolation=SANDBOX, commands_allow=tuple(allow.split()), commands_deny=tuple(deny.split()))
+    decision = decide(PolicyQuery(tool="skill_run", args={"command": command, **args}), around)
     assert decision.why.endswith(".") and decision.why.isprintable() and len(decision.why) < 400
     return decision.verdict, decision.why
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kits import with_kit
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.values import Located, ToolCall
 from prowess.errors import ConfigError, ToolRetry
 from prowess.policy.allowed_tools import ALIASES
 from prowess.policy.call_arguments import ARGUMENTS, Argument
 from prowess.policy.decision import CAPABILITIES, RISKS
-from prowess.policy.rules import Request, Rule, parse_rules
+from prowess.policy.rules import PolicyQuery, PolicyRule, parse_rules
 from prowess.policy.rules import fits as fits_there
 
 PATH = ".agent/policy.toml"
@@ -32,11 +32,11 @@ WRITES = {"write_file", "delete_file"}
 OF_NO_SKILL = {*FILES, "network_request", "update_plan", "ask_user", "skill_search"}
 
 
-def read(text: str) -> Rule:
+def read(text: str) -> PolicyRule:
     return parse_rules(f"[[rule]]\n{text}\n", PATH).rules[0]
 
 
-def fits(rule: Rule, request: Request) -> bool:
+def fits(rule: PolicyRule, request: PolicyQuery) -> bool:
     """On a machine that has every program."""
     return fits_there(rule, request, Located)
 
@@ -53,19 +53,19 @@ def refused(text: str) -> ConfigError:
 
 
 @pytest.fixture
-def kit(tmp_path: Path, make_skill: Any) -> Iterator[Kit]:
+def kit(tmp_path: Path, make_skill: Any) -> Iterator[Toolkit]:
     """Looked at after it was closed: normal forms need nothing that is open."""
     make_skill(tmp_path / "demo")
-    found: list[Kit] = []
+    found: list[Toolkit] = []
 
-    async def keep(kit: Kit) -> None:
+    async def keep(kit: Toolkit) -> None:
         found.append(kit)
 
     with_kit(tmp_path, keep, settings={"tools.enable": ["write_file", "delete_file", "network_request"]}, load=None)
     yield found[0]
 
 
-def normal(kit: Kit, tool: str, args: dict[str, Any]) -> dict[str, Any]:
+def normal(kit: Toolkit, tool: str, args: dict[str, Any]) -> dict[str, Any]:
     return dict(kit.scene.tools.normalise(ToolCall(id="x", tool=tool, args=args)).args)
 
 
@@ -85,7 +85,7 @@ _LEAST = {
 }
 
 
-def test_every_tool_is_in_it_with_its_own_arguments(kit: Kit) -> None:
+def test_every_tool_is_in_it_with_its_own_arguments(kit: Toolkit) -> None:
     specs = {spec.name for spec in kit.scene.tools.specs()}
     assert specs == ARGUMENTS.keys() - CAPABILITIES == RISKS.keys()
     for tool in specs:
@@ -96,12 +96,12 @@ def test_every_tool_is_in_it_with_its_own_arguments(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("tool", sorted(RISKS))
-def test_values_and_defaults_are_the_tools_own(kit: Kit, tool: str) -> None:
+def test_values_and_defaults_are_the_tools_own(kit: Toolkit, tool: str) -> None:
     """A value fits itself and no other, in the form in which a real call is judged; what is not said is the default."""
     least = _LEAST.get(tool, {"skill": "demo"})
 
     def fitting(name: str, args: dict[str, Any], values: Iterable[str]) -> list[str]:
-        judged = Request(tool=tool, args=normal(kit, tool, args))
+        judged = PolicyQuery(tool=tool, args=normal(kit, tool, args))
         rule = f'tool = "{tool}"\nargs = {{{name} = %s}}\nverdict = "allow"'
         return [value for value in values if fits(read(rule % json.dumps(value)), judged)]
 
@@ -118,7 +118,7 @@ def test_values_and_defaults_are_the_tools_own(kit: Kit, tool: str) -> None:
             assert normal(kit, tool, {**least, name: typed}) == normal(kit, tool, least), name
 
 
-def test_tables_are_tables(kit: Kit) -> None:
+def test_tables_are_tables(kit: Toolkit) -> None:
     for tool, name, value in [
         ("skill_run", "env", {"A": "b"}),
         ("skill_run", "inputs", ["workspace://x"]),
@@ -127,7 +127,7 @@ def test_tables_are_tables(kit: Kit) -> None:
         ("update_plan", "plan", {"goal": "g", "steps": [{"title": "s"}]}),
     ]:
         given = {**_LEAST[tool], name: value}
-        judged = Request(tool=tool, args=normal(kit, tool, given))
+        judged = PolicyQuery(tool=tool, args=normal(kit, tool, given))
         assert fits(read(f'tool = "{tool}"\nargs = {{{name} = "nothing like it"}}\nverdict = "deny"'), judged)
         assert "is a table" in refused(f'tool = "{tool}"\nargs = {{{name} = "*"}}\nverdict = "allow"').message
 
@@ -136,7 +136,7 @@ def test_a_capability_has_the_arguments_of_its_need(tmp_path: Path, make_skill: 
     script = '# /// script\n# dependencies = ["nothing"]\n# ///\n'
     make_skill(tmp_path / "demo", files={"scripts/x.py": script})
 
-    async def work(kit: Kit) -> None:
+    async def work(kit: Toolkit) -> None:
         call = ToolCall(id="x", tool="skill_run", args={"skill": "demo", "script": "scripts/x.py"})
         (need,) = await kit.scene.tools.needs(call)
         assert need.args.keys() == ARGUMENTS[need.capability].keys()
@@ -281,7 +281,7 @@ _RULES = st.fixed_dictionaries(
 _TWICE = {"command": {"command", "script", "args"}, "path": {"path", "file_name"}, "skill": {"skill"}}
 
 
-def calls_like(rule: dict[str, Any]) -> Iterator[Request]:
+def calls_like(rule: dict[str, Any]) -> Iterator[PolicyQuery]:
     """Calls that somebody would make who reads the rule: every tool, with what the rule names."""
 
     def filled(pattern: str) -> str:
@@ -307,7 +307,7 @@ def calls_like(rule: dict[str, Any]) -> Iterator[Request]:
             if tool in FILES:
                 args["file_name" if tool == "read_file" else "path"] = path
             for chosen in itertools.product(*values.values()):
-                yield Request(tool=tool, args={**args, **dict(zip(values, chosen, strict=True))}, **about)
+                yield PolicyQuery(tool=tool, args={**args, **dict(zip(values, chosen, strict=True))}, **about)
 
 
 @given(_RULES)
@@ -330,7 +330,7 @@ def render(rule: dict[str, Any]) -> str:
     return "\n".join([*lines, *([f"args = {{{args}}}"] if args else [])])
 
 
-def put_together(rule: dict[str, Any]) -> Rule:
+def put_together(rule: dict[str, Any]) -> PolicyRule:
     """The rule as if it had been let through: each criterion alone is never refused."""
     whole = read(render({"tool": "*", "verdict": rule["verdict"]}))._replace(tools=())
     for name, field in [

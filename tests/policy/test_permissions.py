@@ -28,7 +28,7 @@ from permission_oracle import (
 )
 from prowess.core.values import Isolation, Located
 from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
-from prowess.policy.decision import Request, Surroundings, decide, explain
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide, explain
 from prowess.policy.rules import Rules, parse_rules
 from prowess.runtime.config import Config
 from prowess.runtime.policy_files import find_surroundings
@@ -88,8 +88,10 @@ def test_every_tool_against_everything_that_has_a_say(tool: str) -> None:
     declared = {who: lists(who, tool) for who in WHO}
     for case in cases(tool):
         named = case.who.startswith("named")
-        request = Request(tool=tool, args=ARGS, skill="project:mine" if named else None, trusted=case.trusted and named)
-        around = Surroundings(
+        request = PolicyQuery(
+            tool=tool, args=ARGS, skill="project:mine" if named else None, trusted=case.trusted and named
+        )
+        around = PolicyContext(
             isolation=ISOLATION[case.isolation],
             enabled=frozenset([tool] if case.enabled else []),
             require_approval_for=(tool,) if case.required else (),
@@ -115,8 +117,8 @@ def test_the_table_of_scripts_alone() -> None:
     }
     found = {
         (where, trusted): decide(
-            Request(tool="skill_run", args={"command": "ls"}, skill="project:mine", trusted=trusted),
-            Surroundings(isolation=ISOLATION[where]),
+            PolicyQuery(tool="skill_run", args={"command": "ls"}, skill="project:mine", trusted=trusted),
+            PolicyContext(isolation=ISOLATION[where]),
         ).verdict
         for where, trusted in wanted
     }
@@ -129,10 +131,10 @@ def test_what_the_configuration_forbids_of_commands_no_rule_and_no_list_allows(t
     for where, require, allow, deny, command in itertools.product(
         ISOLATION, (True, False), ((), ("git",), ("ls",)), ((), ("ls",)), ("ls", "git status", "ls; git status")
     ):
-        around = Surroundings(
+        around = PolicyContext(
             isolation=ISOLATION[where], require_isolation=require, commands_allow=allow, commands_deny=deny
         )
-        request = Request(tool=tool, args={"command": command}, skill="project:mine", trusted=True)
+        request = PolicyQuery(tool=tool, args={"command": command}, skill="project:mine", trusted=True)
         decision = decide(request, around, lists=lists("named-allows", tool), rules=policy(rule, "trusted", tool))
         program = command.split()[0]
         off = (require and where in ("local", "unknown")) or (
@@ -160,7 +162,7 @@ _FILE = st.builds(
     st.booleans(),
 )
 _REQUEST = st.builds(
-    Request,
+    PolicyQuery,
     tool=_TOOLS,
     args=st.builds(lambda command, cwd: {"command": command, **cwd}, _COMMANDS, st.sampled_from([{}, {"cwd": "x"}])),
     skill=st.sampled_from([None, "project:mine", "user:other"]),
@@ -170,7 +172,7 @@ _REQUEST = st.builds(
 )
 _LISTS = st.dictionaries(st.sampled_from(["project:mine", "user:other"]), st.builds(parse_allowed, _ENTRIES))
 _AROUND = st.builds(
-    Surroundings,
+    PolicyContext,
     isolation=st.sampled_from(list(ISOLATION.values())),
     enabled=st.frozensets(st.sampled_from(sorted(HIGH))),
     require_approval_for=st.lists(st.sampled_from(["Bash", "skill_run", "Read"]), max_size=1).map(tuple),
@@ -180,13 +182,13 @@ _AROUND = st.builds(
 )
 
 
-def _without_grants(around: Surroundings) -> Surroundings:
+def _without_grants(around: PolicyContext) -> PolicyContext:
     return replace(around, grants=frozenset())
 
 
 @given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
 def test_a_grant_changes_nothing_but_what_the_table_asks_of_a_trusted_skill(
-    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+    request: PolicyQuery, around: PolicyContext, declared: dict[str, AllowedTools], rules: list[Rules]
 ) -> None:
     with_it = decide(request, around, lists=declared, rules=rules)
     without = decide(request, _without_grants(around), lists=declared, rules=rules)
@@ -201,7 +203,7 @@ def test_a_grant_changes_nothing_but_what_the_table_asks_of_a_trusted_skill(
 
 @given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2), _FILE)
 def test_a_file_that_only_tightens_never_loosens(
-    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules], more: Rules
+    request: PolicyQuery, around: PolicyContext, declared: dict[str, AllowedTools], rules: list[Rules], more: Rules
 ) -> None:
     before = decide(request, around, lists=declared, rules=rules)
     tight = more._replace(only_tightens=True)
@@ -212,7 +214,7 @@ def test_a_file_that_only_tightens_never_loosens(
 
 @given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
 def test_a_list_never_grants_by_itself(
-    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+    request: PolicyQuery, around: PolicyContext, declared: dict[str, AllowedTools], rules: list[Rules]
 ) -> None:
     around = _without_grants(around)
     narrowed = decide(request, around, lists=declared, rules=rules)
@@ -222,7 +224,7 @@ def test_a_list_never_grants_by_itself(
 
 @given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
 def test_an_explanation_is_the_decision(
-    request: Request, around: Surroundings, declared: dict[str, AllowedTools], rules: list[Rules]
+    request: PolicyQuery, around: PolicyContext, declared: dict[str, AllowedTools], rules: list[Rules]
 ) -> None:
     found = explain(request, around, lists=declared, rules=rules)
     assert found.decision == decide(request, around, lists=declared, rules=rules)
@@ -253,19 +255,19 @@ def test_an_explanation_is_the_decision(
     ],
 )
 def test_what_a_grant_covers(entries: str, tool: str, args: dict[str, Any], verdict: str) -> None:
-    around = Surroundings(
+    around = PolicyContext(
         isolation=ISOLATION["local"],
         grants=frozenset(["project:mine"]),
         enabled=frozenset(["write_file"]),
         find_program=lambda name: Located(f"/usr/bin/{name}") if name == "git" else Located(why_not="no"),
     )
     declared = {"project:mine": parse_allowed(entries.split("|"))}
-    request = Request(tool=tool, args=args, skill="project:mine", trusted=True)
+    request = PolicyQuery(tool=tool, args=args, skill="project:mine", trusted=True)
     assert decide(request, around, lists=declared).verdict == verdict
-    other = Request(tool=tool, args=args, skill="user:other", trusted=True)
+    other = PolicyQuery(tool=tool, args=args, skill="user:other", trusted=True)
     assert decide(other, around, lists=declared).verdict == "ask", "the grant is another skill's"
     if verdict == "allow":
-        untrusted = Request(tool=tool, args=args, skill="project:mine")
+        untrusted = PolicyQuery(tool=tool, args=args, skill="project:mine")
         assert decide(untrusted, around, lists=declared).verdict == "deny", "nobody trusts its source any more"
 
 
@@ -276,10 +278,10 @@ def test_limits_of_the_configuration_travel_with_the_decision() -> None:
     config = Config()
     workspace = config.workspace._replace(network_allow=("a.b",), host_roots=("/data",))
     around = find_surroundings(config._replace(workspace=workspace))
-    hosts = decide(Request(tool="network_request", args={"url": "https://a.b"}), around).limits
+    hosts = decide(PolicyQuery(tool="network_request", args={"url": "https://a.b"}), around).limits
     assert hosts["hosts"] == ["a.b"] and hosts["max_bytes"] > 0 and hosts["timeout_s"] > 0
     for tool in ("write_file", "delete_file"):
-        assert decide(Request(tool=tool, args={"path": "x"}), around).limits == {"roots": ["/data"]}
+        assert decide(PolicyQuery(tool=tool, args={"path": "x"}), around).limits == {"roots": ["/data"]}
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from prowess.core.values import Located
 from prowess.errors import ConfigError
-from prowess.policy.rules import Request, Rule, Rules, allows_anything, parse_rules, tightened
+from prowess.policy.rules import PolicyQuery, PolicyRule, Rules, allows_anything, parse_rules, tightened
 from prowess.policy.rules import find_rule as find_rule_there
 
 PATH = ".agent/policy.toml"
 
 
-def _run(command: str, **more: Any) -> Request:
-    return Request(tool="skill_run", args={"command": command}, **more)
+def _run(command: str, **more: Any) -> PolicyQuery:
+    return PolicyQuery(tool="skill_run", args={"command": command}, **more)
 
 
-def find_rule(rules: Rules, request: Request) -> Rule | None:
+def find_rule(rules: Rules, request: PolicyQuery) -> PolicyRule | None:
     """On a machine that has every program."""
     return find_rule_there(rules, request, Located)
 
@@ -42,7 +42,7 @@ def test_rules_are_read_in_order_with_their_lines() -> None:
     status = find_rule(rules, _run("git status"))
     assert status and status.verdict == "allow"
     assert find_rule(rules, _run("rm x")) is None
-    assert find_rule(rules, Request(tool="read_file", args={"file_name": "x"})) is None
+    assert find_rule(rules, PolicyQuery(tool="read_file", args={"file_name": "x"})) is None
     assert parse_rules("", PATH) == Rules((), PATH)
 
 
@@ -168,51 +168,67 @@ def test_what_allows_whatever_is_started_is_known(rule: str, anything: list[str]
 
 
 def test_scripts_are_commands_too() -> None:
-    request = Request(tool="skill_run", args={"script": "scripts/x.py", "args": ["a"]})
+    request = PolicyQuery(tool="skill_run", args={"script": "scripts/x.py", "args": ["a"]})
     assert find_rule(_one('command = "scripts/x.py"\nverdict = "allow"'), request)
     assert find_rule(_one('command = "python3 scripts/x.py"\nverdict = "allow"'), request)
     assert find_rule(_one('command = "python3"\nverdict = "deny"'), request)
     assert not find_rule(_one('command = "bash"\nverdict = "deny"'), request)
-    assert find_rule(_one('command = "bash"\nverdict = "deny"'), Request(tool="skill_run", args={}))
+    assert find_rule(_one('command = "bash"\nverdict = "deny"'), PolicyQuery(tool="skill_run", args={}))
 
 
 @pytest.mark.parametrize(
     ("rule", "request_", "fits"),
     [
-        ('tool = "Read"\nverdict = "deny"', Request(tool="read_file"), True),
-        ('tool = "mcp__*"\nverdict = "deny"', Request(tool="mcp__a__b"), True),
-        ('tool = "*"\nverdict = "ask"', Request(tool="anything"), True),
-        ('tool = ["Read", "Grep"]\nverdict = "deny"', Request(tool="grep"), True),
-        ('tool = "Read"\nverdict = "deny"', Request(tool="grep"), False),
-        ('skill = "project:pdf"\nverdict = "allow"', Request(tool="x", skill="project:pdf"), True),
-        ('skill = "pdf"\nverdict = "allow"', Request(tool="x", skill="project:pdf"), True),
-        ('skill = "acme/*"\nverdict = "allow"', Request(tool="x", skill="user:acme/pdf"), True),
-        ('skill = "pdf"\nverdict = "allow"', Request(tool="x", skill="project:pdfs"), False),
-        ('skill = "*"\nverdict = "deny"', Request(tool="x"), False),
-        ('source = ["url", "mcp"]\nverdict = "deny"', Request(tool="x", source="url"), True),
-        ('source = "url"\nverdict = "deny"', Request(tool="x", source="user"), False),
-        ('source = "url"\nverdict = "deny"', Request(tool="x"), False),
-        ('args = {url = "https://a.b/*"}\nverdict = "allow"', Request(tool="x", args={"url": "https://a.b/c/d"}), True),
-        ('args = {url = "https://a.b/*"}\nverdict = "allow"', Request(tool="x", args={}), False),
-        ('args = {n = "5"}\nverdict = "allow"', Request(tool="x", args={"n": 5}), True),
-        ('args = {tty = "true"}\nverdict = "deny"', Request(tool="x", args={"tty": True}), True),
-        ('args = {a = "x*"}\nverdict = "deny"', Request(tool="x", args={"a": ["b", "xy"]}), True),
-        ('args = {a = "x*"}\nverdict = "allow"', Request(tool="x", args={"a": ["b", "xy"]}), False),
-        ('args = {a = "x*"}\nverdict = "deny"', Request(tool="x", args={"a": {"b": 1}}), True),
-        ('args = {a = "x*"}\nverdict = "allow"', Request(tool="x", args={"a": {"b": 1}}), False),
-        ('args = {method = "GET"}\nverdict = "allow"', Request(tool="network_request", args={"url": "x"}), True),
-        ('args = {method = "GET"}\nverdict = "deny"', Request(tool="network_request", args={"method": "PUT"}), False),
-        ('args = {method = "GET"}\nverdict = "allow"', Request(tool="somebodys", args={}), False),
-        ('args = {tty = "false"}\nverdict = "ask"', Request(tool="skill_exec", args={}), True),
-        ('path = "out/**"\nverdict = "allow"', Request(tool="write_file", args={"path": "out/a/b"}), True),
-        ('path = "out/**"\nverdict = "allow"', Request(tool="write_file", args={"path": "out/../b"}), False),
-        ('path = "secret/**"\nverdict = "deny"', Request(tool="write_file", args={"path": "out/../secret/b"}), True),
-        ('path = "secret/**"\nverdict = "deny"', Request(tool="read_file", args={"file_name": "./secret//b"}), True),
-        ('path = "secret/**"\nverdict = "deny"', Request(tool="read_file", args={"file_name": 5}), True),
-        ('path = "secret/**"\nverdict = "deny"', Request(tool="skill_run", args={"path": "secret/x"}), False),
+        ('tool = "Read"\nverdict = "deny"', PolicyQuery(tool="read_file"), True),
+        ('tool = "mcp__*"\nverdict = "deny"', PolicyQuery(tool="mcp__a__b"), True),
+        ('tool = "*"\nverdict = "ask"', PolicyQuery(tool="anything"), True),
+        ('tool = ["Read", "Grep"]\nverdict = "deny"', PolicyQuery(tool="grep"), True),
+        ('tool = "Read"\nverdict = "deny"', PolicyQuery(tool="grep"), False),
+        ('skill = "project:pdf"\nverdict = "allow"', PolicyQuery(tool="x", skill="project:pdf"), True),
+        ('skill = "pdf"\nverdict = "allow"', PolicyQuery(tool="x", skill="project:pdf"), True),
+        ('skill = "acme/*"\nverdict = "allow"', PolicyQuery(tool="x", skill="user:acme/pdf"), True),
+        ('skill = "pdf"\nverdict = "allow"', PolicyQuery(tool="x", skill="project:pdfs"), False),
+        ('skill = "*"\nverdict = "deny"', PolicyQuery(tool="x"), False),
+        ('source = ["url", "mcp"]\nverdict = "deny"', PolicyQuery(tool="x", source="url"), True),
+        ('source = "url"\nverdict = "deny"', PolicyQuery(tool="x", source="user"), False),
+        ('source = "url"\nverdict = "deny"', PolicyQuery(tool="x"), False),
+        (
+            'args = {url = "https://a.b/*"}\nverdict = "allow"',
+            PolicyQuery(tool="x", args={"url": "https://a.b/c/d"}),
+            True,
+        ),
+        ('args = {url = "https://a.b/*"}\nverdict = "allow"', PolicyQuery(tool="x", args={}), False),
+        ('args = {n = "5"}\nverdict = "allow"', PolicyQuery(tool="x", args={"n": 5}), True),
+        ('args = {tty = "true"}\nverdict = "deny"', PolicyQuery(tool="x", args={"tty": True}), True),
+        ('args = {a = "x*"}\nverdict = "deny"', PolicyQuery(tool="x", args={"a": ["b", "xy"]}), True),
+        ('args = {a = "x*"}\nverdict = "allow"', PolicyQuery(tool="x", args={"a": ["b", "xy"]}), False),
+        ('args = {a = "x*"}\nverdict = "deny"', PolicyQuery(tool="x", args={"a": {"b": 1}}), True),
+        ('args = {a = "x*"}\nverdict = "allow"', PolicyQuery(tool="x", args={"a": {"b": 1}}), False),
+        ('args = {method = "GET"}\nverdict = "allow"', PolicyQuery(tool="network_request", args={"url": "x"}), True),
+        (
+            'args = {method = "GET"}\nverdict = "deny"',
+            PolicyQuery(tool="network_request", args={"method": "PUT"}),
+            False,
+        ),
+        ('args = {method = "GET"}\nverdict = "allow"', PolicyQuery(tool="somebodys", args={}), False),
+        ('args = {tty = "false"}\nverdict = "ask"', PolicyQuery(tool="skill_exec", args={}), True),
+        ('path = "out/**"\nverdict = "allow"', PolicyQuery(tool="write_file", args={"path": "out/a/b"}), True),
+        ('path = "out/**"\nverdict = "allow"', PolicyQuery(tool="write_file", args={"path": "out/../b"}), False),
+        (
+            'path = "secret/**"\nverdict = "deny"',
+            PolicyQuery(tool="write_file", args={"path": "out/../secret/b"}),
+            True,
+        ),
+        (
+            'path = "secret/**"\nverdict = "deny"',
+            PolicyQuery(tool="read_file", args={"file_name": "./secret//b"}),
+            True,
+        ),
+        ('path = "secret/**"\nverdict = "deny"', PolicyQuery(tool="read_file", args={"file_name": 5}), True),
+        ('path = "secret/**"\nverdict = "deny"', PolicyQuery(tool="skill_run", args={"path": "secret/x"}), False),
     ],
 )
-def test_criteria(rule: str, request_: Request, fits: bool) -> None:
+def test_criteria(rule: str, request_: PolicyQuery, fits: bool) -> None:
     assert bool(find_rule(_one(rule), request_)) is fits
 
 
@@ -254,7 +270,7 @@ def test_criteria(rule: str, request_: Request, fits: bool) -> None:
 )
 @pytest.mark.parametrize("tool", ["grep", "list_dir"])
 def test_a_search_comes_to_what_lies_below(tool: str, pattern: str, path: str | None, asks: bool, allows: bool) -> None:
-    request = Request(tool=tool, args={} if path is None else {"path": path})
+    request = PolicyQuery(tool=tool, args={} if path is None else {"path": path})
     for verdict, fits in [("deny", asks), ("ask", asks), ("allow", allows)]:
         assert bool(find_rule(_one(f'path = "{pattern}"\nverdict = "{verdict}"'), request)) is fits, verdict
 
@@ -278,7 +294,7 @@ def test_a_search_comes_to_what_lies_below(tool: str, pattern: str, path: str | 
 def test_a_name_is_denied_at_any_depth_and_allowed_where_it_says(
     pattern: str, path: str, denies: bool, allows: bool
 ) -> None:
-    request = Request(tool="read_file", args={"file_name": path})
+    request = PolicyQuery(tool="read_file", args={"file_name": path})
     for verdict, fits in [("deny", denies), ("ask", denies), ("allow", allows)]:
         assert bool(find_rule(_one(f'path = "{pattern}"\nverdict = "{verdict}"'), request)) is fits, verdict
 

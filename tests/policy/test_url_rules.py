@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prowess.policy.rules import Request, fits, parse_rules
+from prowess.policy.rules import PolicyQuery, fits, parse_rules
 
 
 def fitting(pattern: str, url: object, verdict: str) -> bool:
     rule = f'[[rule]]\ntool = "WebFetch"\nargs = {{url = {json.dumps(pattern)}}}\nverdict = "{verdict}"\n'
     (read,) = parse_rules(rule, "policy.toml").rules
-    return fits(read, Request(tool="network_request", args={"url": url}))
+    return fits(read, PolicyQuery(tool="network_request", args={"url": url}))
 
 
 ADMIN = "http://127.0.0.1:18931/admin*"
@@ -176,9 +176,9 @@ def test_what_may_lead_elsewhere_is_not_allowed(pattern: str, url: str) -> None:
 
 def test_the_url_of_somebodys_tool_is_one_as_well() -> None:
     (rule,) = parse_rules(f'[[rule]]\nargs = {{url = "{EVIL}"}}\nverdict = "deny"\n', "policy.toml").rules
-    assert fits(rule, Request(tool="mcp__web__fetch", args={"url": "https://EVIL.example"}))
-    assert not fits(rule, Request(tool="mcp__web__fetch", args={"url": "evil"}))
-    assert not fits(rule, Request(tool="mcp__web__fetch", args={"uri": "https://evil.example/"}))
+    assert fits(rule, PolicyQuery(tool="mcp__web__fetch", args={"url": "https://EVIL.example"}))
+    assert not fits(rule, PolicyQuery(tool="mcp__web__fetch", args={"url": "evil"}))
+    assert not fits(rule, PolicyQuery(tool="mcp__web__fetch", args={"uri": "https://evil.example/"}))
 
 
 @given(st.text(alphabet="htps:/.%25eEfF;\\@#?[]a1 \u00e9", max_size=25), st.sampled_from(["https://a/", ""]))

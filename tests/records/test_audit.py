@@ -31,7 +31,7 @@ from prowess.core.events import (
     SkillLoaded,
     UnknownEvent,
 )
-from prowess.core.values import Decision, Head, Outcome, Part, SessionKey, ToolCall, Usage
+from prowess.core.values import ChainHead, Decision, Outcome, Part, SessionKey, ToolCall, Usage
 from prowess.records.audit import (
     SessionRecord,
     check_copy,
@@ -67,8 +67,8 @@ def a_run(run: str, text: str = "done") -> list[tuple[str, Event | UnknownEvent]
     ]
 
 
-def write(*events: tuple[str, Event | UnknownEvent]) -> tuple[list[str], Head]:
-    async def go() -> tuple[list[str], Head]:
+def write(*events: tuple[str, Event | UnknownEvent]) -> tuple[list[str], ChainHead]:
+    async def go() -> tuple[list[str], ChainHead]:
         log = MemoryEventLog()
         given = [Envelope(at=AT, session="s", run=run, event=event) for run, event in events]
         await log.append(KEY, 0, await log.lease(KEY), given)
@@ -196,7 +196,7 @@ def test_a_cut_tail_is_found_by_the_head_and_only_by_it() -> None:
     assert check_session(SessionRecord.of_lines(cut, HEAD)).why == "the end is cut off"
     alone = check_session(SessionRecord.of_lines(cut))
     assert alone.valid and not alone.anchored
-    record = SessionRecord.of_lines(cut, Head(seq=17, hash=json.loads(cut[-1])["hash"]))
+    record = SessionRecord.of_lines(cut, ChainHead(seq=17, hash=json.loads(cut[-1])["hash"]))
     summary = record.find("r-3")
     assert summary is not None and check_run(record, summary).valid, "the database was changed with it"
     found = check_run(record, summary, kept_head(RUNS["r-3"].to_json()))

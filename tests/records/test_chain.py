@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_values import strategy_of
 
 from prowess.core.events import Envelope, NoteAppended, TextDelta, UnknownEvent, parse_event
-from prowess.core.values import Head, SessionKey
+from prowess.core.values import ChainHead, SessionKey
 from prowess.errors import StoreError
 from prowess.records.chain import GENESIS, ChainReport, seal, verify_chain
 
@@ -25,11 +25,11 @@ def envelope(event: Any, key: SessionKey = KEY) -> Envelope:
     return Envelope(at="now", tenant=key.tenant, session=key.session, run="r", event=event)
 
 
-def sealed(*data: dict[str, Any]) -> tuple[list[str], Head]:
+def sealed(*data: dict[str, Any]) -> tuple[list[str], ChainHead]:
     events, lines = seal(KEY, GENESIS, [envelope(UnknownEvent(type="of_tomorrow", data=each)) for each in data])
     last = events[-1]
     assert last.seq and last.hash
-    return lines, Head(seq=last.seq, hash=last.hash)
+    return lines, ChainHead(seq=last.seq, hash=last.hash)
 
 
 FIVE, HEAD = sealed(*({"n": n, "deep": {"text": "é", "list": [1, 2.5, None, True]}} for n in range(5)))
@@ -112,10 +112,10 @@ def test_a_chain_that_was_written_anew_is_found_when_anchored() -> None:
 
 
 def test_a_run_is_a_slice() -> None:
-    before = Head(seq=2, hash=json.loads(FIVE[1])["hash"])
+    before = ChainHead(seq=2, hash=json.loads(FIVE[1])["hash"])
     assert verify_chain(FIVE[2:], HEAD, after=before) == ChainReport(valid=True, events=3, anchored=True)
     assert verify_chain(FIVE[2:]).first_bad == 1
-    assert verify_chain(FIVE[2:], after=Head(seq=2, hash="0" * 64)).first_bad == 3
+    assert verify_chain(FIVE[2:], after=ChainHead(seq=2, hash="0" * 64)).first_bad == 3
 
 
 def test_the_hash_covers_who_it_belongs_to_and_what_this_version_does_not_know() -> None:

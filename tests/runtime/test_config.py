@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prowess.errors import ConfigError
 from prowess.policy.trust import grant_folder, load_trust, tighten
-from prowess.runtime.config import Config, Loaded, describe_fields, find_places, load_config, split_roots
+from prowess.runtime.config import Config, LoadedConfig, describe_fields, find_places, load_config, split_roots
 
 
 class Setup:
@@ -44,7 +44,7 @@ class Setup:
         config_file: str | None = None,
         cwd: Path | None = None,
         without_files: bool = False,
-    ) -> Loaded:
+    ) -> LoadedConfig:
         whole = self.environ | (environ or {})
         return load_config(
             find_places(str(cwd or self.project), whole),
@@ -450,7 +450,7 @@ def test_trust_from_the_environment_is_for_this_call(setup: Setup) -> None:
 
 
 def test_with_the_real_trust_store(setup: Setup) -> None:
-    def load() -> Loaded:
+    def load() -> LoadedConfig:
         places = find_places(str(setup.project), setup.environ)
         trust = load_trust(places.state_dir)
         return load_config(places, setup.environ, is_trusted=trust.trusts_folder, accepts=trust.accepts_file)

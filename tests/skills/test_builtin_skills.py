@@ -27,7 +27,7 @@ from guard import GUARD_S
 from prowess._internal.tokens import estimate, get_counter
 from prowess.skills.render import xml_entry
 from prowess.skills.roots import BUILTIN
-from prowess.skills.search import Document, open_search
+from prowess.skills.search import SearchDocument, open_search
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples" / "skills"
@@ -143,7 +143,7 @@ def test_a_script_needs_python_and_nothing_else(script: Path) -> None:
 )
 def test_a_request_finds_the_skill_that_is_meant(request_text: str, wanted: str) -> None:
     catalog = prowess.discover(BUILTIN, EXAMPLES)
-    with open_search([Document(e.id, e.name, e.description, e.keywords) for e in catalog]) as index:
+    with open_search([SearchDocument(e.id, e.name, e.description, e.keywords) for e in catalog]) as index:
         best = index.search(request_text, 3)[0]
     assert best.id == f"explicit:{wanted}"
 

@@ -15,12 +15,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from conftest import dear
-from prowess._internal.text import Lines, fenced_code, find_invisible, strip_invisible
+from prowess._internal.text import LineNumbers, fenced_code, find_invisible, strip_invisible
 from prowess.core.findings import RULES, make_finding
 from prowess.skills.catalog import Skill
 from prowess.skills.entry_reader import read_head_bytes
 from prowess.skills.front_matter import FrontMatter
-from prowess.skills.metadata import Head, split_tools
+from prowess.skills.metadata import SkillHead, split_tools
 from prowess.skills.parse import MAX_HEAD_BYTES, Fence, find_fence, parse_body, parse_front, parse_head
 from prowess.skills.render import render_catalog, render_skill
 
@@ -31,15 +31,15 @@ def _file(front: str, body: str = "Body.\n") -> bytes:
     return f"---\n{front}\n---\n{body}".encode()
 
 
-def _head(front: str, folder: str = "pdf") -> Head:
+def _head(front: str, folder: str = "pdf") -> SkillHead:
     return parse_head(_file(front), folder)
 
 
-def _codes(head: Head) -> set[str]:
+def _codes(head: SkillHead) -> set[str]:
     return {note.code for note in head.notes}
 
 
-def _is_decided(head: Head) -> bool:
+def _is_decided(head: SkillHead) -> bool:
     """A description to show, or a reason why there is none."""
     return bool(head.description) != any(RULES[note.code].severity == "error" for note in head.notes)
 
@@ -700,7 +700,7 @@ def test_nothing_invisible_reaches_a_model(description: str, body: str) -> None:
 
 @given(st.text(alphabet="a\n", max_size=30))
 def test_lines_of_offsets(text: str) -> None:
-    lines = Lines(text)
+    lines = LineNumbers(text)
     assert [lines.at(at) for at in range(len(text))] == [1 + text.count("\n", 0, at) for at in range(len(text))]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from conftest import dear
 from prowess.cli.main import main
-from prowess.skills.search import Document, Hit, open_search
+from prowess.skills.search import Hit, SearchDocument, open_search
 
 ANY = st.text(st.characters(exclude_categories=[]), max_size=40) | st.text(
     'ab"*:^-()\0 报告をANDORNEAR\ud800', max_size=40
@@ -23,71 +23,91 @@ ANY = st.text(st.characters(exclude_categories=[]), max_size=40) | st.text(
 
 # A small library as people have it: id and name, description, keywords.
 LIBRARY = [
-    Document(
+    SearchDocument(
         "csv-report",
         "csv-report",
         "Summarise CSV and TSV files as tables and charts. Use when the user uploads tabular data.",
     ),
-    Document(
+    SearchDocument(
         "xlsx",
         "xlsx",
         "Create, edit and analyse Excel spreadsheets with formulas and formatting.",
         ("excel", "workbook"),
     ),
-    Document(
+    SearchDocument(
         "pdf-forms", "pdf-forms", "Fill in, flatten and inspect forms in PDF documents: fields, checkboxes, signatures."
     ),
-    Document(
+    SearchDocument(
         "pdf-extract", "pdf-extract", "Extract text, tables and images from PDF files, with OCR for scanned pages."
     ),
-    Document(
+    SearchDocument(
         "docx", "docx", "Write and revise Word documents with tracked changes, comments and styles.", ("word", "office")
     ),
-    Document(
+    SearchDocument(
         "PptxSlides", "PptxSlides", "Build PowerPoint presentations from an outline: slides, speaker notes, layouts."
     ),
-    Document("git_commit", "git_commit", "Write commit messages in the conventional format from staged changes."),
-    Document("code-review", "code-review", "Review a pull request for bugs, security problems and missing tests."),
-    Document(
+    SearchDocument("git_commit", "git_commit", "Write commit messages in the conventional format from staged changes."),
+    SearchDocument(
+        "code-review", "code-review", "Review a pull request for bugs, security problems and missing tests."
+    ),
+    SearchDocument(
         "sql-query", "sql-query", "Write and explain SQL for PostgreSQL and SQLite; optimise slow queries and indexes."
     ),
-    Document(
+    SearchDocument(
         "docker-deploy", "docker-deploy", "Package an application as a container image and deploy it to Kubernetes."
     ),
-    Document("brand-voice", "brand-voice", "Apply the company's tone of voice and colours to marketing copy."),
-    Document("meeting-notes", "meeting-notes", "Turn a transcript into minutes with decisions, owners and deadlines."),
-    Document(
+    SearchDocument("brand-voice", "brand-voice", "Apply the company's tone of voice and colours to marketing copy."),
+    SearchDocument(
+        "meeting-notes", "meeting-notes", "Turn a transcript into minutes with decisions, owners and deadlines."
+    ),
+    SearchDocument(
         "email-triage", "email-triage", "Sort the inbox, draft replies and flag what is urgent.", ("gmail", "outlook")
     ),
-    Document("calendar", "calendar", "Find a free slot, book appointments and send invitations."),
-    Document("translate", "translate", "Translate documents between languages, keeping terminology and layout."),
-    Document("image-resize", "image-resize", "Crop, resize and compress pictures; convert PNG, JPEG and WebP."),
-    Document("video-cut", "video-cut", "Trim and join video clips with ffmpeg, add subtitles, extract the soundtrack."),
-    Document("speech-to-text", "speech-to-text", "Transcribe recordings with Whisper, with speakers and timestamps."),
-    Document("web-scraper", "web-scraper", "Fetch web pages and turn their content into structured records."),
-    Document("seo-audit", "seo-audit", "Check a site's titles, links and speed for search engines."),
-    Document("invoice-parser", "invoice-parser", "Read invoices and receipts into accounting entries with VAT."),
-    Document("budget-plan", "budget-plan", "Plan a household or project budget and compare it with actual spending."),
-    Document("tax-return", "tax-return", "Prepare an annual income tax return and collect the documents it needs."),
-    Document("contract-check", "contract-check", "Compare a contract with house rules and list risky clauses."),
-    Document("resume-writer", "resume-writer", "Write a résumé and cover letter for a job advertisement.", ("cv",)),
-    Document("recipe-finder", "recipe-finder", "Suggest dishes from the ingredients at hand, with a shopping list."),
-    Document("travel-planner", "travel-planner", "Plan trips: flights, hotels, an itinerary for each day."),
-    Document("unit-tests", "unit-tests", "Generate pytest tests for Python functions and raise coverage."),
-    Document("log-analysis", "log-analysis", "Find errors and anomalies in server logs and explain what caused them."),
-    Document("api-docs", "api-docs", "Write OpenAPI descriptions and reference pages for a REST interface."),
-    Document(
+    SearchDocument("calendar", "calendar", "Find a free slot, book appointments and send invitations."),
+    SearchDocument("translate", "translate", "Translate documents between languages, keeping terminology and layout."),
+    SearchDocument("image-resize", "image-resize", "Crop, resize and compress pictures; convert PNG, JPEG and WebP."),
+    SearchDocument(
+        "video-cut", "video-cut", "Trim and join video clips with ffmpeg, add subtitles, extract the soundtrack."
+    ),
+    SearchDocument(
+        "speech-to-text", "speech-to-text", "Transcribe recordings with Whisper, with speakers and timestamps."
+    ),
+    SearchDocument("web-scraper", "web-scraper", "Fetch web pages and turn their content into structured records."),
+    SearchDocument("seo-audit", "seo-audit", "Check a site's titles, links and speed for search engines."),
+    SearchDocument("invoice-parser", "invoice-parser", "Read invoices and receipts into accounting entries with VAT."),
+    SearchDocument(
+        "budget-plan", "budget-plan", "Plan a household or project budget and compare it with actual spending."
+    ),
+    SearchDocument(
+        "tax-return", "tax-return", "Prepare an annual income tax return and collect the documents it needs."
+    ),
+    SearchDocument("contract-check", "contract-check", "Compare a contract with house rules and list risky clauses."),
+    SearchDocument(
+        "resume-writer", "resume-writer", "Write a résumé and cover letter for a job advertisement.", ("cv",)
+    ),
+    SearchDocument(
+        "recipe-finder", "recipe-finder", "Suggest dishes from the ingredients at hand, with a shopping list."
+    ),
+    SearchDocument("travel-planner", "travel-planner", "Plan trips: flights, hotels, an itinerary for each day."),
+    SearchDocument("unit-tests", "unit-tests", "Generate pytest tests for Python functions and raise coverage."),
+    SearchDocument(
+        "log-analysis", "log-analysis", "Find errors and anomalies in server logs and explain what caused them."
+    ),
+    SearchDocument("api-docs", "api-docs", "Write OpenAPI descriptions and reference pages for a REST interface."),
+    SearchDocument(
         "react-component", "react-component", "Create accessible React components in TypeScript with Storybook stories."
     ),
-    Document("data-cleaning", "data-cleaning", "Deduplicate records, fix encodings and dates, fill missing values."),
-    Document("会议纪要", "会议纪要", "把会议录音或文字记录整理成纪要，列出决定和待办事项。"),
-    Document("报表生成", "报表生成", "读取表格数据，生成 PDF 报表和图表，适合销售与财务分析。", ("excel",)),
-    Document("合同审查", "合同审查", "检查合同条款，标出风险并给出修改建议。"),
-    Document("小红书文案", "小红书文案", "根据产品特点撰写小红书风格的种草文案和标题。"),
-    Document("請求書作成", "請求書作成", "取引内容から請求書を作成し、PDFで出力します。消費税の計算に対応。"),
-    Document("議事録", "議事録", "会議の録音から議事録を作成し、決定事項と担当者をまとめます。"),
-    Document("メール返信", "メール返信", "受信したメールに丁寧な日本語で返信の下書きを書きます。", ("ビジネス",)),
-    Document("보고서-작성", "보고서-작성", "데이터를 분석하여 보고서를 작성하고 그래프를 추가합니다."),
+    SearchDocument(
+        "data-cleaning", "data-cleaning", "Deduplicate records, fix encodings and dates, fill missing values."
+    ),
+    SearchDocument("会议纪要", "会议纪要", "把会议录音或文字记录整理成纪要，列出决定和待办事项。"),
+    SearchDocument("报表生成", "报表生成", "读取表格数据，生成 PDF 报表和图表，适合销售与财务分析。", ("excel",)),
+    SearchDocument("合同审查", "合同审查", "检查合同条款，标出风险并给出修改建议。"),
+    SearchDocument("小红书文案", "小红书文案", "根据产品特点撰写小红书风格的种草文案和标题。"),
+    SearchDocument("請求書作成", "請求書作成", "取引内容から請求書を作成し、PDFで出力します。消費税の計算に対応。"),
+    SearchDocument("議事録", "議事録", "会議の録音から議事録を作成し、決定事項と担当者をまとめます。"),
+    SearchDocument("メール返信", "メール返信", "受信したメールに丁寧な日本語で返信の下書きを書きます。", ("ビジネス",)),
+    SearchDocument("보고서-작성", "보고서-작성", "데이터를 분석하여 보고서를 작성하고 그래프를 추가합니다."),
 ]
 
 GOLDEN = [
@@ -152,52 +172,56 @@ def test_the_right_skill_is_found() -> None:
 )
 @pytest.mark.parametrize("name", ["csv-report", "csv_report", "csvReport", "CSVReport", "CsvReport"])
 def test_a_name_is_found_by_its_words_and_as_one(name: str, query: str) -> None:
-    with open_search([Document("it", name, "Nothing to see."), Document("other", "other", "Something else.")]) as index:
+    with open_search(
+        [SearchDocument("it", name, "Nothing to see."), SearchDocument("other", "other", "Something else.")]
+    ) as index:
         assert ids(index.search(query)) == ["it"]
 
 
 @pytest.mark.parametrize("query", ["图", "图表", "我想要一个图表", "图像", "spread", "spreadsheat", "presentat"])
 def test_half_a_word_and_one_character_find_something(query: str) -> None:
     documents = [
-        Document("it", "it", "图表 spreadsheets presentations"),
-        Document("other", "other", "音乐 music"),
+        SearchDocument("it", "it", "图表 spreadsheets presentations"),
+        SearchDocument("other", "other", "音乐 music"),
     ]
     with open_search(documents) as index:
         assert ids(index.search(query)) == ["it"]
 
 
 def test_a_beginning_is_tried_only_when_no_word_matches() -> None:
-    with open_search([Document("a", "form", ""), Document("b", "formula", "")]) as index:
+    with open_search([SearchDocument("a", "form", ""), SearchDocument("b", "formula", "")]) as index:
         assert ids(index.search("form")) == ["a"]
         assert ids(index.search("formul")) == ["b"]
         assert ids(index.search("not-formul")) == ["b"]
 
 
 def test_small_words_are_left_out_unless_there_are_no_others() -> None:
-    with open_search([Document("a", "a", "how to use the thing"), Document("b", "b", "weather")]) as index:
+    with open_search([SearchDocument("a", "a", "how to use the thing"), SearchDocument("b", "b", "weather")]) as index:
         assert ids(index.search("how is the weather")) == ["b"]
         assert ids(index.search("how to")) == ["a"]
-    with open_search([Document("a", "a", "we were who they will be"), Document("b", "b", "weather")]) as index:
+    with open_search(
+        [SearchDocument("a", "a", "we were who they will be"), SearchDocument("b", "b", "weather")]
+    ) as index:
         assert ids(index.search("who will tell us if our weather was bad")) == ["b"]
-    with open_search([Document("a", "a", "我的-这个"), Document("b", "b", "天气")]) as index:
+    with open_search([SearchDocument("a", "a", "我的-这个"), SearchDocument("b", "b", "天气")]) as index:
         assert ids(index.search("我的-这个")) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["skill-security-review", "SkillSecurityReview", "review", "résumé", "会议-纪要"])
 def test_whoever_types_a_name_finds_it_first(name: str) -> None:
     words = " ".join(["skill security review résumé 会议纪要"] * 4)
-    others = [Document(f"{n}", f"security-review-skill-{n}", words, tuple(words.split())) for n in range(20)]
-    with open_search([*others, Document("it", name, "Looks at " + "many other things and " * 20)]) as index:
+    others = [SearchDocument(f"{n}", f"security-review-skill-{n}", words, tuple(words.split())) for n in range(20)]
+    with open_search([*others, SearchDocument("it", name, "Looks at " + "many other things and " * 20)]) as index:
         for query in (name, name.replace("-", " "), name.replace("-", "_").upper()):
             assert ids(index.search(query))[0] == "it"
 
 
 def test_the_name_weighs_most_then_the_keywords_and_ties_are_by_id() -> None:
     documents = [
-        Document("d", "one", "budget two three"),
-        Document("c", "one", "two three four", ("budget",)),
-        Document("b", "budget", "one two three"),
-        Document("a", "one", "budget two three"),
+        SearchDocument("d", "one", "budget two three"),
+        SearchDocument("c", "one", "two three four", ("budget",)),
+        SearchDocument("b", "budget", "one two three"),
+        SearchDocument("a", "one", "budget two three"),
     ]
     with open_search(documents) as index:
         hits = index.search("budget")
@@ -208,9 +232,9 @@ def test_the_name_weighs_most_then_the_keywords_and_ties_are_by_id() -> None:
 
 def test_a_word_that_most_of_a_small_catalog_has_still_ranks() -> None:
     documents = [
-        Document("a", "a", "csv files"),
-        Document("b", "b", "csv files, csv charts"),
-        Document("c", "csv", "files"),
+        SearchDocument("a", "a", "csv files"),
+        SearchDocument("b", "b", "csv files, csv charts"),
+        SearchDocument("c", "csv", "files"),
     ]
     with open_search(documents) as index:
         assert ids(index.search("csv"))[0] == "c"
@@ -229,7 +253,7 @@ def test_a_query_without_words_finds_nothing(query: str) -> None:
 )
 def test_syntax_means_nothing(query: str) -> None:
     with open_search(
-        [Document("a", "report", ""), Document("b", "reportage", ""), Document("c", "c", "near name")]
+        [SearchDocument("a", "report", ""), SearchDocument("b", "reportage", ""), SearchDocument("c", "c", "near name")]
     ) as index:
         assert ids(index.search(query))[0] == "a"
         assert "b" not in ids(index.search(query))
@@ -251,9 +275,9 @@ def test_limits_and_empty_catalogs() -> None:
         assert index.search("pdf") == []
 
 
-@given(st.lists(st.builds(Document, ANY, ANY, ANY, st.tuples(ANY)), max_size=4), ANY)
-@example([Document("\ue000", "\ue000", "\ue000")], "\ue000")
-def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[Document], query: str) -> None:
+@given(st.lists(st.builds(SearchDocument, ANY, ANY, ANY, st.tuples(ANY)), max_size=4), ANY)
+@example([SearchDocument("\ue000", "\ue000", "\ue000")], "\ue000")
+def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[SearchDocument], query: str) -> None:
     with open_search(documents) as index:
         found = ids(index.search(query))
         assert set(found) <= {document.id for document in documents}
@@ -267,7 +291,7 @@ def test_nothing_in_a_query_or_a_document_breaks_it(documents: list[Document], q
 )
 @dear
 def test_each_word_of_its_own_name_finds_a_document(words: list[str], joiner: str) -> None:
-    with open_search([*LIBRARY, Document("it", joiner.join(words), "")]) as index:
+    with open_search([*LIBRARY, SearchDocument("it", joiner.join(words), "")]) as index:
         for query in (*words, joiner.join(words), words[0].upper()):
             assert index.search(query)[0].id == "it"
 
@@ -282,7 +306,7 @@ def test_the_file_is_used_again_and_follows_the_documents(tmp_path: Path) -> Non
         assert index.search("pdf report") == first
         assert index.note is None
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp
-    with open_search([*LIBRARY, Document("new", "pdf-report", "")], str(path)) as index:
+    with open_search([*LIBRARY, SearchDocument("new", "pdf-report", "")], str(path)) as index:
         assert ids(index.search("pdf report"))[0] == "new"
         assert index.note is None
     assert path.stat().st_ino != stamp[1]
@@ -365,7 +389,11 @@ def test_a_python_without_sqlite_says_what_to_do() -> None:
 
 
 def test_a_word_of_the_body_finds_a_skill_and_weighs_least() -> None:
-    documents = [Document("a", "a", "tables"), Document("b", "b", "pivot tables"), Document("c", "c", "charts")]
+    documents = [
+        SearchDocument("a", "a", "tables"),
+        SearchDocument("b", "b", "pivot tables"),
+        SearchDocument("c", "c", "charts"),
+    ]
     bodies = {"a": "Use pivot for that. Mojibake is repaired.", "b": "", "c": "把会议录音整理成纪要。 Skew"}
     with open_search(documents, None, bodies.__getitem__) as index:
         assert ids(index.search("mojibake")) == ["a"]
@@ -378,7 +406,7 @@ def test_a_word_of_the_body_finds_a_skill_and_weighs_least() -> None:
 @pytest.mark.parametrize("word", ["mojibake", "MT940", "Größe", "会议"])
 def test_a_word_of_the_body_is_found_between_any_signs(word: str, around: str) -> None:
     bodies = {"a": around.format(word), "b": "nothing"}
-    with open_search([Document("a", "a", ""), Document("b", "b", "")], None, bodies.__getitem__) as index:
+    with open_search([SearchDocument("a", "a", ""), SearchDocument("b", "b", "")], None, bodies.__getitem__) as index:
         assert ids(index.search(word)) == ["a"]
 
 
@@ -387,7 +415,7 @@ def test_only_a_new_index_reads_bodies(tmp_path: Path) -> None:
         raise AssertionError(id)
 
     path = str(tmp_path / "index")
-    first = [Document("a", "a", "tables", stamp="1")]
+    first = [SearchDocument("a", "a", "tables", stamp="1")]
     with open_search(first, path, lambda id: "mojibake") as index:
         assert ids(index.search("mojibake")) == ["a"]
     with open_search(first, path, refuse) as index:
@@ -400,7 +428,7 @@ def test_bodies_leave_the_index_small(tmp_path: Path) -> None:
     """Words that many bodies share are left out, as are all but the first 1,500 characters and the rarest words."""
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefghij", k=6)) for _ in range(3_000)]
-    documents = [Document(f"{n:04}", f"s{n}", " ".join(chance.choices(words, k=25))) for n in range(500)]
+    documents = [SearchDocument(f"{n:04}", f"s{n}", " ".join(chance.choices(words, k=25))) for n in range(500)]
     bodies = {d.id: " ".join(["always", *chance.choices(words, k=3_000), f"last{d.id}"]) for d in documents}
     open_search(documents, str(tmp_path / "without")).close()
     with open_search(documents, str(tmp_path / "with"), bodies.__getitem__) as index:

@@ -24,7 +24,7 @@ import pytest
 from postgres_server import Server, running_server
 from prowess.core.events import Envelope, NoteAppended, TextDelta, UnknownEvent
 from prowess.core.ports import EventLog
-from prowess.core.values import Head, SessionKey, Stray
+from prowess.core.values import ChainHead, OrphanedEvents, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.records.chain import GENESIS, seal, verify_chain
 from prowess.stores.memory import MemoryEventLog
@@ -101,7 +101,7 @@ async def texts(log: EventLog, key: SessionKey = KEY, after_seq: int = 0) -> lis
     return [getattr(envelope.event, "text", "?") async for envelope in log.read(key, after_seq=after_seq)]
 
 
-async def check_whole(log: EventLog, key: SessionKey = KEY) -> Head:
+async def check_whole(log: EventLog, key: SessionKey = KEY) -> ChainHead:
     """The chain is whole and ends where the log says."""
     head = await log.head(key)
     report = verify_chain([line async for line in log.lines(key)], head)
@@ -142,7 +142,7 @@ def test_what_was_appended_is_read_in_order(with_log: Opened) -> None:
         assert [envelope.prev for envelope in (*first, *second)] == [GENESIS.hash, first[0].hash, first[1].hash]
         assert await texts(log, after_seq=1) == ["b", "c"]
         assert await texts(log, after_seq=3) == await texts(log, after_seq=99) == []
-        assert await check_whole(log) == Head(seq=3, hash=second[0].hash or "")
+        assert await check_whole(log) == ChainHead(seq=3, hash=second[0].hash or "")
 
     with_log(test)
 
@@ -684,8 +684,8 @@ def change(db: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def strays(db: Path) -> list[Stray]:
-    async def go() -> list[Stray]:
+def strays(db: Path) -> list[OrphanedEvents]:
+    async def go() -> list[OrphanedEvents]:
         async with opened(db) as log:
             return list(await log.strays())
 
@@ -695,7 +695,7 @@ def strays(db: Path) -> list[Stray]:
 def test_events_whose_session_was_removed_are_found_and_not_written_over(db: Path) -> None:
     fill(db, "a", "b", "c")
     change(db, "DELETE FROM sessions")
-    assert strays(db) == [Stray("default", KEY.session, 3, 1, orphaned=True)]
+    assert strays(db) == [OrphanedEvents("default", KEY.session, 3, 1, orphaned=True)]
 
     async def go() -> None:
         async with opened(db) as log:
@@ -725,7 +725,7 @@ def test_events_whose_session_was_removed_are_found_and_not_written_over(db: Pat
 def test_events_outside_of_what_a_session_counts_are_found(db: Path, statement: str, events: int, first: int) -> None:
     fill(db, "a", "b", "c")
     change(db, statement)
-    assert strays(db) == [Stray("default", KEY.session, events, first, orphaned=False)]
+    assert strays(db) == [OrphanedEvents("default", KEY.session, events, first, orphaned=False)]
 
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"

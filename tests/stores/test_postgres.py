@@ -20,12 +20,12 @@ import pytest
 from test_event_log import KEY, check_whole, note, notes, texts
 
 from postgres_server import Server, running_server
-from prowess.core.values import SessionKey, Stray
+from prowess.core.values import OrphanedEvents, SessionKey
 from prowess.errors import MissingExtra, SessionConflict, StoreError
 from prowess.stores import postgres_queries as rows
 from prowess.stores.migrations import POSTGRES
 from prowess.stores.postgres import PostgresEventLog
-from prowess.stores.postgres_pool import Link
+from prowess.stores.postgres_pool import PostgresPool
 
 
 @pytest.fixture(scope="module")
@@ -459,7 +459,7 @@ def test_what_an_administrator_has_set_does_not_change_what_a_commit_means(serve
             with psycopg.connect(url) as other:
                 assert other.execute("SHOW synchronous_commit").fetchone() == ("off",)
 
-    link = Link(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
+    link = PostgresPool(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
     assert link.use(lambda connection: connection.execute("SHOW synchronous_commit").fetchone()) == ("on",)
     link.drop()
 
@@ -506,9 +506,9 @@ def test_events_whose_session_was_removed_or_counts_fewer_are_found(server: Serv
             ):
                 server.do(statement, name=name_of(url))
             assert await log.strays() == [
-                Stray("t", "gone", 2, 1, orphaned=True),
-                Stray("default", "cut", 1, 2, orphaned=False),
-                Stray("default", "?", 2, 1, orphaned=True),
+                OrphanedEvents("t", "gone", 2, 1, orphaned=True),
+                OrphanedEvents("default", "cut", 1, 2, orphaned=False),
+                OrphanedEvents("default", "?", 2, 1, orphaned=True),
             ]
 
     asyncio.run(go())
@@ -575,7 +575,7 @@ def test_large_events_are_read_a_few_at_a_time(url: str) -> None:
         return [seq for seq, _ in rows.page(connection, found.id, 0, found.seq)]
 
     asyncio.run(go())
-    link = Link(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
+    link = PostgresPool(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
     assert link.use(first_page) == [1, 2], "four megabytes, and the line that goes over them"
     link.drop()
 

@@ -27,7 +27,7 @@ from prowess.core.events import (
     SkillLoaded,
     UnknownEvent,
 )
-from prowess.core.values import Decision, Head, Outcome, SessionKey, ToolCall, Usage
+from prowess.core.values import ChainHead, Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.errors import SessionConflict, StoreError
 from prowess.records.chain import verify_chain
 from prowess.stores.memory import MemoryEventLog
@@ -126,7 +126,7 @@ def test_a_run_is_a_folder_with_its_lines_and_a_summary(mirrored: Any, runs: Pat
         document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         check_schema(document)
         after = document["after"]
-        assert verify_chain(mirror_of(folder), head, after=Head(**after)).valid
+        assert verify_chain(mirror_of(folder), head, after=ChainHead(**after)).valid
         assert document == {
             "schema": "prowess.run/1",
             "run": "r-1",

@@ -26,10 +26,10 @@ from prowess.tools.files.list import ListDir
 from prowess.tools.files.paths import match_glob, shown
 from prowess.tools.files.toolset import file_tools
 from prowess.tools.files.write import DeleteFile, WriteFile
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 from works import UID, call, open_work, with_work, within
 
-Story = Callable[[Work], Awaitable[Any]]
+Story = Callable[[SessionWork], Awaitable[Any]]
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def tell(workspace_dir: str, skills: Path) -> Callable[[Story], Any]:
     return lambda story: with_work(workspace_dir, story, skills, use=("demo",))
 
 
-async def root_of(work: Work) -> Path:
+async def root_of(work: SessionWork) -> Path:
     return Path((await work.workspace())[1].root)
 
 
-async def fill(work: Work) -> Path:
+async def fill(work: SessionWork) -> Path:
     """What a script could have left behind."""
     root = await root_of(work)
     (root / "out" / "sub" / "deep").mkdir(parents=True)
@@ -75,7 +75,7 @@ async def fill(work: Work) -> Path:
 
 
 def listed(tell: Any, **args: Any) -> Outcome:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         await fill(work)
         return await call(ListDir(work), args)
 
@@ -172,7 +172,7 @@ def test_ways_out_lead_nowhere(tell: Any, path: str, code: str | None) -> None:
 
 
 def test_a_folder_with_many_entries_is_cut_and_says_so(tell: Any) -> None:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         root = await root_of(work)
         for number in range(1200):
             (root / "out" / f"f{number:04}").touch()
@@ -184,7 +184,7 @@ def test_a_folder_with_many_entries_is_cut_and_says_so(tell: Any) -> None:
 
 
 def test_names_are_anybodys_text(tell: Any) -> None:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         root = await root_of(work)
         for name in (b"a\nb", b"\x1b[31mred", b"caf\xe9", "ü".encode(), b"-rf", b"x\x7f"):
             (root / "out" / os.fsdecode(name)).touch()
@@ -203,7 +203,7 @@ def test_names_are_anybodys_text(tell: Any) -> None:
 
 
 def test_a_deep_tree_and_an_empty_folder(tell: Any) -> None:
-    async def story(work: Work) -> tuple[Outcome, Outcome]:
+    async def story(work: SessionWork) -> tuple[Outcome, Outcome]:
         root = await root_of(work)
         fd = os.open(root / "out", os.O_RDONLY)
         for _ in range(300):  # deeper than a path can say is deeper than anybody asks
@@ -222,7 +222,7 @@ def test_a_deep_tree_and_an_empty_folder(tell: Any) -> None:
 
 
 def searched(tell: Any, **args: Any) -> Outcome:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         await fill(work)
         return await call(Grep(work), args)
 
@@ -306,7 +306,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_a_pattern_that_takes_for_ever_is_given_up(tell: Any) -> None:
-    async def story(work: Work) -> tuple[Outcome, bool]:
+    async def story(work: SessionWork) -> tuple[Outcome, bool]:
         root = await root_of(work)
         (root / "out" / "a.txt").write_text("x found\n", encoding="utf-8")
         (root / "out" / "b.txt").write_text("a" * 60 + "!\n", encoding="utf-8")
@@ -321,7 +321,7 @@ def test_a_pattern_that_takes_for_ever_is_given_up(tell: Any) -> None:
 
 
 def test_a_search_that_is_cancelled_leaves_no_process(tell: Any) -> None:
-    async def story(work: Work) -> bool:
+    async def story(work: SessionWork) -> bool:
         root = await root_of(work)
         (root / "out" / "b.txt").write_text("a" * 60 + "!\n", encoding="utf-8")
         before = processes()
@@ -336,7 +336,7 @@ def test_a_search_that_is_cancelled_leaves_no_process(tell: Any) -> None:
 
 
 def test_long_lines_show_the_match_and_control_characters_are_written_out(tell: Any) -> None:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         root = await root_of(work)
         (root / "out" / "l.txt").write_text(
             "x" * 5000 + "NEEDLE" + "y" * 5000 + "\n\x1b[31mNEEDLE\tz\n", encoding="utf-8"
@@ -350,7 +350,7 @@ def test_long_lines_show_the_match_and_control_characters_are_written_out(tell: 
 
 
 def test_a_secret_cannot_be_guessed_at(tell: Any) -> None:
-    async def story(work: Work) -> list[Outcome]:
+    async def story(work: SessionWork) -> list[Outcome]:
         root = await root_of(work)
         (root / "out" / "s.txt").write_text("token=hunter2-hunter2\n", encoding="utf-8")
         given = within(redaction=Redactor({"TOKEN": "hunter2-hunter2"}))
@@ -386,7 +386,7 @@ def test_a_hard_link_to_somebody_elses_file_is_not_read(tell: Any, not_run: Call
         not_run("hard links to somebody else's file", "whoever is not root cannot make one")
         return
 
-    async def story(work: Work) -> tuple[Outcome, Outcome]:
+    async def story(work: SessionWork) -> tuple[Outcome, Outcome]:
         root = await root_of(work)
         secret = root.parent / "secret"
         secret.write_text("root only\n", encoding="utf-8")
@@ -415,7 +415,7 @@ def test_a_hard_link_to_somebody_elses_file_is_not_read(tell: Any, not_run: Call
     ],
 )
 def test_a_file_is_written_where_scripts_find_it(tell: Any, path: str, name: str) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         outcome = await call(WriteFile(work), {"path": path, "content": "tëxt\n"})
         assert outcome.status == "ok", outcome
         assert outcome.data == {"path": shown(name), "size_bytes": 6, "replaced": False, "paths": [shown(name)]}
@@ -431,7 +431,7 @@ def test_a_file_is_written_where_scripts_find_it(tell: Any, path: str, name: str
 
 
 def test_a_file_is_replaced_and_stays_what_it_was(tell: Any) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         file = await root_of(work) / "out" / "run.sh"
         file.write_text("old", encoding="utf-8")
         file.chmod(0o755)
@@ -472,7 +472,7 @@ def test_a_file_is_replaced_and_stays_what_it_was(tell: Any) -> None:
     ],
 )
 def test_where_nothing_is_written(tell: Any, path: str, code: str) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         root = await fill(work)
         outcome = await call(WriteFile(work), {"path": path, "content": "x"})
         assert outcome.code == code, outcome
@@ -509,7 +509,7 @@ def test_a_folder_of_this_machine_only_when_the_decision_names_it(tell: Any, tmp
     os.symlink(opened, tmp_path / "alias")
     given = within({"roots": [str(tmp_path / "alias")]})
 
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         write, delete = WriteFile(work), DeleteFile(work)
         outcome = await call(write, {"path": f"{opened}/new/a.txt", "content": "x"}, given)
         assert outcome.status == "ok" and (opened / "new" / "a.txt").read_text(encoding="utf-8") == "x", outcome
@@ -535,7 +535,7 @@ def test_a_folder_of_this_machine_only_when_the_decision_names_it(tell: Any, tmp
 
 
 def test_a_file_is_deleted_and_a_folder_never(tell: Any) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         root = await fill(work)
         delete = DeleteFile(work)
         outcome = await call(delete, {"path": "out/n.txt"})
@@ -557,7 +557,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_noticed(tell: Any, tmp_path: 
     outside = tmp_path / "outside"
     outside.mkdir()
 
-    async def story(work: Work) -> set[str | None]:
+    async def story(work: SessionWork) -> set[str | None]:
         root = await root_of(work)
         (root / "out" / "real").mkdir()
         over = threading.Event()
@@ -590,7 +590,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_noticed(tell: Any, tmp_path: 
 
 
 def test_a_socket_is_told(tell: Any) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         root = await root_of(work)
         with socket.socket(socket.AF_UNIX) as listener:
             here = os.getcwd()
@@ -609,7 +609,7 @@ def test_a_socket_is_told(tell: Any) -> None:
 
 
 def test_what_changes_things_is_there_only_when_switched_on(workspace_dir: str) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         assert [tool.spec.name for tool in file_tools(work)] == ["read_file", "list_dir", "grep"]
         every = file_tools(work, enabled=["network_request", "delete_file", "write_file", "skill_exec"])
         assert [tool.spec.name for tool in every][3:] == ["write_file", "delete_file", "network_request"]
@@ -619,7 +619,7 @@ def test_what_changes_things_is_there_only_when_switched_on(workspace_dir: str) 
 
 
 def test_one_spelling_is_what_policy_judges(workspace_dir: str) -> None:
-    async def story(work: Work) -> None:
+    async def story(work: SessionWork) -> None:
         tool = WriteFile(work)
         root = await root_of(work)
         for path in ("out/x", "./out//x", "workspace://out/./x", "$OUTPUT_DIR/x", "/workspace/out/x", f"{root}/out/x"):

@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, Spawn, ToolCall
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
 from prowess.tools.base import Tools
@@ -226,7 +226,7 @@ def test_defaults_are_the_functions_own() -> None:
 
 def test_a_first_parameter_can_be_what_the_call_is_given() -> None:
     @tool
-    def asks(call: Within, x: int = 0) -> str:
+    def asks(call: CallGrant, x: int = 0) -> str:
         return f"{call.decision.rule} {x}"
 
     assert list(asks.spec.parameters["properties"]) == ["x"] and said(asks, x=2) == "test 2"
@@ -383,7 +383,7 @@ def test_functions_around_functions() -> None:
 def no_annotation(x, y: int): ...
 def any_number(*x: int) -> None: ...
 def any_names(**x: int) -> None: ...
-def within_last(x: int, call: Within) -> None: ...
+def within_last(x: int, call: CallGrant) -> None: ...
 def no_such_type(x: Nowhere) -> None: ...  # noqa: F821
 def of_a_thread(x: threading.Thread) -> None: ...
 def of_a_function(x: Sequence[contextvars.Context]) -> None: ...

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import prowess
 from agents import call, play
 from kits import with_kit
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Decision, Outcome, Plan, SessionKey, Spawn, Step, ToolCall
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError, ToolRetry, WorkspaceUnavailable
 from prowess.policy.secrets import Redactor
@@ -27,10 +27,10 @@ from prowess.tools.ask_user import AskUser
 from prowess.tools.base import Tools
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.schema import parse_arguments
-from prowess.tools.session_work import Loaded, Work, WorkOptions
+from prowess.tools.session_work import LoadedSkill, SessionWork, WorkOptions
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
 from prowess.tools.skills.load import SkillLoad, SkillUnload
-from prowess.tools.skills.loaded import Shelf, body_ref, doc_ref
+from prowess.tools.skills.loaded import LoadedSkills, body_ref, doc_ref
 from prowess.tools.skills.read import SkillRead, find_headings
 from prowess.tools.skills.search import SkillSearch
 
@@ -56,14 +56,14 @@ class Desk:
 
     def __init__(self, root: Path, place: str, **given: Any) -> None:
         self.root = root
-        self.work = Work(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=place))
+        self.work = SessionWork(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=place))
         self.events: list[tuple[str, ...]] = []
         self.view: set[str] = set()
         self.plan: Plan | None = given.pop("plan", None)
         self.secrets: dict[str, str] = given.pop("secrets", {})
         limits = given.pop("limits", {})
         asker = given.pop("asker", None)
-        self.shelf = Shelf(
+        self.shelf = LoadedSkills(
             self.work,
             activate=self.activate,
             find=lambda ref, source: self.catalog.get(ref, source=source),
@@ -99,7 +99,7 @@ class Desk:
         catalog = self.catalog
         return [entry.name for entry in catalog if catalog.visibility(entry).model_visible]
 
-    async def activate(self, ref: str, source: str | None, trigger: Any, reason: str | None) -> Loaded:
+    async def activate(self, ref: str, source: str | None, trigger: Any, reason: str | None) -> LoadedSkill:
         loaded = await self.work.load(prowess.load(self.catalog, ref, source=source, trigger=trigger))
         self.events.append(("loaded", loaded.skill.name, trigger, reason or ""))
         return loaded
@@ -108,12 +108,12 @@ class Desk:
         entry = self.catalog.find(ref)
         return None if entry is None else prowess.load(self.catalog, ref, trigger=trigger)
 
-    async def load_first(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def load_first(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         outcome = await self.do("skill_load", within.trigger, **args)
         assert isinstance(outcome, Outcome)
         return outcome
 
-    async def unloaded(self, loaded: Loaded, reason: str) -> None:
+    async def unloaded(self, loaded: LoadedSkill, reason: str) -> None:
         self.events.append(("unloaded", loaded.skill.name, reason))
 
     async def put(self, plan: Plan) -> None:
@@ -126,7 +126,7 @@ class Desk:
         assert again.args == call.args, "the normal form is its own normal form"
         json.dumps(call.args)
         redaction = Redactor(self.secrets)
-        within = Within(decision=ALLOWED, redaction=redaction, trigger=trigger, can_spawn=can_spawn)
+        within = CallGrant(decision=ALLOWED, redaction=redaction, trigger=trigger, can_spawn=can_spawn)
         outcome = await self.tools.call(call, within)
         if isinstance(outcome, Outcome):
             for key, value in outcome.state_delta.items():
@@ -563,7 +563,7 @@ def test_a_skill_that_lives_in_memory(workspace_dir: str) -> None:
     desk = Desk(Path("/nowhere"), workspace_dir)
     desk.shelf.find = lambda ref, source: catalog.get(ref, source=source)
 
-    async def activate(ref: str, source: str | None, trigger: Any, reason: str | None) -> Loaded:
+    async def activate(ref: str, source: str | None, trigger: Any, reason: str | None) -> LoadedSkill:
         return await desk.work.load(prowess.load(catalog, ref, source=source, trigger=trigger))
 
     desk.shelf.activate = activate

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kits import with_kit
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome
 from prowess.tools.files.read import ReadFile
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 from works import call, with_work, within
 
 
@@ -138,13 +138,13 @@ def test_no_input_and_no_file_either(root: Path, name: str) -> None:
 def asked_for(root: Path, workspace_dir: str, name: str, *, use: tuple[str, ...] = ()) -> tuple[Outcome, list[Any]]:
     asked: list[Any] = []
 
-    async def activate(ref: str, given: Within) -> Outcome:
+    async def activate(ref: str, given: CallGrant) -> Outcome:
         asked.append((ref, given.trigger))
         return Outcome(status="ok", content=f"loaded: {ref}")
 
     skill_at = {f"{root}/demo/SKILL.md": "explicit:demo", str(Path("~/s/SKILL.md").expanduser()): "user:s"}.get
 
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         return await call(
             ReadFile(work, activate=activate, skill_at=skill_at), {"file_name": name}, within(trigger="user")
         )
@@ -202,7 +202,7 @@ def test_without_anybody_to_activate_it_is_read(root: Path, workspace_dir: str) 
 
 
 def test_what_was_loaded_is_read_also_when_its_source_is_gone(root: Path, workspace_dir: str) -> None:
-    async def story(work: Work) -> Outcome:
+    async def story(work: SessionWork) -> Outcome:
         (root / "demo" / "references" / "a.md").unlink()
         return await call(ReadFile(work), {"file_name": "skill://demo/references/a.md"})
 

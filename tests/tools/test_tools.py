@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prowess.errors import ToolRetry
 from prowess.tools.arguments import ExecArguments, OutputArguments, ReadArguments, RunArguments, WriteArguments
-from prowess.tools.run.terminals import MAX_LINES, Lines, guess_interaction
+from prowess.tools.run.terminals import MAX_LINES, LastLines, guess_interaction
 from prowess.tools.schema import parse_arguments, render_schema
 
 
@@ -140,9 +140,9 @@ def test_zero_means_the_usual_limit() -> None:
 # --- what programs say ------------------------------------------------------------------------------------------------
 
 
-def lines_of(*pieces: bytes) -> Lines:
-    async def feed() -> Lines:
-        lines = Lines()
+def lines_of(*pieces: bytes) -> LastLines:
+    async def feed() -> LastLines:
+        lines = LastLines()
         for piece in pieces:
             lines.feed(piece)
         return lines

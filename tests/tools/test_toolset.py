@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prowess.core.ports import Need, Toolset, Within
+from prowess.core.ports import CallGrant, CapabilityRequest, Toolset
 from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
 from prowess.tools.base import Tools
@@ -133,11 +133,11 @@ class Needy:
     def normalise(self, call: ToolCall) -> ToolCall:
         return ToolCall(id=call.id, tool=call.tool, args={"said": True})  # forgets who wanted it
 
-    async def needs(self, call: ToolCall) -> Sequence[Need]:
+    async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
         self.asked = call
-        return [Need(capability="install_dependencies")]
+        return [CapabilityRequest(capability="install_dependencies")]
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome:
+    async def call(self, call: ToolCall, within: CallGrant) -> Outcome:
         raise ToolFailed("inner: no.")
 
 

@@ -24,7 +24,7 @@ from prowess.workspace.isolation.bwrap import (
     why_not_trusted,
 )
 from prowess.workspace.process.client import Processes
-from prowess.workspace.process.command import Command, Ended, Limits
+from prowess.workspace.process.command import Command, Ended, ProcessLimits
 
 UNPRIVILEGED = 64321
 
@@ -229,7 +229,7 @@ def test_limits_and_tmpfs_sizes_hold(house: House | None) -> None:
     script = (
         "for f in /tmp/f /dev/shm/f; do head -c 3000000 /dev/zero > $f; done; stat -c %s /tmp/f /dev/shm/f; ulimit -n"
     )
-    house.run("bash", "-c", script, box=small, limits=Limits(open_files=99))
+    house.run("bash", "-c", script, box=small, limits=ProcessLimits(open_files=99))
     assert house.stdout.decode().split() == ["1048576", "1048576", "99"]
 
 

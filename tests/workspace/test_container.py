@@ -36,7 +36,7 @@ from prowess.workspace.container.engine import OWNER_LABEL, SESSION_LABEL, Engin
 from prowess.workspace.container.executor import ContainerExecutor
 from prowess.workspace.container.image import DEFAULT_IMAGE, DIGEST_LABEL, build_image, find_packages, write_image
 from prowess.workspace.container.selftest import read_limits
-from prowess.workspace.container.spec import OWN_PROCESSES, Folder, Plan
+from prowess.workspace.container.spec import OWN_PROCESSES, ContainerSpec, Folder
 from prowess.workspace.container.workspace import Setup
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
@@ -394,7 +394,9 @@ def test_what_the_engine_mounted_is_compared(mounted: Ground, engine: Engine, tm
     (tmp_path / "other").mkdir()
     folder = Folder(str(tmp_path / "other"), "/workspace/work", True, (meant.st_dev, meant.st_ino, meant.st_uid))
     image = engine.client.api.inspect_image(DEFAULT_IMAGE)["Id"]
-    plan = Plan(image=DEFAULT_IMAGE, image_id=image, uid=UID, gid=UID, folders=(folder,), labels={"test": "compared"})
+    plan = ContainerSpec(
+        image=DEFAULT_IMAGE, image_id=image, uid=UID, gid=UID, folders=(folder,), labels={"test": "compared"}
+    )
 
     async def story() -> None:
         with pytest.raises(NotTheSame) as refused:

@@ -30,7 +30,7 @@ from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command
 from prowess.workspace.scripts.environment_store import hold_environment, list_environments, remove_environment
 from prowess.workspace.scripts.environments import Built, Environments
-from prowess.workspace.scripts.installers import Lines, find_uv, installer_environment, pip_knows_better
+from prowess.workspace.scripts.installers import InstallerOutput, find_uv, installer_environment, pip_knows_better
 from prowess.workspace.scripts.pep723 import ScriptBlock, parse_block
 
 PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else os.path.realpath(sys.executable)
@@ -613,7 +613,7 @@ def test_a_uv_that_others_could_have_put_there_is_not_used(tmp_path, monkeypatch
 
 def test_a_password_in_an_address_is_not_passed_on():
     heard: list[str] = []
-    lines = Lines(heard.append, keep=2)
+    lines = InstallerOutput(heard.append, keep=2)
     for data in (b"one\ntwo ht", b"tps://user:secret@host/x\r\n", b"\n", b"thr\xffee"):
         lines.take(data)
     lines.close()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prowess._internal.addresses import why_not_public
+from prowess._internal.addresses import address_problem
 from prowess.errors import ConfigError
 from prowess.workspace.network.host_rules import (
+    HostTarget,
     NotAHost,
-    Target,
     find_rule,
     is_listed,
     parse_rule,
@@ -146,7 +146,7 @@ def test_a_host_that_is_taken_has_one_spelling_and_no_resolver_takes_a_name_for_
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
 def test_what_counts_as_public_is_public_to_python_too(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    if why_not_public(address) is None:
+    if address_problem(address) is None:
         assert address.is_global and not address.is_multicast
 
 
@@ -182,7 +182,7 @@ def test_what_counts_as_public_is_public_to_python_too(address: ipaddress.IPv4Ad
     ],
 )
 def test_what_is_not_public_says_what_it_is(address: str, kind: str) -> None:
-    assert kind in (why_not_public(ipaddress.ip_address(address)) or "public")
+    assert kind in (address_problem(ipaddress.ip_address(address)) or "public")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_is_not_public_says_what_it_is(address: str, kind: str) -> None:
     ["93.184.216.34", "1.1.1.1", "172.32.0.1", "100.128.0.1", "169.253.0.1", "2606:4700::1111", "64:ff9b::101:101"],
 )
 def test_what_is_public(address: str) -> None:
-    assert why_not_public(ipaddress.ip_address(address)) is None
+    assert address_problem(ipaddress.ip_address(address)) is None
 
 
 def test_an_address_is_listed_at_its_ports_and_in_no_other_form() -> None:
@@ -208,8 +208,8 @@ def test_an_address_is_listed_at_its_ports_and_in_no_other_form() -> None:
 
 
 def test_the_reason_says_what_to_look_at() -> None:
-    assert why_not(RULES, Target("example.org", 22)) == "example.org is allowed at port 80 and 443, not at 22"
-    assert why_not(RULES, Target("evil.example", 443)) == "evil.example is not allowed"
+    assert why_not(RULES, HostTarget("example.org", 22)) == "example.org is allowed at port 80 and 443, not at 22"
+    assert why_not(RULES, HostTarget("evil.example", 443)) == "evil.example is not allowed"
     assert "addresses are allowed only when" in why_not(RULES, parse_target("93.184.216.34:443"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prowess._internal.protected_names import PROTECTED, find_protected, hidden_parts
 from prowess.errors import ConfigError, ProwessError
-from prowess.workspace.export import is_named, open_outside, pattern_for, refuse_protected
+from prowess.workspace.export import check_unprotected, is_named, open_outside, pattern_for
 
 UNSEEN = "\u200b\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u206a\u206f\ufeff\u00ad\ufe0f"
 NAMES = sorted(PROTECTED)
@@ -112,7 +112,7 @@ def test_the_pattern_that_is_offered_names_the_file(parts: list[str]) -> None:
 )
 def test_a_project_that_an_agent_keeps_is_a_project_of_the_person_alone(root: str, rel: str, refused: bool) -> None:
     try:
-        refuse_protected(root, rel)
+        check_unprotected(root, rel)
     except ProwessError as error:
         assert refused and error.code == "protected-name"
     else:

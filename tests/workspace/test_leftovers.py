@@ -28,7 +28,7 @@ from prowess.skills.discover import discover
 from prowess.skills.load import load
 from prowess.skills.skill import Skill
 from prowess.tools.run.skill_run import SkillRun
-from prowess.tools.session_work import Work, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.workspace.cleanup import clean, list_leftovers
 from prowess.workspace.executors.none import NoExecutor
 from prowess.workspace.process.client import Processes
@@ -309,7 +309,7 @@ def test_nothing_published_goes_when_the_store_cannot_be_read(
 @contextlib.contextmanager
 def working(dir: str, text: str, *, store: str | None = None, tenant: str = "default") -> Iterator[str]:
     """Somebody who has that skill loaded; its digest."""
-    work = Work(SessionKey(session="s", tenant=tenant), NoExecutor(), WorkOptions(dir=dir, store=store))
+    work = SessionWork(SessionKey(session="s", tenant=tenant), NoExecutor(), WorkOptions(dir=dir, store=store))
 
     async def begin() -> str:
         return (await work.load(Skill.from_text(SKILL.format(text)))).skill.digest
@@ -387,7 +387,7 @@ def test_sessions_of_every_tenant_are_asked(dir: str, root: Path, cleaned: Any, 
 
     with_kit(root, nothing, executor="none", settings={"store": store}, session="s", tenant="other")
     [digest] = trees(dir)
-    work = Work(SessionKey(session="s", tenant="other"), NoExecutor(), WorkOptions(dir=dir, store=store))
+    work = SessionWork(SessionKey(session="s", tenant="other"), NoExecutor(), WorkOptions(dir=dir, store=store))
 
     async def known() -> None:
         await work.load(load(discover(root), "demo"))

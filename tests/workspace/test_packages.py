@@ -20,7 +20,7 @@ from agents import call
 from command_lines import Answer, run_here
 from conftest import make_skill
 from kits import open_kit
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import ApprovalAnswered
 from prowess.core.values import Outcome
 from prowess.errors import ConfigError, WorkspaceUnavailable
@@ -66,7 +66,7 @@ class Shop:
     def do(self, *calls: Mapping[str, Any], load: str = "demo") -> list[Outcome]:
         """Each `do` is a runtime of its own, so that nothing is remembered but on disk."""
 
-        async def work(kit: Kit) -> list[Outcome]:
+        async def work(kit: Toolkit) -> list[Outcome]:
             return [await kit.call("skill_run", call) for call in calls]
 
         return self.tier.run(lambda: asyncio.run(self._with(work, load)))
@@ -74,7 +74,7 @@ class Shop:
     def one(self, call: Mapping[str, Any], **more: Any) -> Outcome:
         return self.do(call, **more)[0]
 
-    async def _with(self, work: Callable[[Kit], Awaitable[Any]], load: str) -> Any:
+    async def _with(self, work: Callable[[Toolkit], Awaitable[Any]], load: str) -> Any:
         async def approver(call: Any, decision: Any) -> ApprovalAnswered:
             if call.tool == "install_dependencies":
                 self.asked.append(call.args)

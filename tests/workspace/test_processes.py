@@ -20,7 +20,7 @@ from guard import GUARD_S
 from prowess.errors import WorkspaceError
 from prowess.workspace.process import process_tree as tree
 from prowess.workspace.process.client import Processes
-from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
+from prowess.workspace.process.command import Command, Ended, NotStarted, ProcessLimits
 
 PATH = "/usr/bin:/bin"
 UNPRIVILEGED = 64321
@@ -181,7 +181,7 @@ def test_privileges_and_modes_are_narrow(lab: Lab) -> None:
         assert lines[0] == "0077" and lines[1].split()[1] == "1" and lines[2] == "0"
         assert lines[4] == str(lab.folder)
         lab.stdout.clear()
-        await lab.run(lab.command("sh", "-c", "ulimit -n; ulimit -t", limits=Limits(open_files=77, cpu_s=5)))
+        await lab.run(lab.command("sh", "-c", "ulimit -n; ulimit -t", limits=ProcessLimits(open_files=77, cpu_s=5)))
         assert lab.stdout.decode().split() == ["77", "5"]
 
     go(lab, story)
@@ -449,7 +449,7 @@ def test_a_bounded_fork_bomb_is_cleared_away(lab: Lab, not_run: Callable[[str, s
     code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
 
     async def story() -> None:
-        bomb = lab.python(code, uid=UNPRIVILEGED, cwd="/", limits=Limits(processes=40), timeout_s=1)
+        bomb = lab.python(code, uid=UNPRIVILEGED, cwd="/", limits=ProcessLimits(processes=40), timeout_s=1)
         ended = await lab.run(bomb)
         assert (ended.why, ended.left) == ("timeout", 0)
         assert lab.alive() == []

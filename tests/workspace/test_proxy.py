@@ -18,7 +18,7 @@ from test_bwrap import House
 from loopback import CERTIFICATE, Server, redirecting, serving
 from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.isolation.bwrap import find_trusted
-from prowess.workspace.network.proxy import CONTROL_FD, Link, Proxy, ProxyLimits
+from prowess.workspace.network.proxy import CONTROL_FD, Proxy, ProxyLimits, RunProxy
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command, Ended
 from wires import Echo, ask, get, hung_up, opened, recorded, said, status_of, told
@@ -254,7 +254,7 @@ def test_a_session_that_nobody_used_is_no_failure() -> None:
 class Street(House):
     """A house with a link to the world outside."""
 
-    def joined(self, link: Link, argv: Sequence[str], *, python: str = PYTHON, **more: Any) -> Command:
+    def joined(self, link: RunProxy, argv: Sequence[str], *, python: str = PYTHON, **more: Any) -> Command:
         box = dataclasses.replace(self.box, env={**self.box.env, **link.env})
         command = self.command(*link.wrap(argv, python), box=box, **more)
         return dataclasses.replace(command, fds={**command.fds, **link.fds})

@@ -18,7 +18,7 @@ from prowess._internal.globs import Glob
 from prowess.errors import PathEscape, WorkspaceError
 from prowess.workspace.dirfd import open_file, open_folder, walk
 from prowess.workspace.executors.mirrored_folder import Twin
-from prowess.workspace.inputs import Input, Places, stage_granted, stage_input
+from prowess.workspace.inputs import Input, InputPlaces, stage_granted, stage_input
 from prowess.workspace.layout import Layout, environment, resolve_cwd, safe_name
 from prowess.workspace.outputs import OutputLimits, collect, look_at_outputs, primary_output, read_pattern
 from prowess.workspace.skill_trees import copy_tree, publish, remove_tree
@@ -249,7 +249,7 @@ def test_host_inputs_only_from_where_the_owner_allows(tmp_path, layout):
     (data / "notes.txt").write_text("hello\n", encoding="utf-8")
     (tmp_path / "secret").write_text("s", encoding="utf-8")
     (data / "way-out").symlink_to(tmp_path / "secret")
-    places = Places(layout, host_roots=[str(data)])
+    places = InputPlaces(layout, host_roots=[str(data)])
     staged = stage_input(Input(f"host://{data}/notes.txt"), places)
     assert (staged.to, staged.size_bytes) == ("work/inputs/notes.txt", 6)
     assert stage_input(Input(f"host:///{str(data).lstrip('/')}/notes.txt", "work/x.txt"), places).to == "work/x.txt"
@@ -270,7 +270,7 @@ def test_a_folder_is_staged_whole_and_links_are_left_out(tmp_path, layout):
     (tmp_path / "d" / "a").write_text("a", encoding="utf-8")
     (tmp_path / "d" / "sub" / "b").write_text("bb", encoding="utf-8")
     (tmp_path / "d" / "link").symlink_to("/etc/passwd")
-    staged = stage_input(Input(f"host://{tmp_path}/d"), Places(layout, host_roots=[str(tmp_path)]))
+    staged = stage_input(Input(f"host://{tmp_path}/d"), InputPlaces(layout, host_roots=[str(tmp_path)]))
     assert (staged.files, staged.size_bytes) == (2, 3) and "link" in (staged.note or "")
     assert Path(layout.host("work/inputs/d/sub/b")).read_text(encoding="utf-8") == "bb"
 
@@ -281,7 +281,7 @@ def test_a_folder_is_staged_whole_and_links_are_left_out(tmp_path, layout):
 def test_inputs_go_to_work_or_out_only(tmp_path, layout, to):
     (tmp_path / "f").write_text("x", encoding="utf-8")
     with pytest.raises(WorkspaceError) as refused:
-        stage_input(Input(f"host://{tmp_path}/f", to), Places(layout, host_roots=[str(tmp_path)]))
+        stage_input(Input(f"host://{tmp_path}/f", to), InputPlaces(layout, host_roots=[str(tmp_path)]))
     assert refused.value.code == "input-target"
 
 
@@ -291,7 +291,7 @@ def test_an_input_is_never_written_through_a_link(tmp_path, layout):
     (tmp_path / "f").write_text("new", encoding="utf-8")
     os.symlink(victim, layout.host("work/target"))
     os.symlink(tmp_path, layout.host("work/folder"))
-    places = Places(layout, host_roots=[str(tmp_path)])
+    places = InputPlaces(layout, host_roots=[str(tmp_path)])
     stage_input(Input(f"host://{tmp_path}/f", "work/target"), places)
     with pytest.raises(PathEscape):
         stage_input(Input(f"host://{tmp_path}/f", "work/folder/victim"), places)
@@ -303,7 +303,7 @@ def test_inputs_from_the_workspace_skills_and_artifacts(tmp_path, make_skill, la
     Path(layout.host("out/a.txt")).write_text("a", encoding="utf-8")
     make_skill(tmp_path / "s" / "pdf", files={"assets/t.txt": "t"})
     tree = publish(load(tmp_path / "s"), str(tmp_path / "trees"))
-    places = Places(layout, skills=lambda name: tree.path, artifact=lambda ref: [b"# R"])
+    places = InputPlaces(layout, skills=lambda name: tree.path, artifact=lambda ref: [b"# R"])
     assert stage_input(Input("workspace://out/a.txt"), places).to == "work/inputs/a.txt"
     linked = stage_input(Input("workspace://out/a.txt", "work/link.txt", "link"), places)
     assert os.readlink(layout.host(linked.to)) == "../out/a.txt"
@@ -475,7 +475,7 @@ def test_a_link_among_the_inputs_leads_where_it_led(layout, inputs):
     (first / "deep").mkdir()
     Path(layout.host("out/made.txt")).write_text("made", encoding="utf-8")
     for to in ("work/inputs/made.txt", "work/inputs/deep/made.txt"):
-        stage_input(Input("workspace://out/made.txt", to, "link"), Places(layout))
+        stage_input(Input("workspace://out/made.txt", to, "link"), InputPlaces(layout))
     (second / "of-the-script").symlink_to("/etc")
     same = twin(layout)
     for each in (same, same, twin(layout)):  # the last as another process would

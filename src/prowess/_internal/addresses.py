@@ -15,7 +15,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 PUBLIC, PRIVATE, OWN = range(3)  # how far inside an address is
 
 
-def why_not_public(address: Address) -> str | None:
+def address_problem(address: Address) -> str | None:
     """The kind of an address that is not part of the public internet. Pure: it asks nobody."""
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         address = _last_32_bits(address)
@@ -24,8 +24,8 @@ def why_not_public(address: Address) -> str | None:
 
 
 def why_not_outside(address: Address) -> str | None:
-    """As `why_not_public`; also for a public address that belongs to this machine."""
-    return why_not_public(address) or (f"{address} is this machine" if is_own(address) else None)
+    """As `address_problem`; also for a public address that belongs to this machine."""
+    return address_problem(address) or (f"{address} is this machine" if is_own(address) else None)
 
 
 def why_never(address: Address) -> str | None:
@@ -37,7 +37,7 @@ def how_far_inside(address: Address) -> int:
     """PUBLIC, PRIVATE, or OWN for this machine."""
     if is_own(address) or any(_kind(each) in _OWN for each in _meanings(address)):
         return OWN
-    return PUBLIC if why_not_public(address) is None else PRIVATE
+    return PUBLIC if address_problem(address) is None else PRIVATE
 
 
 def is_own(address: Address) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from prowess._internal.files import open_regular
-from prowess._internal.paths import inside, refuse_unsafe_name
+from prowess._internal.paths import check_safe_name, inside
 from prowess._internal.tar import BLOCK_BYTES, CHUNK_BYTES, Member, MemberKind, is_tar, tar_members
 from prowess.errors import PackError, PackUnsafe, PathEscape
 
@@ -124,7 +124,7 @@ def _members(file: IO[bytes], tree: _Tree) -> Iterator[Member]:
 
 
 def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
-    _refuse_crowded_zip(file, limits)
+    _check_crowded_zip(file, limits)
     with zipfile.ZipFile(file) as bundle:
         for info in bundle.infolist():
             name = _zip_name(info)
@@ -137,7 +137,7 @@ def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
             yield Member(name, kind, bool(mode & 0o111), _zip_chunks(bundle, info))
 
 
-def _refuse_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
+def _check_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
     """Before zipfile makes an object of each entry: each has a signature, so there are no more entries than those."""
     count, tail = 0, b""
     while chunk := file.read(CHUNK_BYTES):
@@ -250,7 +250,7 @@ class _Tree:
 
 def _is_plain(name: str) -> bool:
     try:
-        refuse_unsafe_name(name)
+        check_safe_name(name)
         name.encode()
     except (PathEscape, UnicodeEncodeError):
         return False

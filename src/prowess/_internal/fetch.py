@@ -171,7 +171,7 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
             return Fetched(status="unchanged", url=url, etag=etag)
         for chunk in iter(lambda: source.read(_CHUNK_BYTES), b""):
             part.write(chunk)
-            _refuse_oversize(part.tell(), shown, limits)
+            _check_size(part.tell(), shown, limits)
     return Fetched(status="new", url=url, etag=now)
 
 
@@ -282,11 +282,11 @@ class _Download:
         if encoding == "identity" and answer.etag and not answer.etag.startswith("W/") and _is_sendable(answer.etag):
             self._resume_etag = answer.etag
         if headers.get("content-length", "").isdigit():
-            _refuse_oversize(self._part.tell() + int(headers["content-length"]), shown, self._limits)
+            _check_size(self._part.tell() + int(headers["content-length"]), shown, self._limits)
         self._in_body = True
         for chunk in _decoded(response.iter_raw(), encoding, url.path, shown):
             self._part.write(chunk)
-            _refuse_oversize(self._part.tell(), shown, self._limits)
+            _check_size(self._part.tell(), shown, self._limits)
         return answer
 
     def _explained(self, error: httpx.HTTPError, shown: str, deadline: Deadline) -> FetchError:
@@ -368,7 +368,7 @@ def _is_sendable(value: str) -> bool:
     return value.isascii() and value.isprintable()
 
 
-def _refuse_oversize(size_bytes: int, shown: str, limits: FetchLimits) -> None:
+def _check_size(size_bytes: int, shown: str, limits: FetchLimits) -> None:
     if size_bytes > limits.max_bytes:
         message = f"{shown} is larger than {limits.max_bytes} bytes."
         raise FetchError(message, code="fetch-too-large", hint="Leave big files out, or split it.")

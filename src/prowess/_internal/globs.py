@@ -30,14 +30,14 @@ class Glob:
         self.pattern = pattern
         self._pieces = _read(pattern, sets, folders)
 
-    def fullmatch(self, text: str | Text) -> bool:
-        return self._match(text if isinstance(text, Text) else Text(text), begins=False)
+    def fullmatch(self, text: str | IndexedText) -> bool:
+        return self._match(text if isinstance(text, IndexedText) else IndexedText(text), begins=False)
 
     def may_begin(self, text: str) -> bool:
         """Tells whether something that begins with this text could fit."""
-        return self._match(Text(text), begins=True)
+        return self._match(IndexedText(text), begins=True)
 
-    def _match(self, where: Text, *, begins: bool) -> bool:
+    def _match(self, where: IndexedText, *, begins: bool) -> bool:
         text, ends = where.text, 1
         for piece in self._pieces:
             if piece.kind == "**":
@@ -68,7 +68,7 @@ class Glob:
         return ends > where.all
 
 
-class Text:
+class IndexedText:
     """The places of characters in a text, as the bits of a number: found once, for however many patterns."""
 
     def __init__(self, text: str) -> None:

@@ -18,7 +18,7 @@ def inside(root: str | os.PathLike[str], relative: str) -> str:
 
     Links are followed before the check, so a link out of the root is an escape however innocent its name looks.
     """
-    refuse_unsafe_name(relative)
+    check_safe_name(relative)
     base = os.path.realpath(root)
     path = os.path.realpath(os.path.join(base, relative))
     if not is_inside(base, path):
@@ -35,7 +35,7 @@ def is_inside(base: str, path: str) -> bool:
     return path == base or path.startswith(base.rstrip(os.sep) + os.sep)
 
 
-def refuse_unsafe_name(relative: str) -> None:
+def check_safe_name(relative: str) -> None:
     """Refuse, by its spelling alone, a name that no relative path needs: absolute, drive, NUL or `..`."""
     parts = relative.replace("\\", "/").split("/")
     if not _can_be_a_name(relative) or relative.startswith(("/", "\\")) or _DRIVE.match(relative) or ".." in parts:

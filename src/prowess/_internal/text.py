@@ -79,7 +79,7 @@ def _describe(character: str) -> str:
 # --- places in a text -----------------------------------------------------------------------------------------------
 
 
-class Lines:
+class LineNumbers:
     """Line numbers of offsets, from 1. Counted once, because a hostile text may have a hundred thousand matches."""
 
     def __init__(self, text: str) -> None:

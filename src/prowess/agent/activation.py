@@ -25,7 +25,7 @@ _PLACES = ("work/inputs/", "inputs/", "work/", "out/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SkillRequest:
     """A skill that is to be in use, and who wants that."""
 
     ref: str
@@ -36,20 +36,20 @@ class Wish:
     firm: bool = True  # the run makes no sense without it
 
 
-def find_wishes(text: str, catalog: Catalog) -> tuple[list[Wish], list[tuple[str, str | None]]]:
+def find_wishes(text: str, catalog: Catalog) -> tuple[list[SkillRequest], list[tuple[str, str | None]]]:
     """What a user's text names, and what looks like a name and is none, with what to do about it."""
-    wishes: list[Wish] = []
+    wishes: list[SkillRequest] = []
     unknown: list[tuple[str, str | None]] = []
     slash = _SLASH.fullmatch(text.strip())
     if slash is not None:
         if _find(slash["name"], catalog) is not None:
-            wishes.append(Wish(ref=slash["name"], trigger="user", arguments=(slash["rest"] or "").strip()))
+            wishes.append(SkillRequest(ref=slash["name"], trigger="user", arguments=(slash["rest"] or "").strip()))
         elif "/" not in slash["name"]:
             unknown.append((f"/{slash['name']}", _near(slash["name"], catalog)))
     for found in _DOLLAR.finditer(text):
         name = found["name"]
         if _find(name, catalog) is not None and all(wish.ref != name for wish in wishes):
-            wishes.append(Wish(ref=name, trigger="user", firm=False))
+            wishes.append(SkillRequest(ref=name, trigger="user", firm=False))
     return wishes, unknown
 
 

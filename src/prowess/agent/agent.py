@@ -40,7 +40,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentSpec:
     model: Model
     limits: Limits = field(default_factory=Limits)
     load_mode: LoadMode = "turn"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from prowess.agent.agent import Limits
 from prowess.agent.context import Conversation
-from prowess.agent.context.usage import Spent
+from prowess.agent.context.usage import UsageTotals
 from prowess.core.events import ModelReplied, StopReason
 from prowess.core.values import ToolCall
 from prowess.models.model_info import find_cost
@@ -75,10 +75,10 @@ class Budget:
             found["of the money"] = max(0.0, self._limits.cost - (usage.cost or 0.0))
         return found
 
-    def share(self, counted: Spent | None = None) -> Limits:
+    def share(self, counted: UsageTotals | None = None) -> Limits:
         """For a child run: turns of its own, and of the rest at most what is left here. What it has used before counts
         here already, and it will count that itself."""
-        spent, limits = self._talk.spent.less(counted or Spent()), self._limits
+        spent, limits = self._talk.spent.less(counted or UsageTotals()), self._limits
         usage = spent.usage
         return replace(
             limits,

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from prowess.agent.context import Conversation
-from prowess.agent.tool_call import Named
+from prowess.agent.tool_call import SkillIdentity
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ApprovalAnswered
 from prowess.core.values import ToolCall
 from prowess.errors import SkillError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, NEVER_NARROWED, AllowedTools, parse_allowed
-from prowess.policy.decision import Surroundings
+from prowess.policy.decision import PolicyContext
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
 from prowess.tools.run.terminals import Programs
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 
 _FILE_TOOLS = ("read_file", "list_dir", "grep")
 _BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools of skills that need not be loaded
@@ -28,7 +28,7 @@ class Facts:
         self,
         policy: KitPolicy,
         skills: SkillAccess,
-        work: Work,
+        work: SessionWork,
         programs: Programs,
         talk: Conversation,
         *,
@@ -40,7 +40,7 @@ class Facts:
         self._policy, self._skills, self._work = policy, skills, work
         self._programs, self._talk, self._tools = programs, talk, tools
 
-    async def around(self, call: ToolCall) -> Surroundings:
+    async def around(self, call: ToolCall) -> PolicyContext:
         """What is enforced around a script is found out before it is decided about."""
         if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
             return self.surroundings
@@ -53,7 +53,7 @@ class Facts:
             return replace(around, find_program=await self._work.find_program(ref))
         return around
 
-    def named(self, call: ToolCall) -> Named | None:
+    def named(self, call: ToolCall) -> SkillIdentity | None:
         if isinstance(session := call.args.get("session_id"), str):
             return name_of(self._work.known[self._programs.get(session).skill].skill)
         if not isinstance(ref := call.args.get("skill"), str):
@@ -70,9 +70,9 @@ class Facts:
             entry = self._skills.catalog().get(ref, source=call.args.get("source"))
         except SkillError:  # the tool says so, with what comes near
             return None
-        return Named(id=entry.id, source=entry.source, trusted=entry.trusted)
+        return SkillIdentity(id=entry.id, source=entry.source, trusted=entry.trusted)
 
-    def touched(self, call: ToolCall) -> Sequence[Named]:
+    def touched(self, call: ToolCall) -> Sequence[SkillIdentity]:
         """Skills whose files a file tool would read: what is said about a skill is said about its files."""
         if call.tool not in _FILE_TOOLS:
             return ()
@@ -84,15 +84,15 @@ class Facts:
         asked_isolated = self._talk.asked_isolated.get(call_id, False)
         return None if asked_isolated and not isolated else self._talk.find_answer(call_id, capability)
 
-    def standing(self, named: Named, capability: str) -> ApprovalAnswered | None:
+    def standing(self, named: SkillIdentity, capability: str) -> ApprovalAnswered | None:
         approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
         return None if approvals is None or loaded is None else approvals.find(loaded.skill, capability)
 
-    def changed(self, named: Named, capability: str) -> dict[str, Any]:
+    def changed(self, named: SkillIdentity, capability: str) -> dict[str, Any]:
         approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
         return {} if approvals is None or loaded is None else approvals.changed(loaded.skill, capability)
 
-    def remember(self, named: Named, capability: str) -> None:
+    def remember(self, named: SkillIdentity, capability: str) -> None:
         approvals, loaded = self._policy.approvals, self._work.known.get(named.id)
         if approvals is not None and loaded is not None:
             approvals.remember(loaded.skill, capability)
@@ -111,9 +111,9 @@ def declared_env(skill: Skill) -> tuple[str, ...]:
     return tuple(name for kind, names in skill.entry.controls.requires if kind == "env" for name in names)
 
 
-def name_of(skill: Skill) -> Named:
+def name_of(skill: Skill) -> SkillIdentity:
     entry = skill.entry
-    return Named(
+    return SkillIdentity(
         id=entry.id,
         source=entry.source,
         trusted=entry.trusted,

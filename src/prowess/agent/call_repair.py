@@ -90,7 +90,7 @@ class RepeatedFailures:
         )
 
 
-def refuse_cut_off(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:
+def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:
     """For the call at which the reply reached its length limit: what came of its arguments is no object, or nothing."""
     last = reply.calls[-1] if reply is not None and reply.calls and reply.finish == "length" else None
     if last is None or last.id != call.id or not last.args.keys() <= {"arguments"}:

@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from prowess.agent.activation import Wish
-from prowess.agent.agent import Agent
+from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import AgentSpec
 from prowess.agent.budget import Budget
 from prowess.agent.context.usage import render_spent
 from prowess.agent.task import Result, Task, new_run
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import RunStarted
 from prowess.core.values import Outcome, Spawn, ToolCall, to_json
 from prowess.errors import ProwessError, StoreError
 from prowess.tools.session_work import ChildWork
 
-Run = Callable[[Agent, Kit, Task], Awaitable[Result]]
+Run = Callable[[AgentSpec, Toolkit, Task], Awaitable[Result]]
 
 
-async def run_child(spawn: Spawn, call: ToolCall, parent: Kit, agent: Agent, budget: Budget, run: Run) -> Outcome:
+async def run_child(
+    spawn: Spawn, call: ToolCall, parent: Toolkit, agent: AgentSpec, budget: Budget, run: Run
+) -> Outcome:
     if spawn.skill in parent.ancestry:
         return Outcome(
             status="failed",
@@ -36,7 +38,7 @@ async def run_child(spawn: Spawn, call: ToolCall, parent: Kit, agent: Agent, bud
     task = Task(
         text=spawn.request or talk.task,
         attachments=talk.attachments,
-        skills=(Wish(ref=spawn.skill, trigger="nested"),),
+        skills=(SkillRequest(ref=spawn.skill, trigger="nested"),),
         parent=parent.recorder.run_id,
         call=call.id,
     )
@@ -63,12 +65,12 @@ async def run_child(spawn: Spawn, call: ToolCall, parent: Kit, agent: Agent, bud
     return Outcome(status="failed", code=result.code or result.stop_reason, content=result.text, data=data)
 
 
-def _used(kit: Kit) -> dict[str, object]:
+def _used(kit: Toolkit) -> dict[str, object]:
     spent = kit.conversation.spent
     return {"usage": to_json(spent.usage), "spent": render_spent(spent)}
 
 
-async def _take_up(kit: Kit, last: str) -> None:
+async def _take_up(kit: Toolkit, last: str) -> None:
     """What the log has of that run, and of those that it went on with."""
     envelopes = [envelope async for envelope in kit.recorder.read()]
     resumed = {each.run: each.event.resumes for each in envelopes if isinstance(each.event, RunStarted)}

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from prowess._internal.tokens import estimate
-from prowess.agent.agent import Agent
+from prowess.agent.agent import AgentSpec
 from prowess.agent.context import Conversation
-from prowess.agent.context.items import Answered, Asked, Item, Noted, Replied
+from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.context.render import make_safe
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import Compacted, ErrorRaised
 from prowess.core.ports import Model
 from prowess.core.values import Message, Part, ToolCall, Usage
@@ -30,17 +30,17 @@ ROOM = 0.6  # of the window, after compaction
 NEAR = 0.85  # of the window, before it
 
 
-class Shorter(NamedTuple):
+class CompactionPlan(NamedTuple):
     """What to do: outputs to replace, with their text, and how many items to leave out from the oldest on."""
 
     outputs: dict[str, str]  # call id -> full text
     dropped: int
 
 
-def plan_compaction(items: Sequence[Item], request: int, used_tokens: int, target_tokens: int) -> Shorter:
+def plan_compaction(items: Sequence[Item], request: int, used_tokens: int, target_tokens: int) -> CompactionPlan:
     excess = used_tokens - target_tokens
     outputs: dict[str, str] = {}
-    results = [item for item in items if isinstance(item, Answered) and item.own]
+    results = [item for item in items if isinstance(item, AnsweredCall) and item.own]
     for item in results[: max(0, len(results) - KEEP_RESULTS)]:
         if excess <= 0:
             break
@@ -48,7 +48,7 @@ def plan_compaction(items: Sequence[Item], request: int, used_tokens: int, targe
         if len(text) > _WORTH:
             outputs[item.call_id] = text
             excess -= estimate(text)
-    return Shorter(outputs, _dropped(items, request, excess, outputs))
+    return CompactionPlan(outputs, _dropped(items, request, excess, outputs))
 
 
 def _dropped(items: Sequence[Item], request: int, excess: int, outputs: dict[str, str]) -> int:
@@ -60,7 +60,7 @@ def _dropped(items: Sequence[Item], request: int, excess: int, outputs: dict[str
         if item.request >= request:
             dropped = index if excess > 0 else dropped
             break
-        freed += estimate(_text(item)) if not (isinstance(item, Answered) and item.call_id in outputs) else 0
+        freed += estimate(_text(item)) if not (isinstance(item, AnsweredCall) and item.call_id in outputs) else 0
         following = items[index + 1] if index + 1 < len(items) else None
         if following is None or isinstance(following, Asked) or following.request >= request:
             dropped = index + 1
@@ -83,7 +83,7 @@ def _text(item: Item) -> str:
             return "user: " + " ".join(part.text or "" for part in parts)
         case Replied(_, text, calls, _):
             return "assistant: " + " ".join([text, *(f"{call.tool} {call.args}" for call in calls)])
-        case Answered(_, _, outcome, _):
+        case AnsweredCall(_, _, outcome, _):
             return f"result: {outcome.status} {outcome.content}"
         case Noted(_, _, text):
             return text
@@ -115,7 +115,7 @@ def count_tokens(talk: Conversation) -> int:
     return estimate("\n".join([*texts, *calls])) + sum(estimate(str(tool.parameters)) for tool in request.tools)
 
 
-async def shorten(agent: Agent, kit: Kit, why: str, *, forced: bool = False) -> None:
+async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:
     """Nothing is shortened without a Compacted event, which says exactly what, so that a resume does the same."""
     talk = kit.conversation
     shortened = getattr(agent.model, "shortened", None)
@@ -137,22 +137,22 @@ async def shorten(agent: Agent, kit: Kit, why: str, *, forced: bool = False) -> 
     await kit.append(_compacted(talk, why, plan, replaced, summary, usage))
 
 
-async def _shorten_again(kit: Kit, decided: Shortened, why: str) -> None:
+async def _shorten_again(kit: Toolkit, decided: Shortened, why: str) -> None:
     """As it was decided then, with what is there now: the outputs are kept again, so that they can be read again."""
     talk, then = kit.conversation, decided.event
-    answered = [item for item in talk.items if isinstance(item, Answered) and item.call_id in then.replaced]
+    answered = [item for item in talk.items if isinstance(item, AnsweredCall) and item.call_id in then.replaced]
     outputs = {item.call_id: item.outcome.content for item in answered}
     for call_id, text in outputs.items():
         await kit.keep(ToolCall(id=call_id, tool=""), text)
     if decided.failed is not None:
         await kit.append(decided.failed)
-    plan = Shorter(outputs, min(then.dropped, len(talk.items)))
+    plan = CompactionPlan(outputs, min(then.dropped, len(talk.items)))
     replaced = {call_id: then.replaced[call_id] for call_id in outputs}
     await kit.append(_compacted(talk, why, plan, replaced, then.summary, then.usage))
 
 
 def _compacted(
-    talk: Conversation, why: str, plan: Shorter, replaced: dict[str, str], summary: str | None, usage: Usage
+    talk: Conversation, why: str, plan: CompactionPlan, replaced: dict[str, str], summary: str | None, usage: Usage
 ) -> Compacted:
     before = count_tokens(talk)
     saved = sum(estimate(plan.outputs[id]) - estimate(text) for id, text in replaced.items())
@@ -168,7 +168,7 @@ def _compacted(
     )
 
 
-async def _summarise(agent: Agent, kit: Kit, dropped: int) -> tuple[str, Usage]:
+async def _summarise(agent: AgentSpec, kit: Toolkit, dropped: int) -> tuple[str, Usage]:
     """What goes is named; and, where that is switched on, told in short by one call to the model, which counts."""
     gone = kit.conversation.items[:dropped]
     session = kit.recorder.key.session

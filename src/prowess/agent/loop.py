@@ -17,16 +17,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from prowess.agent.activation import Wish, find_wishes, names_in, skills_for_paths
-from prowess.agent.agent import Agent
+from prowess.agent.activation import SkillRequest, find_wishes, names_in, skills_for_paths
+from prowess.agent.agent import AgentSpec
 from prowess.agent.budget import Budget, render_partial
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import is_near, shorten
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
-from prowess.agent.model_call import Patience, ask, clean
+from prowess.agent.model_call import RetryPolicy, ask, clean
 from prowess.agent.task import Result, Task, make_started, wishes_of
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
     CallActed,
     CatalogPlanned,
@@ -71,10 +71,10 @@ _MOST_PIECES = 3  # of an answer that is longer than the model may say at once
 _EMPTY_REPLIES = 2
 
 
-async def run(agent: Agent, kit: Kit, task: Task, *, patience: Patience | None = None) -> Result:
+async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, patience: RetryPolicy | None = None) -> Result:
     """One request, to its end. What ends a run as an error is raised, after it was written down."""
     resumed = kit.conversation.run if task.resume else None
-    loop = _Loop(agent, kit, patience or Patience())
+    loop = _Loop(agent, kit, patience or RetryPolicy())
     await kit.append(make_started(agent, task, resumed))
     kit.conversation.run = kit.recorder.run_id
     try:
@@ -99,7 +99,7 @@ async def run(agent: Agent, kit: Kit, task: Task, *, patience: Patience | None =
 
 
 class _Loop:
-    def __init__(self, agent: Agent, kit: Kit, patience: Patience) -> None:
+    def __init__(self, agent: AgentSpec, kit: Toolkit, patience: RetryPolicy) -> None:
         self._agent, self._kit, self._patience = agent, kit, patience
         self._talk = kit.conversation
         self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
@@ -382,7 +382,7 @@ class _Loop:
         given = [part.text or "" for part in task.attachments if part.kind == "file"]
         return await self._activate_for([*given, *task.named]) or (self._waiting() if waits else None)
 
-    def _id_of(self, wish: Wish) -> str | None:
+    def _id_of(self, wish: SkillRequest) -> str | None:
         """Of the call that wished for it before; an answer to that one is the answer to this."""
         wanted = (wish.ref, wish.source, wish.trigger)
         calls = self._talk.wished.items()
@@ -396,7 +396,7 @@ class _Loop:
     # --- child runs -------------------------------------------------------------------------------------------------
 
     async def _spawn(self, spawn: Spawn, call: ToolCall) -> Outcome:
-        async def run_with_patience(agent: Agent, kit: Kit, task: Task) -> Result:
+        async def run_with_patience(agent: AgentSpec, kit: Toolkit, task: Task) -> Result:
             return await run(agent, kit, task, patience=self._patience)
 
         return await run_child(spawn, call, self._kit, self._agent, self._budget, run_with_patience)

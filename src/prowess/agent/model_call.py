@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prowess.agent.context import Request
-from prowess.agent.toolkit import Kit
+from prowess.agent.context import ModelRequest
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
 from prowess.core.ports import Model
 from prowess.core.values import Message, Part, ToolCall
@@ -22,7 +22,7 @@ MAX_PICTURE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How often and how long; a provider's own word on waiting wins."""
 
     tries: int = 5
@@ -33,7 +33,7 @@ class Patience:
 
 
 async def ask(
-    model: Model, request: Request, kit: Kit, patience: Patience, seconds_left: Callable[[], float | None]
+    model: Model, request: ModelRequest, kit: Toolkit, patience: RetryPolicy, seconds_left: Callable[[], float | None]
 ) -> ModelReplied:
     """Each failure is written down, also those after which it worked."""
     expect = getattr(model, "expect", None)
@@ -64,7 +64,7 @@ async def ask(
 class _Shown:
     """Pieces of a reply for whoever watches, without secrets: what may be the beginning of one waits for the rest."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Toolkit) -> None:
         self._show = kit.recorder.show
         self._redaction = kit.scene.redactor.fresh()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -80,7 +80,7 @@ class _Shown:
             self._show(TextDelta(text=text))
 
 
-async def _with_pictures(message: Message, kit: Kit) -> Message:
+async def _with_pictures(message: Message, kit: Toolkit) -> Message:
     """A picture of the workspace as its bytes: the record holds its place, and no provider knows our places."""
     parts: list[Part] = []
     for part in message.parts:
@@ -96,7 +96,7 @@ async def _with_pictures(message: Message, kit: Kit) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _wait(error: ModelError, number: int, patience: Patience) -> float:
+def _wait(error: ModelError, number: int, patience: RetryPolicy) -> float:
     if isinstance(error, ModelOverloaded) and error.retry_after_s is not None:
         return error.retry_after_s
     return min(patience.first_s * 2 ** (number - 1), patience.longest_s) * (0.5 + patience.jitter() / 2)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from prowess.agent.context import render_system
 from prowess.agent.toolkit_options import KitStyle, SkillAccess
 from prowess.core.values import CatalogPlan, ToolSpec
-from prowess.policy.decision import Surroundings, decide
-from prowess.policy.rules import Request, Rules
+from prowess.policy.decision import PolicyContext, decide
+from prowess.policy.rules import PolicyQuery, Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.render import render_catalog
 from prowess.tools.profiles import advertised, slim
@@ -17,7 +17,7 @@ _FILES = ("read_file", "list_dir", "grep")
 _LISTED = ("shown", "name_only", "searchable")
 
 
-def plan_offer(catalog: Catalog, plan: CatalogPlan, around: Surroundings, rules: Sequence[Rules]) -> CatalogPlan:
+def plan_offer(catalog: Catalog, plan: CatalogPlan, around: PolicyContext, rules: Sequence[Rules]) -> CatalogPlan:
     """What is shown of the library. A skill that the rules deny is not offered at all."""
     if not rules:
         return plan
@@ -26,11 +26,11 @@ def plan_offer(catalog: Catalog, plan: CatalogPlan, around: Surroundings, rules:
     return plan._replace(**kept, hidden=(*plan.hidden, *sorted(denied))) if denied else plan
 
 
-def _is_denied(catalog: Catalog, id: str, around: Surroundings, rules: Sequence[Rules]) -> bool:
+def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence[Rules]) -> bool:
     entry = catalog.find(id)
     if entry is None:
         return False
-    request = Request(
+    request = PolicyQuery(
         tool="skill_load",
         args={"skill": entry.name},
         skill=entry.id,

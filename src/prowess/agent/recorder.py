@@ -225,7 +225,7 @@ def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _Task
     return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
 
 
-class _Feed:
+class _ObserverFeed:
     """Hands events to one observer, in order, and says once that it does not work."""
 
     def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
@@ -243,7 +243,7 @@ class _Feed:
         self._say(StoreError("It does not keep up, and misses events.", code="observer-behind", hint=hint))
 
 
-class _TaskFeed(_Feed):
+class _TaskFeed(_ObserverFeed):
     def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
         super().__init__(observer, failed)
         self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
@@ -271,7 +271,7 @@ class _TaskFeed(_Feed):
                 await self._observer(envelope)
 
 
-class _ThreadFeed(_Feed):
+class _ThreadFeed(_ObserverFeed):
     def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
         super().__init__(observer, failed)
         self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)

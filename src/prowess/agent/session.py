@@ -11,13 +11,13 @@ import os
 from collections.abc import Sequence
 
 from prowess._internal.mime import guess_mime
-from prowess.agent.activation import Wish
-from prowess.agent.agent import Agent
+from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import AgentSpec
 from prowess.agent.context.usage import add_usage
 from prowess.agent.loop import run
-from prowess.agent.model_call import Patience
+from prowess.agent.model_call import RetryPolicy
 from prowess.agent.task import Result, Task, new_run
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage
 from prowess.errors import ConfigError, StoreError
@@ -29,9 +29,9 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Session:
-    def __init__(self, agent: Agent, kit: Kit, *, again: tuple[str, ...] = ()) -> None:
+    def __init__(self, agent: AgentSpec, kit: Toolkit, *, again: tuple[str, ...] = ()) -> None:
         self.agent, self.kit, self._again = agent, kit, again
-        self._patience = Patience()
+        self._patience = RetryPolicy()
         self._fresh = True
         self.answered = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # of all runs of this process
@@ -58,7 +58,7 @@ class Session:
         self,
         request: str = "",
         *,
-        skills: Sequence[str | Wish] = (),
+        skills: Sequence[str | SkillRequest] = (),
         files: Sequence[str | tuple[str, str | None]] = (),
         resume: bool = False,
     ) -> Result:
@@ -68,21 +68,21 @@ class Session:
                 f"The request is {type(request).__name__}, not a text.", code="usage", hint="Give a text."
             )
         if resume:
-            self._refuse_nothing()
+            self._check_given()
         elif not request.strip() and not skills:
             raise ConfigError("There is no request.", code="usage", hint='Say what is wanted: prowess run "…"')
         if not self._fresh:
             self.kit.recorder.run_id = new_run()
         self._fresh = False
         attachments, named = await self._stage(files)
-        wishes = tuple(wish if isinstance(wish, Wish) else Wish(ref=wish) for wish in skills)
+        wishes = tuple(wish if isinstance(wish, SkillRequest) else SkillRequest(ref=wish) for wish in skills)
         task = Task(text=request, attachments=attachments, skills=wishes, named=named, resume=resume, again=self._again)
         self.answered = False
         result = await run(self.agent, self.kit, task, patience=self._patience)
         self.answered, self.usage = result.ok, add_usage(self.usage, result.usage)
         return result
 
-    def _refuse_nothing(self) -> None:
+    def _check_given(self) -> None:
         talk = self.kit.conversation
         if talk.run is None or (talk.finished is not None and talk.finished.stop_reason == "answer"):
             raise StoreError(
@@ -124,7 +124,7 @@ def _names_below(path: str) -> list[str]:
     return found[:_MOST_NAMES]
 
 
-async def take_up_history(kit: Kit, log: EventLog) -> None:
+async def restore_from_log(kit: Toolkit, log: EventLog) -> None:
     """What the log holds becomes the conversation, by the same fold as while it happened. A record that was changed is
     no history to go on from: an answer in it may be nobody's."""
     key = kit.recorder.key

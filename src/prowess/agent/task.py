@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prowess import __version__
-from prowess.agent.activation import Wish
-from prowess.agent.agent import Agent, Limits
+from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import AgentSpec, Limits
 from prowess.core.events import RunStarted, StopReason
 from prowess.core.values import Part, Plan, ToolCall, Usage
 
@@ -20,7 +20,7 @@ class Task:
 
     text: str = ""
     attachments: tuple[Part, ...] = ()
-    skills: tuple[Wish, ...] = ()  # to be in use from the start
+    skills: tuple[SkillRequest, ...] = ()  # to be in use from the start
     named: tuple[str, ...] = ()  # files that came with it, also those in folders
     resume: bool = False
     parent: str | None = None  # the run that this is a part of,
@@ -54,7 +54,7 @@ def new_run() -> str:
     return f"r-{secrets.token_hex(6)}"
 
 
-def make_started(agent: Agent, task: Task, resumed: str | None) -> RunStarted:
+def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:
     model = agent.model
     limits = {name: value for name in Limits.__slots__ if (value := getattr(agent.limits, name)) is not None}
     return RunStarted(
@@ -79,8 +79,8 @@ def make_started(agent: Agent, task: Task, resumed: str | None) -> RunStarted:
     )
 
 
-def wishes_of(started: RunStarted) -> tuple[Wish, ...]:
+def wishes_of(started: RunStarted) -> tuple[SkillRequest, ...]:
     """What the caller of a run wanted in use, as that run wrote it down."""
-    known = Wish.__slots__
+    known = SkillRequest.__slots__
     given = [{name: value for name, value in wish.items() if name in known} for wish in started.wishes]
-    return tuple(Wish(**{**wish, "docs": tuple(wish.get("docs") or ())}) for wish in given if wish.get("ref"))
+    return tuple(SkillRequest(**{**wish, "docs": tuple(wish.get("docs") or ())}) for wish in given if wish.get("ref"))

@@ -26,12 +26,12 @@ from prowess.core.events import (
     ErrorRaised,
     Event,
 )
-from prowess.core.ports import Approver, Need, Toolset, Within
+from prowess.core.ports import Approver, CallGrant, CapabilityRequest, Toolset
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall, to_json
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.policy.allowed_tools import COMMAND_TOOLS, TOOLS, AllowedTools, canonical_tools
-from prowess.policy.decision import Surroundings, decide, find_risk, is_isolated, stricter
-from prowess.policy.rules import Request, Rules, find_rule
+from prowess.policy.decision import PolicyContext, decide, find_risk, is_isolated, stricter
+from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.policy.secrets import Redactor, build_environment
 
 Append = Callable[..., Awaitable[object]]
@@ -42,7 +42,7 @@ MAX_CONTENT = 64 << 10  # characters of an outcome that a model is given at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class SkillIdentity:
     """The skill that a call is about, as far as policy asks."""
 
     id: str
@@ -59,9 +59,11 @@ class Scene:
     tools: Toolset
     append: Append
     approver: Approver | None = None
-    around: Callable[[ToolCall], Awaitable[Surroundings]]
-    named: Callable[[ToolCall], Named | None]
-    touched: Callable[[ToolCall], Sequence[Named]] = lambda call: ()  # skills whose files it reads without naming them
+    around: Callable[[ToolCall], Awaitable[PolicyContext]]
+    named: Callable[[ToolCall], SkillIdentity | None]
+    touched: Callable[[ToolCall], Sequence[SkillIdentity]] = (
+        lambda call: ()
+    )  # skills whose files it reads without naming them
     lists: Callable[[], Mapping[str, AllowedTools]] = dict
     rules: Callable[[], Sequence[Rules]] = tuple  # asked for at each decision: a person may change them meanwhile
     secrets: Mapping[str, str] = field(default_factory=dict)  # every value there is; a run gets what its skill declares
@@ -74,9 +76,13 @@ class Scene:
     route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # what was meant, and a word about it
     refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # what is not even tried
     given: Callable[[str, str, bool], ApprovalAnswered | None] = lambda call_id, capability, isolated: None
-    standing: Callable[[Named, str], ApprovalAnswered | None] = lambda named, capability: None  # "always", of before
-    changed: Callable[[Named, str], dict[str, Any]] = lambda named, capability: {}  # since another content was approved
-    remember: Callable[[Named, str], None] = lambda named, capability: None
+    standing: Callable[[SkillIdentity, str], ApprovalAnswered | None] = lambda named, capability: (
+        None
+    )  # "always", of before
+    changed: Callable[[SkillIdentity, str], dict[str, Any]] = (
+        lambda named, capability: {}
+    )  # since another content was approved
+    remember: Callable[[SkillIdentity, str], None] = lambda named, capability: None
     for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) that were approved for this run
     preview: Callable[[ToolCall], Awaitable[str]] | None = None  # what a call would change
     spawn: Callable[[Spawn, ToolCall], Awaitable[Outcome]] | None = None  # carries out a call by a child run
@@ -123,10 +129,10 @@ async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outc
 
 
 async def _decide(
-    request: Request,
+    request: PolicyQuery,
     call: ToolCall,
-    named: Named | None,
-    around: Surroundings,
+    named: SkillIdentity | None,
+    around: PolicyContext,
     scene: Scene,
     unwritten: list[Event],
 ) -> Decision:
@@ -167,7 +173,13 @@ async def _decide(
 
 
 def _answered_before(
-    request: Request, call: ToolCall, named: Named | None, around: Surroundings, scene: Scene, *, each_time: bool
+    request: PolicyQuery,
+    call: ToolCall,
+    named: SkillIdentity | None,
+    around: PolicyContext,
+    scene: Scene,
+    *,
+    each_time: bool,
 ) -> ApprovalAnswered | None:
     """While nobody ran, for this run, or for good. What is to be asked each time is answered for this call alone."""
     isolated = is_isolated(around.isolation)
@@ -189,7 +201,7 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
     return (f"{capability}@isolated", capability) if isolated else (capability,)
 
 
-def is_asked_each_time(request: Request, around: Surroundings, rules: Sequence[Rules]) -> bool:
+def is_asked_each_time(request: PolicyQuery, around: PolicyContext, rules: Sequence[Rules]) -> bool:
     """What the configuration always asks about, and what a managed policy does, whoever else asks; and packages that
     nobody but the call names: no earlier yes counts."""
     if request.kind == "capability" and request.args.get("by") == "call":  # a yes to one package is none to another
@@ -202,7 +214,7 @@ def is_asked_each_time(request: Request, around: Surroundings, rules: Sequence[R
 
 
 def _keep_answer(
-    answer: ApprovalAnswered, request: Request, named: Named | None, around: Surroundings, scene: Scene
+    answer: ApprovalAnswered, request: PolicyQuery, named: SkillIdentity | None, around: PolicyContext, scene: Scene
 ) -> None:
     """What is approved for a run, or for this content of a skill for good, is not asked again."""
     key = approval_keys(request.tool, isolated=is_isolated(around.isolation))[0]
@@ -213,7 +225,7 @@ def _keep_answer(
 
 
 async def _describe(
-    request: Request, call: ToolCall, named: Named | None, around: Surroundings, scene: Scene
+    request: PolicyQuery, call: ToolCall, named: SkillIdentity | None, around: PolicyContext, scene: Scene
 ) -> dict[str, Any]:
     """Everything that somebody has to know to say yes to exactly this."""
     about: dict[str, Any] = {"capability": request.tool, "risk": find_risk(request.tool)}
@@ -265,7 +277,7 @@ def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
 
 
 async def _unmet(
-    call: ToolCall, named: Named | None, around: Surroundings, scene: Scene, granted: set[str]
+    call: ToolCall, named: SkillIdentity | None, around: PolicyContext, scene: Scene, granted: set[str]
 ) -> Outcome | None:
     """What else has to be granted is decided in the same way, need by need. Adds to `granted` what somebody who was
     asked allowed."""
@@ -283,9 +295,9 @@ async def _unmet(
 
 async def _execute(
     call: ToolCall,
-    named: Named | None,
+    named: SkillIdentity | None,
     decision: Decision,
-    around: Surroundings,
+    around: PolicyContext,
     scene: Scene,
     granted: Collection[str],
 ) -> Outcome:
@@ -293,7 +305,7 @@ async def _execute(
     began = time.monotonic()
     try:
         env = _environment(call, named, scene)
-        within = Within(
+        within = CallGrant(
             decision=decision,
             redaction=scene.redactor,
             call_id=call.id,
@@ -359,18 +371,18 @@ async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out here; {where} …]\n{text[-half:]}"
 
 
-def _request(call: ToolCall, named: Named | None, touched: Sequence[Named]) -> Request:
+def _request(call: ToolCall, named: SkillIdentity | None, touched: Sequence[SkillIdentity]) -> PolicyQuery:
     if named is None:
-        return Request(tool=call.tool, args=call.args, touches=tuple((each.id, each.source) for each in touched))
-    return Request(tool=call.tool, args=call.args, skill=named.id, source=named.source, trusted=named.trusted)
+        return PolicyQuery(tool=call.tool, args=call.args, touches=tuple((each.id, each.source) for each in touched))
+    return PolicyQuery(tool=call.tool, args=call.args, skill=named.id, source=named.source, trusted=named.trusted)
 
 
-def _request_for(need: Need, named: Named | None) -> Request:
+def _request_for(need: CapabilityRequest, named: SkillIdentity | None) -> PolicyQuery:
     about = {} if named is None else {"skill": named.id, "source": named.source, "trusted": named.trusted}
-    return Request(tool=need.capability, args=need.args, kind="capability", **about)
+    return PolicyQuery(tool=need.capability, args=need.args, kind="capability", **about)
 
 
-def _environment(call: ToolCall, named: Named | None, scene: Scene) -> dict[str, str]:
+def _environment(call: ToolCall, named: SkillIdentity | None, scene: Scene) -> dict[str, str]:
     """Declared names only, and what the model set; nothing of our own environment."""
     if call.tool not in COMMAND_TOOLS or named is None:
         return {}

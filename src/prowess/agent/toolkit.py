@@ -21,14 +21,14 @@ from typing import Any
 
 from prowess import __version__
 from prowess.agent.call_policy import Facts, declared_env
-from prowess.agent.call_repair import RepeatedFailures, refuse_cut_off, route_to_skill
+from prowess.agent.call_repair import RepeatedFailures, check_complete, route_to_skill
 from prowess.agent.context import Conversation
 from prowess.agent.context.render import make_safe
-from prowess.agent.context.skill_text import Shown
+from prowess.agent.context.skill_text import SkillTextRenderer
 from prowess.agent.prompt import offered_tools, plan_offer, render_offer
 from prowess.agent.recorder import Recorder, RecorderPart, redact_event
 from prowess.agent.tool_call import Scene, act
-from prowess.agent.toolkit_options import KitPolicy, KitStyle, People, SkillAccess
+from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import (
     Event,
     PlanChanged,
@@ -38,7 +38,7 @@ from prowess.core.events import (
     SkillUnloaded,
     StopReason,
 )
-from prowess.core.ports import SecretProvider, Toolset, Within
+from prowess.core.ports import CallGrant, SecretProvider, Toolset
 from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
 from prowess.policy.allowed_tools import (
@@ -51,8 +51,8 @@ from prowess.skills.skill import Entry, Skill
 from prowess.tools.base import Tool, Tools
 from prowess.tools.builtin import make_tools
 from prowess.tools.run.terminals import Programs
-from prowess.tools.session_work import Loaded, Work
-from prowess.tools.skills.loaded import Shelf
+from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
 from prowess.workspace.dirfd import read_beneath
 
@@ -60,24 +60,24 @@ _PATIENCE_S = 10.0
 _MOST_COMPARED, _MOST_LINES = 1 << 20, 400
 
 
-class Kit:
+class Toolkit:
     def __init__(
         self,
         *,
         skills: SkillAccess,
-        work: Work,
+        work: SessionWork,
         recorder: Recorder | RecorderPart,
         policy: KitPolicy,
         style: KitStyle | None = None,
-        people: People | None = None,
+        people: HumanChannels | None = None,
         secrets: SecretProvider | None = None,
         toolsets: Sequence[Toolset] = (),
         on_output: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self.skills, self.work, self.recorder = skills, work, recorder
-        style, people = style or KitStyle(), people or People()
+        style, people = style or KitStyle(), people or HumanChannels()
         self.policy, self.style, self.people = policy, style, people
-        self.conversation = Conversation(Shown(self.find_content, self._redact_text), recorder.vouches)
+        self.conversation = Conversation(SkillTextRenderer(self.find_content, self._redact_text), recorder.vouches)
         self.again: tuple[str, ...] = ()  # options that a command has to be told again to repeat a run
         self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
         self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
@@ -89,10 +89,10 @@ class Kit:
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
         self._learning = asyncio.Lock()
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        self._contents: dict[tuple[str, str], Loaded] = {}  # everything that was in use here
+        self._contents: dict[tuple[str, str], LoadedSkill] = {}  # everything that was in use here
         self._ranks: dict[str, int] = {}  # of what was searched for
         self._error: ProwessError | None = None  # why the last activation failed
-        self.shelf = Shelf(
+        self.shelf = LoadedSkills(
             work,
             activate=self._activate,
             unloaded=self._unloaded,
@@ -135,7 +135,7 @@ class Kit:
             on_ask=policy.on_ask,
             ask_unisolated=policy.ask_unisolated,
             route=self._route,
-            refuse=lambda call: self._repeated.refuse(call) or refuse_cut_off(call, self.conversation.replied),
+            refuse=lambda call: self._repeated.refuse(call) or check_complete(call, self.conversation.replied),
             keep=self.keep,
             given=self.facts.given,
             standing=self.facts.standing,
@@ -186,7 +186,7 @@ class Kit:
         given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
         outcome = await self.act(ToolCall(id=id or self.new_call_id("call"), tool=str(tool), args=given))
         self.shelf.new_turn()
-        return self.materialise(outcome)
+        return self.with_skill_text(outcome)
 
     async def act(self, call: ToolCall, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
         """The same, as it is recorded: a loaded skill is named in it, and its text is put in by whoever composes."""
@@ -200,7 +200,7 @@ class Kit:
         self._repeated.note(call, outcome)
         return outcome
 
-    def materialise(self, outcome: Outcome) -> Outcome:
+    def with_skill_text(self, outcome: Outcome) -> Outcome:
         data = outcome.data
         outcome = replace(
             outcome, content=outcome.content if data.get("framed") is True else make_safe(outcome.content)
@@ -221,7 +221,7 @@ class Kit:
         trigger: Trigger = "caller",
         arguments: str = "",
         docs: Sequence[str] = (),
-    ) -> Loaded:
+    ) -> LoadedSkill:
         """Load a skill from now on. SkillNotFound, SkillDenied or SkillInvalid says why not; ResourceNotFound that a
         doc is not there."""
         outcome = await self.wish(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
@@ -266,9 +266,9 @@ class Kit:
         for event in clean:
             self.conversation.apply(event)
 
-    def make_child(self, work: Work, run_id: str, skill: str) -> Kit:
+    def make_child(self, work: SessionWork, run_id: str, skill: str) -> Toolkit:
         """A kit for a run that is a part of this one: its own conversation, at most these permissions."""
-        child = Kit(
+        child = Toolkit(
             skills=self.skills,
             work=work,
             recorder=self.recorder.part(run_id),
@@ -289,7 +289,7 @@ class Kit:
 
     # --- a run of somebody else's loop ------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Kit:
+    async def __aenter__(self) -> Toolkit:
         await self.append(RunStarted(model="caller", versions={"prowess": __version__}, again=self.again))
         return self
 
@@ -328,7 +328,7 @@ class Kit:
             skill_at=self._skill_at,
         )
 
-    async def _activate(self, ref: str, source: str | None, trigger: Trigger, reason: str | None) -> Loaded:
+    async def _activate(self, ref: str, source: str | None, trigger: Trigger, reason: str | None) -> LoadedSkill:
         try:
             skill = self.skills.load(ref, source, trigger)
             async with self._learning:
@@ -351,7 +351,7 @@ class Kit:
             self._error = error
             raise
 
-    async def _unloaded(self, loaded: Loaded, reason: str) -> None:
+    async def _unloaded(self, loaded: LoadedSkill, reason: str) -> None:
         await self.append(SkillUnloaded(id=loaded.skill.entry.id, reason=reason))
 
     def _search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
@@ -362,7 +362,7 @@ class Kit:
     async def _put_plan(self, plan: Plan) -> None:
         await self.append(PlanChanged(plan=plan))
 
-    async def _load_first(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def _load_first(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         """Reading a SKILL.md as a file, or selecting docs of a skill that is not loaded, is loading it, under the same
         rules. The call has the id of that other one, so that an answer to it is found when it is made again."""
         call = ToolCall(id=f"{within.call_id}-load", tool="skill_load", args=dict(args), trigger=within.trigger)
@@ -408,7 +408,7 @@ class Kit:
         except (OSError, ProwessError):
             return None
 
-    def find_content(self, id: str, digest: str) -> Loaded | None:
+    def find_content(self, id: str, digest: str) -> LoadedSkill | None:
         """A skill with exactly that content: from this run, or as it was published before."""
         found = self._contents.get((id, digest))
         if found is None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from prowess.core.events import ApprovalAnswered, ProtocolName
 from prowess.core.ports import Approver, Asker
 from prowess.core.values import CatalogPlan, Trigger
-from prowess.policy.decision import Surroundings
+from prowess.policy.decision import PolicyContext
 from prowess.policy.rules import Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Skill
@@ -50,7 +50,7 @@ class KitPolicy:
     """What decides about calls, besides the skills themselves. Rules are asked for at each call, because a person may
     change them while a run goes on."""
 
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    surroundings: PolicyContext = field(default_factory=PolicyContext)
     rules: Callable[[], Sequence[Rules]] = tuple
     approvals: StandingApprovals | None = None
     redact: Sequence[str] = ()
@@ -73,6 +73,6 @@ class KitStyle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class People:
+class HumanChannels:
     approver: Approver | None = None
     asker: Asker | None = None

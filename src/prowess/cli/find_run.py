@@ -27,7 +27,7 @@ _SUMMARY_BYTES = 16 << 20
 _EVENTS_BYTES = 1 << 30
 
 
-class Found(NamedTuple):
+class FoundRun(NamedTuple):
     """A run: what the log has of it, and where its copy is. A record without a summary: the log has its session, and
     not the run."""
 
@@ -59,18 +59,18 @@ def note_findings(call: Call, runtime: Runtime) -> None:
             call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
 
 
-async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> Found:
+async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
     """StoreError when there is none, or several that could be meant."""
     folder = _folder_at(ref) if _is_path(ref) else None
     if folder is not None:
         run = _run_of(folder)
         record, summary = await _in_log(log, run, load_summary(folder)) if run else (None, None)
-        return Found(run or os.path.basename(folder), record, summary, folder)
+        return FoundRun(run or os.path.basename(folder), record, summary, folder)
     folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
     wanted = ref.rpartition("Z-")[2] if ref[:1].isdigit() else ref
     if wanted in folders:
         record, summary = await _in_log(log, wanted, load_summary(folders[wanted]))
-        return Found(wanted, record, summary, folders[wanted])
+        return FoundRun(wanted, record, summary, folders[wanted])
     for thoroughly in (False, True):  # a run whose first line was changed is found by its others
         known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
         known |= await _known(log, thoroughly)
@@ -82,14 +82,14 @@ async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> Found:
     raise _unknown(ref, list(known), several=meant)
 
 
-async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> Found:
+async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> FoundRun:
     if info is None or log is None:
         record, summary = await _in_log(log, run, load_summary(folders[run]))
-        return Found(run, record, summary, folders[run])
+        return FoundRun(run, record, summary, folders[run])
     record = await read_session(log, info.key)
     summary = record.find(run)
     whole = summary.run if summary else run  # of a child, the run that it belongs to
-    return Found(whole, record, summary, folders.get(whole))
+    return FoundRun(whole, record, summary, folders.get(whole))
 
 
 def copies(folder: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from prowess.agent.session import Session
 from prowess.agent.task import Result
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.cli.call_text import one_line, render_doing, seconds
 from prowess.cli.live import render_usage
 from prowess.cli.screen import Screen, count, printable, size
@@ -25,7 +25,7 @@ from prowess.workspace.export import is_named, open_outside
 from prowess.workspace.outputs import name_some
 
 
-def show_end(screen: Screen, kit: Kit, outcome: Outcome, copied: list[str]) -> None:
+def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: list[str]) -> None:
     data = outcome.data
     for warning in data["warnings"]:
         screen.note(f"warning: {printable(warning)}")

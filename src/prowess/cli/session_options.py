@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from prowess.agent.activation import Wish
+from prowess.agent.activation import SkillRequest
 from prowess.cli.app import Call, roots_option, source_option
 from prowess.errors import ConfigError
 
@@ -123,8 +123,8 @@ def check_options(given: dict[str, Any]) -> None:
         raise ConfigError("--force is about copies, and there is no --output-dir.", code="usage", hint="Name a folder.")
 
 
-def wishes_of(given: dict[str, Any]) -> list[Wish]:
-    return [Wish(ref=name, source=given["source"]) for name in given["skills"]]
+def wishes_of(given: dict[str, Any]) -> list[SkillRequest]:
+    return [SkillRequest(ref=name, source=given["source"]) for name in given["skills"]]
 
 
 def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:

@@ -21,7 +21,7 @@ class Note(NamedTuple):
     details: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
-class Rule(NamedTuple):
+class FindingRule(NamedTuple):
     stage: str  # where it is seen: head | file | body | tree | library | url | trust | config | scan
     severity: Severity
     message: str
@@ -58,86 +58,86 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, FindingRule] = {
     # --- the head: front matter as YAML ---------------------------------------------------------------------------
-    "no-front-matter": Rule(
+    "no-front-matter": FindingRule(
         "head",
         "error",
         "The file does not begin with front matter.",
         "Put '---' on line 1, then name and description, then '---' on a line of its own.",
         "Without a name and a description an agent cannot know that the skill exists.",
     ),
-    "front-matter-unclosed": Rule(
+    "front-matter-unclosed": FindingRule(
         "head",
         "error",
         "The front matter that begins on line 1 never ends.",
         "Add a line with only '---' after the last field.",
         "Nobody can tell where the fields stop and the instructions start.",
     ),
-    "head-not-utf8": Rule(
+    "head-not-utf8": FindingRule(
         "head",
         "error",
         "The front matter is not UTF-8 ({reason}).",
         "Save the file as UTF-8.",
         "A name or description that depends on the reader's code page is a different one on every machine.",
     ),
-    "head-too-large": Rule(
+    "head-too-large": FindingRule(
         "head",
         "error",
         "The front matter is longer than {limit_bytes} bytes.",
         "Close it with '---', and move long text into the body.",
         "Discovery reads the head of every skill; a head without end would make it read whole files.",
     ),
-    "yaml-invalid": Rule(
+    "yaml-invalid": FindingRule(
         "head",
         "error",
         "The front matter is not YAML and no description could be saved from it: {reason}.",
         "Quote values that contain ': ' or begin with a special character.",
         "A skill without a readable description cannot be shown.",
     ),
-    "yaml-not-mapping": Rule(
+    "yaml-not-mapping": FindingRule(
         "head",
         "error",
         "The front matter is not a mapping: {reason}.",
         "Write it as 'key: value' lines.",
         "Fields are read by name.",
     ),
-    "yaml-alias": Rule(
+    "yaml-alias": FindingRule(
         "head",
         "error",
         "The front matter uses YAML anchors, aliases or tags, and no description could be saved from it: {reason}.",
         "Write the values out, or quote a value that begins with '&', '*' or '!'.",
         "Expanding aliases lets a small file become a huge one; we never do.",
     ),
-    "yaml-too-deep": Rule(
+    "yaml-too-deep": FindingRule(
         "head",
         "error",
         "The front matter is nested too deeply, and no description could be saved from it: {reason}.",
         "Keep fields flat.",
         "Deep nesting is how parsers are crashed.",
     ),
-    "yaml-repaired": Rule(
+    "yaml-repaired": FindingRule(
         "head",
         "warning",
         "The front matter is not valid YAML ({reason}); values on line {lines} were read as if they were quoted.",
         'Put these values in double quotes: description: "Use when: …".',
         "We load it, other agents may drop the skill without a word.",
     ),
-    "yaml-salvaged": Rule(
+    "yaml-salvaged": FindingRule(
         "head",
         "warning",
         "The front matter could not be read as YAML ({reason}); only {fields} were saved, and no tool is allowed.",
         "Mend the YAML: prowess validate shows the line.",
         "What could not be read may have been a restriction, so the tool list counts as empty.",
     ),
-    "yaml-comment-cut": Rule(
+    "yaml-comment-cut": FindingRule(
         "head",
         "warning",
         "YAML cuts the value of '{key}' at ' #': the rest of the line is a comment.",
         "Put the value in quotes if the '#' belongs to it.",
         "'Handles C # and F #' silently becomes 'Handles C'.",
     ),
-    "duplicate-key": Rule(
+    "duplicate-key": FindingRule(
         "head",
         "warning",
         "The key '{key}' occurs twice; the last one counts.",
@@ -145,147 +145,147 @@ RULES: dict[str, Rule] = {
         "Parsers disagree about which one counts.",
     ),
     # --- the head: fields ------------------------------------------------------------------------------------------
-    "name-missing": Rule(
+    "name-missing": FindingRule(
         "head",
         "warning",
         "There is no name; the folder's name '{folder}' is used.",
         "Add: name: {folder}",
         "The specification requires a name; other agents drop the skill.",
     ),
-    "name-invalid": Rule(
+    "name-invalid": FindingRule(
         "head",
         "warning",
         "The name '{name}' {problem}.",
         "Use 1 to 64 lower-case letters, digits and single hyphens, equal to the folder's name.",
         "Other agents drop skills over it: 4 % of real skills.",
     ),
-    "name-too-long": Rule(
+    "name-too-long": FindingRule(
         "head",
         "warning",
         "The name has {length} characters; the specification allows 64.",
         "Shorten the name and the folder.",
         "Other agents refuse longer names.",
     ),
-    "name-mismatch": Rule(
+    "name-mismatch": FindingRule(
         "head",
         "warning",
         "The name '{name}' is not the folder's name '{folder}'; the folder's name counts, both are understood.",
         "{remedy}",
         "A tenth of real skills; several loaders drop them.",
     ),
-    "name-not-portable": Rule(
+    "name-not-portable": FindingRule(
         "head",
         "info",
         "The name '{name}' has letters beyond a-z and 0-9.",
         "Use ASCII if the skill should work with every agent.",
         "The reference library accepts them; most other tools do not.",
     ),
-    "description-missing": Rule(
+    "description-missing": FindingRule(
         "head",
         "error",
         "There is no description.",
         "Add: description: What it does. Use when …",
         "It is all an agent sees before it decides.",
     ),
-    "description-too-long": Rule(
+    "description-too-long": FindingRule(
         "head",
         "warning",
         "The description has {length} characters; the specification allows 1024.",
         "Move the details into the body.",
         "Some agents cut it, some drop the skill. We show it whole.",
     ),
-    "description-too-many-tokens": Rule(
+    "description-too-many-tokens": FindingRule(
         "body",
         "warning",
         "The skill takes about {tokens} tokens of every request that shows it; more than 100 crowd out other skills.",
         "Shorten the description: what it does, when to use it, what it is not for. Count with: prowess tokens",
         "Names and descriptions of all skills share one budget; what does not fit is shown by name only.",
     ),
-    "description-no-when": Rule(
+    "description-no-when": FindingRule(
         "head",
         "info",
         "The description does not say when to use the skill.",
         "Add a sentence such as: Use when the user asks for …",
         "Descriptions that say when are chosen far more often.",
     ),
-    "compatibility-invalid": Rule(
+    "compatibility-invalid": FindingRule(
         "head",
         "warning",
         "The field 'compatibility' {problem}.",
         "Use one text of 1 to 500 characters.",
         "The specification limits it.",
     ),
-    "metadata-invalid": Rule(
+    "metadata-invalid": FindingRule(
         "head",
         "warning",
         "The field 'metadata' is not a map; nothing is read from it.",
         "Use a map of texts: metadata: {author: …, version: …}.",
         "A version or a role in it would have no effect.",
     ),
-    "metadata-not-text": Rule(
+    "metadata-not-text": FindingRule(
         "head",
         "info",
         "The field 'metadata' has values that are not texts.",
         "Use a map of texts: metadata: {author: …, version: …}.",
         "The specification wants text to text; it is kept as it is.",
     ),
-    "allowed-tools-invalid": Rule(
+    "allowed-tools-invalid": FindingRule(
         "head",
         "warning",
         "The field 'allowed-tools' {problem}; it counts as an empty list, so no tool is allowed.",
         "Write one line: allowed-tools: Read Bash(git:*)",
         "What cannot be read may have been a restriction.",
     ),
-    "allowed-tools-empty": Rule(
+    "allowed-tools-empty": FindingRule(
         "head",
         "info",
         "The field 'allowed-tools' is empty: the skill may use no tool.",
         "Name the tools, or remove the field.",
         "An empty list is a list.",
     ),
-    "allowed-tools-unknown": Rule(
+    "allowed-tools-unknown": FindingRule(
         "head",
         "warning",
         "These entries of 'allowed-tools' name no tool known here, or cannot be read, and allow nothing: {entries}.",
         "Correct them, or leave them for the agents that know them. The names: docs/permissions.md",
         "A tool list that names a tool wrongly forbids the tool that was meant.",
     ),
-    "field-invalid": Rule(
+    "field-invalid": FindingRule(
         "head",
         "warning",
         "The field '{field}' {problem}.",
         "{remedy}",
         "The value is not one we can honour.",
     ),
-    "field-misspelled": Rule(
+    "field-misspelled": FindingRule(
         "head",
         "info",
         "The field '{field}' is read as '{meant}'.",
         "Write '{meant}'.",
         "Other agents ignore the misspelled field.",
     ),
-    "field-unknown": Rule(
+    "field-unknown": FindingRule(
         "head",
         "info",
         "Fields outside the specification and our extensions are kept, and have no effect: {fields}.",
         "Put them under metadata if they are only information.",
         "Half of all real skills have some; none is a reason to drop a skill.",
     ),
-    "angle-brackets": Rule(
+    "angle-brackets": FindingRule(
         "head",
         "warning",
         "The field '{field}' contains '<' or '>'; they are escaped in what a model is shown.",
         "Write it without angle brackets.",
         "Some agents refuse them, because tags in a description can pose as instructions.",
     ),
-    "angle-brackets-refused": Rule(
+    "angle-brackets-refused": FindingRule(
         "head",
         "error",
         "The field '{field}' contains '<' or '>', which this configuration refuses.",
         "Write it without angle brackets, or unset security.block_angle_brackets_in_frontmatter.",
         "The owner of this machine has asked for it.",
     ),
-    "invisible-characters": Rule(
+    "invisible-characters": FindingRule(
         "head",
         "warning",
         "The {where} has invisible or direction-changing characters ({characters}); no model is shown them.",
@@ -293,35 +293,35 @@ RULES: dict[str, Rule] = {
         "Text that people cannot see is how instructions are smuggled past them.",
     ),
     # --- the file --------------------------------------------------------------------------------------------------
-    "file-name-case": Rule(
+    "file-name-case": FindingRule(
         "file",
         "warning",
         "The file is called {found}; it should be SKILL.md.",
         "Rename it to SKILL.md.",
         "Most agents look for SKILL.md only.",
     ),
-    "not-regular": Rule(
+    "not-regular": FindingRule(
         "file",
         "error",
         "{kind} stands where SKILL.md should be; it was not opened.",
         "Replace it by a regular file.",
         "Opening a FIFO can hang for ever, opening a device can do anything.",
     ),
-    "file-outside": Rule(
+    "file-outside": FindingRule(
         "file",
         "error",
         "{what} leads outside the skill's folder; it is not read.",
         "Copy the file into the skill.",
         "A link out of a skill could pull any file of this machine into a prompt.",
     ),
-    "unreadable": Rule(
+    "unreadable": FindingRule(
         "file",
         "error",
         "It cannot be read: {reason}.",
         "Check the permissions and that it still exists.",
         "A skill that is there and cannot be read would otherwise just be missing.",
     ),
-    "folder-name-bytes": Rule(
+    "folder-name-bytes": FindingRule(
         "file",
         "warning",
         "The folder's name has bytes or characters that cannot be shown; it is shown as '{shown}'.",
@@ -329,63 +329,63 @@ RULES: dict[str, Rule] = {
         "A name that cannot be written down cannot be asked for.",
     ),
     # --- the body --------------------------------------------------------------------------------------------------
-    "body-empty": Rule(
+    "body-empty": FindingRule(
         "body",
         "warning",
         "There are no instructions below the front matter.",
         "Write what the agent should do, step by step.",
         "Loading the skill would teach nothing.",
     ),
-    "body-not-utf8": Rule(
+    "body-not-utf8": FindingRule(
         "body",
         "warning",
         "The body has bytes that are not UTF-8; they are shown as U+FFFD.",
         "Save the file as UTF-8.",
         "The model would read something else than you wrote.",
     ),
-    "body-too-long": Rule(
+    "body-too-long": FindingRule(
         "body",
         "warning",
         "The body has {lines} lines; more than 500 are hard to follow.",
         "Move details into references/ and say when to read each.",
         "The whole body enters the context each time the skill is loaded.",
     ),
-    "body-too-many-tokens": Rule(
+    "body-too-many-tokens": FindingRule(
         "body",
         "warning",
         "The body has about {tokens} tokens; more than 5000 crowd out the task.",
         "Move details into references/ and say when to read each.",
         "The whole body enters the context each time the skill is loaded.",
     ),
-    "body-too-large": Rule(
+    "body-too-large": FindingRule(
         "file",
         "error",
         "The file has more than {limit_bytes} bytes; it cannot be loaded.",
         "Move material into references/ or assets/.",
         "A body is read as a whole, never cut; so there is a limit.",
     ),
-    "body-over-limit": Rule(
+    "body-over-limit": FindingRule(
         "body",
         "error",
         "The body has {lines} lines; this configuration refuses more than {limit}.",
         "Split it, or raise security.max_skill_body_lines.",
         "The owner of this machine has asked for it.",
     ),
-    "reference-missing": Rule(
+    "reference-missing": FindingRule(
         "body",
         "warning",
         "The body refers to '{target}', which is not in the skill.",
         "Add the file or correct the path; paths are relative to the skill's folder.",
         "The agent will try to read it and fail.",
     ),
-    "reference-deep": Rule(
+    "reference-deep": FindingRule(
         "body",
         "info",
         "'{target}' is reached only through '{via}'.",
         "Refer to it from SKILL.md as well.",
         "Agents often read only part of a file that another file mentions.",
     ),
-    "absolute-path": Rule(
+    "absolute-path": FindingRule(
         "body",
         "warning",
         "The body uses the absolute path '{target}'.",
@@ -393,49 +393,49 @@ RULES: dict[str, Rule] = {
         "It exists on your machine, not where the skill will run.",
     ),
     # --- the tree --------------------------------------------------------------------------------------------------
-    "script-no-interpreter": Rule(
+    "script-no-interpreter": FindingRule(
         "tree",
         "warning",
         "'{target}' has neither a known extension nor a '#!' line.",
         "Begin it with '#!/usr/bin/env …', or give it an extension.",
         "Nothing says what should run it.",
     ),
-    "script-not-executable": Rule(
+    "script-not-executable": FindingRule(
         "tree",
         "info",
         "'{target}' has a '#!' line and no execute bit.",
         "chmod +x {target}",
         "It runs here, because we choose the interpreter; elsewhere it may not.",
     ),
-    "shipped-folder": Rule(
+    "shipped-folder": FindingRule(
         "tree",
         "info",
         "The skill ships '{folder}', a name that leads to the workspace while it runs; look for it in _shipped/.",
         "Rename it.",
         "Scripts write to out/ and work/, and read inputs/, from where they stand.",
     ),
-    "special-file": Rule(
+    "special-file": FindingRule(
         "tree",
         "error",
         "'{target}' is {kind}; it is not part of the skill.",
         "Remove it.",
         "Only regular files travel.",
     ),
-    "too-many-files": Rule(
+    "too-many-files": FindingRule(
         "tree",
         "error",
         "The skill has more than {limit} files.",
         "Move what is not needed out of the skill, for instance a virtual environment.",
         "All of them are read for the digest.",
     ),
-    "tree-too-large": Rule(
+    "tree-too-large": FindingRule(
         "tree",
         "error",
         "The skill's files have more than {limit_bytes} bytes together.",
         "Move large data out of the skill.",
         "All of them are read for the digest.",
     ),
-    "requires-missing": Rule(
+    "requires-missing": FindingRule(
         "tree",
         "warning",
         "This machine lacks what the skill requires: {missing}.",
@@ -443,105 +443,105 @@ RULES: dict[str, Rule] = {
         "Better to know before the work starts than in the middle.",
     ),
     # --- the library -----------------------------------------------------------------------------------------------
-    "root-missing": Rule(
+    "root-missing": FindingRule(
         "library",
         "warning",
         "The root does not exist.",
         "Create it, or correct the path.",
         "A root that was named and is not there is usually a typing mistake.",
     ),
-    "root-not-folder": Rule(
+    "root-not-folder": FindingRule(
         "library",
         "error",
         "The root is {kind}, not a folder.",
         "Give the folder that holds the skills.",
         "Nothing can be found in it.",
     ),
-    "no-skill-here": Rule(
+    "no-skill-here": FindingRule(
         "library",
         "error",
         "There is no SKILL.md here or below.",
         "Give the folder of a skill, or a folder that holds skills. See: prowess new",
         "A check that checked nothing must not look like one that passed.",
     ),
-    "root-empty": Rule(
+    "root-empty": FindingRule(
         "library",
         "warning",
         "There is no skill at this root.",
         "Check that it is the folder or archive you meant.",
         "A root that was named and holds nothing is usually a mistake.",
     ),
-    "environment-unknown": Rule(
+    "environment-unknown": FindingRule(
         "config",
         "warning",
         "The environment variable {name} is set, and means nothing to Prowess.",
         "{remedy}",
         "A setting with a typing mistake in its name changes nothing.",
     ),
-    "skill-nested": Rule(
+    "skill-nested": FindingRule(
         "library",
         "warning",
         "The file lies below the skill '{skill}', so it is part of that skill and not loaded as one.{more}",
         "Move its folder out of '{skill}', or load nested skills as well: --nested, or skills.nested = true.",
         "One SKILL.md at the top of a library would hide all the others.",
     ),
-    "skipped-folder": Rule(
+    "skipped-folder": FindingRule(
         "library",
         "info",
         "'{folder}' holds a SKILL.md, and folders of that name are not searched.",
         "Rename the folder if it is a skill of yours.",
         "Dependency and cache folders are skipped for speed and safety.",
     ),
-    "depth-limit": Rule(
+    "depth-limit": FindingRule(
         "library",
         "warning",
         "Folders more than {limit} levels below the root were not searched, the first: {folder}.",
         "Move the skills up, or raise --max-depth.",
         "A bound keeps a wrong root from being searched for minutes.",
     ),
-    "entry-limit": Rule(
+    "entry-limit": FindingRule(
         "library",
         "warning",
         "The search stopped after {limit} folder entries; what comes after {folder} was not seen.",
         "Point the root at the skills only, or raise --max-entries.",
         "A bound keeps a wrong root from being searched for minutes.",
     ),
-    "link-again": Rule(
+    "link-again": FindingRule(
         "library",
         "info",
         "The link leads to a folder that was searched already: {target}.",
         "Nothing to do; remove the link if it is not meant.",
         "A folder is searched once, so links in a circle end.",
     ),
-    "link-broken": Rule(
+    "link-broken": FindingRule(
         "library",
         "warning",
         "The link leads nowhere: {target}.",
         "Remove it or restore its target.",
         "It may have been a skill.",
     ),
-    "cache-corrupt": Rule(
+    "cache-corrupt": FindingRule(
         "library",
         "info",
         "A cache file was not usable: {reason}.",
         "Nothing to do. Caches can be deleted at any time.",
         "A cache may never change an answer.",
     ),
-    "cache-unwritable": Rule(
+    "cache-unwritable": FindingRule(
         "library",
         "info",
         "A cache could not be written ({reason}); everything works, more slowly.",
         "Set PROWESS_CACHE_DIR to a folder that can be written.",
         "The next start will read all skills again.",
     ),
-    "mode-unmatched": Rule(
+    "mode-unmatched": FindingRule(
         "library",
         "warning",
         "The mode '{mode}' for '{pattern}' matches no skill.",
         "Correct the pattern under [skills.modes].",
         "A restriction that matches nothing restricts nothing.",
     ),
-    "dependency-unmatched": Rule(
+    "dependency-unmatched": FindingRule(
         "config",
         "warning",
         "The packages under [skills.dependencies] for '{pattern}' are for no skill: none here has such a name.",
@@ -549,14 +549,14 @@ RULES: dict[str, Rule] = {
         "A script of the skill that was meant runs without the packages.",
     ),
     # --- roots behind an address -----------------------------------------------------------------------------------
-    "url-failed": Rule(
+    "url-failed": FindingRule(
         "url",
         "error",
         "The address gave no skills: {reason}",
         "{remedy}",
         "Its skills are missing from the catalog.",
     ),
-    "url-stale": Rule(
+    "url-stale": FindingRule(
         "url",
         "warning",
         "The address could not be reached; the copy of {age} ago is used: {reason}",
@@ -564,56 +564,56 @@ RULES: dict[str, Rule] = {
         "The copy may be out of date.",
     ),
     # --- trust and configuration -----------------------------------------------------------------------------------
-    "trust-store-corrupt": Rule(
+    "trust-store-corrupt": FindingRule(
         "trust",
         "error",
         "The record of trusted folders cannot be read ({reason}); nothing is trusted.",
         "Repair or remove the file, or run 'prowess trust' again, which keeps a copy of it.",
         "A record that cannot be read must not grant anything.",
     ),
-    "approvals-corrupt": Rule(
+    "approvals-corrupt": FindingRule(
         "trust",
         "error",
         "The record of approvals cannot be read ({reason}); nothing is approved by it.",
         "Repair or remove the file, or answer 'always' again, which keeps a copy of it.",
         "A record that cannot be read must not approve anything.",
     ),
-    "config-ignored-untrusted": Rule(
+    "config-ignored-untrusted": FindingRule(
         "config",
         "warning",
         "'{field}' is ignored, because {why}.",
         "Look at the file, then run: prowess trust",
         "The configuration of a folder that somebody else wrote may only restrict.",
     ),
-    "config-not-in-use": Rule(
+    "config-not-in-use": FindingRule(
         "config",
         "warning",
         "'{field}' is set, and has no effect in this release.",
         "Do not rely on it yet.",
         "A restriction that looks in force and is not is worse than none.",
     ),
-    "config-changed": Rule(
+    "config-changed": FindingRule(
         "config",
         "warning",
         "The file changed since the folder was trusted; until it is trusted again it may only restrict.",
         "Look at the change, then run: prowess trust",
         "Trust is given to a content, not to a name.",
     ),
-    "policy-ignored-untrusted": Rule(
+    "policy-ignored-untrusted": FindingRule(
         "config",
         "warning",
         "The policy of this folder, which is not trusted, is broken, and its rules are not in force: {reason}",
         "Mend or remove the file. In a folder that you trust, nothing runs until it is mended.",
         "What a stranger wrote may tighten, and must not be able to stop your work; a policy of your own must.",
     ),
-    "policy-allows-anything": Rule(
+    "policy-allows-anything": FindingRule(
         "config",
         "warning",
         "Rule {number} of the policy allows {command}, and so whatever program that starts.",
         "Name each program, and with one that starts others also what it starts; or ask instead.",
         "Who allows env, python3, a pattern or the whole tool allows every program: only isolation is in its way then.",
     ),
-    "policy-option-skipped": Rule(
+    "policy-option-skipped": FindingRule(
         "config",
         "warning",
         "An option in a rule that asks or denies is skipped: '{command}' of rule {number} fits every '{rest}'.",
@@ -621,63 +621,63 @@ RULES: dict[str, Rule] = {
         "An option can be written in many ways (-rf, -fr, -r -f, --recursive), and a rule must not miss one.",
     ),
     # --- the security scan -----------------------------------------------------------------------------------------
-    "scan-hidden-tags": Rule(
+    "scan-hidden-tags": FindingRule(
         "scan",
         "error",
         "The text contains Unicode tag characters, which spell hidden text: {text}.",
         "Delete them.",
         "They are invisible to people and readable to models.",
     ),
-    "scan-pipe-to-shell": Rule(
+    "scan-pipe-to-shell": FindingRule(
         "scan",
         "error",
         "Something is downloaded and run at once: {text}.",
         "Ship the script in the skill, or pin it by its sha256.",
         "Whoever controls the address controls the machine.",
     ),
-    "scan-encoded-command": Rule(
+    "scan-encoded-command": FindingRule(
         "scan",
         "error",
         "An encoded text is decoded and run: {text}.",
         "Write the command in the open.",
         "Encoding hides what will run.",
     ),
-    "scan-secret": Rule(
+    "scan-secret": FindingRule(
         "scan",
         "error",
         "This looks like a {kind}.",
         "Remove it, revoke it, and declare the name of the secret under requires.env.",
         "Everybody who has the skill has the secret.",
     ),
-    "scan-sensitive-path": Rule(
+    "scan-sensitive-path": FindingRule(
         "scan",
         "warning",
         "It reads a place where secrets are kept: {text}.",
         "Ask for exactly the file that is needed.",
         "Keys and passwords live there.",
     ),
-    "scan-override": Rule(
+    "scan-override": FindingRule(
         "scan",
         "warning",
         "A sentence tries to override instructions or to hide from the user: {text}.",
         "Say what the skill does; it needs no authority over the agent.",
         "It is the form that prompt injection takes.",
     ),
-    "scan-command-in-prose": Rule(
+    "scan-command-in-prose": FindingRule(
         "scan",
         "warning",
         "A sentence names a command that downloads and runs, or decodes and runs: {text}.",
         "Remove it, or say plainly not to do it.",
         "A model that reads it may do it.",
     ),
-    "scan-skipped": Rule(
+    "scan-skipped": FindingRule(
         "scan",
         "info",
         "'{target}' has more than {limit_bytes} bytes and was not scanned.",
         "Look at it yourself, or ship it in parts.",
         "What was not looked at must not pass for clean.",
     ),
-    "scan-wide-tools": Rule(
+    "scan-wide-tools": FindingRule(
         "scan",
         "warning",
         "'allowed-tools' asks for every command: {text}.",

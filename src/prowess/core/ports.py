@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from prowess.core.events import ApprovalAnswered, CallDelta, Envelope, ModelReplied, TextDelta
 from prowess.core.values import (
     Artifact,
+    ChainHead,
     Decision,
-    Head,
     Isolation,
     Lease,
     Located,
     Message,
+    OrphanedEvents,
     Outcome,
     SessionInfo,
     SessionKey,
     Source,
     Spawn,
-    Stray,
     ToolCall,
     ToolSpec,
     Trigger,
@@ -79,7 +79,7 @@ class Redaction(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
+class CallGrant:
     """What a decided call is given, and must keep to."""
 
     decision: Decision
@@ -93,7 +93,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class CapabilityRequest:
     """A capability that a call needs besides its own permission, and exactly what for."""
 
     capability: str
@@ -111,11 +111,11 @@ class Toolset(Protocol):
         """The call by our own names, complete and checked. ToolRetry says what is wrong with it."""
         ...
 
-    async def needs(self, call: ToolCall) -> Sequence[Need]:
+    async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
         """What else has to be granted before this call may be executed."""
         ...
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
+    async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
         """Execute one decided call, in its normal form, within what it was given. A Spawn is wished for, not done."""
         ...
 
@@ -248,7 +248,7 @@ class EventLog(Protocol):
         """The same as it was stored: with fields that this version does not know, so that the chain can be checked."""
         ...
 
-    async def head(self, key: SessionKey) -> Head:
+    async def head(self, key: SessionKey) -> ChainHead:
         """How many events there are and the hash of the last, as kept beside them at each append."""
         ...
 
@@ -258,7 +258,7 @@ class EventLog(Protocol):
         """One tenant's sessions, sorted by key: of that app, of that user, whose name begins so."""
         ...
 
-    async def strays(self) -> Sequence[Stray]:
+    async def strays(self) -> Sequence[OrphanedEvents]:
         """Events that no reading of a session comes to, whoever's they were: somebody has been at the store."""
         ...
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from prowess._internal.paths import refuse_unsafe_name
+from prowess._internal.paths import check_safe_name
 from prowess.errors import PathEscape, StoreError
 
 # Text on one line, without halves of surrogate pairs, which no file or database takes, and without marks that turn the
@@ -43,7 +43,7 @@ class SessionKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class ChainHead:
     """The end of a session's chain: how many events there are, and the hash of the last."""
 
     seq: int = 0
@@ -62,13 +62,13 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     key: SessionKey
-    head: Head
+    head: ChainHead
     created_at: str
     updated_at: str
     expires_at: str | None = None  # from then on it is as if deleted
 
 
-class Stray(NamedTuple):
+class OrphanedEvents(NamedTuple):
     """Events that no reading of a session comes to: its row is gone (`orphaned`), or they are outside of what it
     counts; or a moment of expiry in its row that nobody set. Names are as the store has them, which need not be a key.
     """
@@ -145,7 +145,7 @@ def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
     ):
         raise _bad_name(name)
     try:
-        refuse_unsafe_name(path)
+        check_safe_name(path)
     except PathEscape as error:
         raise _bad_name(name) from error
     return of_user, parts

@@ -27,11 +27,11 @@ from prowess.core.catalog_values import (
 from prowess.core.storage_values import (
     Artifact,
     ArtifactRef,
-    Head,
+    ChainHead,
     Lease,
+    OrphanedEvents,
     SessionInfo,
     SessionKey,
-    Stray,
     artifact_scope,
     parse_artifact_ref,
     render_artifact_ref,
@@ -42,14 +42,15 @@ __all__ = [
     "Artifact",
     "ArtifactRef",
     "CatalogPlan",
+    "ChainHead",
     "Decision",
     "Finding",
-    "Head",
-    "Held",
     "Isolation",
     "Lease",
+    "LimitStatus",
     "Message",
     "Mode",
+    "OrphanedEvents",
     "Outcome",
     "Part",
     "Plan",
@@ -63,7 +64,6 @@ __all__ = [
     "Status",
     "Step",
     "StepStatus",
-    "Stray",
     "TokenUse",
     "ToolCall",
     "ToolSpec",
@@ -78,7 +78,7 @@ __all__ = [
 ]
 
 Verdict = Literal["allow", "ask", "deny"]
-Held = Literal["enforced", "best-effort", "absent"]
+LimitStatus = Literal["enforced", "best-effort", "absent"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -169,7 +169,7 @@ class Isolation:
     mechanism: str
     uid: int | None = None
     network: str = "host"  # "none", "proxy" (an allow-list), "host"
-    limits: dict[str, Held] = field(default_factory=dict)
+    limits: dict[str, LimitStatus] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a person should know, such as why there is no better one
 
 

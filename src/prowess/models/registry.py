@@ -59,7 +59,7 @@ def resolve_model(
     if kind in _SCRIPTED and not name:
         return _scripted(kind, given, base)
     if bool(name) != bool(provider.after):
-        _refuse_name(written, kind, provider)
+        _check_name(written, kind, provider)
     make = _import(provider.place)
     if kind in _KEYS:
         return make(name, params=given, **_account(kind, environ, given))
@@ -78,7 +78,7 @@ def check_spec(spec: str | None) -> None:
     if provider is None:
         _find_installed(written, kind)
     elif bool(name) != bool(provider.after) and not (kind in _SCRIPTED and not name):
-        _refuse_name(written, kind, provider)
+        _check_name(written, kind, provider)
 
 
 # --- providers that want a key ---------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _find_installed(written: str, kind: str) -> EntryPoint:
 
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if kind not in found:
-        _refuse_unknown(written, kind, [*PROVIDERS, *sorted(found)])
+        _check_known(written, kind, [*PROVIDERS, *sorted(found)])
     return found[kind]
 
 
@@ -187,7 +187,7 @@ def _import(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _refuse_name(written: str, kind: str, provider: _Provider) -> NoReturn:
+def _check_name(written: str, kind: str, provider: _Provider) -> NoReturn:
     if not provider.after:
         raise ConfigError(
             f"The model '{written[:80]}' cannot be: {kind} takes no name.",
@@ -211,7 +211,7 @@ _FAMILIES = {
 }
 
 
-def _refuse_unknown(written: str, kind: str, known: Sequence[str]) -> NoReturn:
+def _check_known(written: str, kind: str, known: Sequence[str]) -> NoReturn:
     near = difflib.get_close_matches(kind[:64].lower(), known, n=1)
     family = _FAMILIES.get(re.split(r"[-.:\d]", kind.lower(), maxsplit=1)[0]) or _FAMILIES.get(kind.lower()[:2])
     meant = f"{family}:{written[:80]}" if family and not near else near[0] if near else ""

@@ -43,7 +43,7 @@ def check_entry(entry: Any, where: str) -> None:
     """ConfigError `script-invalid` says what is wrong with it, and where."""
     if not isinstance(entry, Mapping):
         raise _invalid(where, f"must be an object, not {entry!r}", 'Such as {"text": "…"} or {"calls": […]}.')
-    _refuse_unknown(entry, _KEYS, where)
+    _check_known(entry, _KEYS, where)
     if "action" in entry:
         if "text" in entry or "calls" in entry:
             raise _invalid(where, "has an action and also text or calls", "Say one of them.")
@@ -67,7 +67,7 @@ def check_entry(entry: Any, where: str) -> None:
 def _check_call(call: Any, where: str) -> None:
     if not isinstance(call, Mapping):
         raise _invalid(where, f"must be an object, not {call!r}", 'Such as {"tool": "…", "args": {}}.')
-    _refuse_unknown(call, _CALL_KEYS, where)
+    _check_known(call, _CALL_KEYS, where)
     if not isinstance(call.get("tool"), str) or not call["tool"]:
         raise _invalid(where, "names no tool", 'Such as {"tool": "skill_load", "args": {"skill": "pdf"}}.')
     if not isinstance(call.get("args") or {}, Mapping):
@@ -76,7 +76,7 @@ def _check_call(call: Any, where: str) -> None:
         raise _invalid(where, f"id must be a text, not {call['id']!r}", "Or leave it out.")
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _check_known(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name)[:64], known, n=1)

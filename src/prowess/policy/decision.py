@@ -34,14 +34,14 @@ from prowess.policy.commands.env_names import find_refusal, find_unlisted
 from prowess.policy.commands.parse import NotSimple, split_command
 from prowess.policy.commands.rules import FindProgram, Fit, certainly_fits, find_mentioned, name_wanted, read_call
 from prowess.policy.commands.words import show
-from prowess.policy.rules import Request, Rule, Rules, fit, unlocated
+from prowess.policy.rules import PolicyQuery, PolicyRule, Rules, fit, unlocated
 
 __all__ = [
     "RISKS",
     "Explained",
-    "Request",
-    "Said",
-    "Surroundings",
+    "Explanation",
+    "PolicyContext",
+    "PolicyQuery",
     "asked_isolated",
     "decide",
     "explain",
@@ -64,7 +64,7 @@ _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PolicyContext:
     """What holds around a call: the configuration's part in it, and what the executor really enforces."""
 
     isolation: Isolation | None = None
@@ -83,13 +83,13 @@ class Surroundings:
 By = Literal["configuration", "allowed-tools", "policy", "grant", "table", "require_approval_for"]
 
 
-class Said(NamedTuple):
+class Explanation(NamedTuple):
     """What one of those who are asked says about a call; no decision leaves it to the next."""
 
     by: By
     decision: Decision | None = None
     path: str = ""  # of a policy file
-    rule: Rule | None = None  # of that file, which fits
+    rule: PolicyRule | None = None  # of that file, which fits
     tightens: bool = False  # it can make the decision stricter, never milder
     argv: tuple[str, ...] = ()  # what it allows to run
     missed: tuple[str, ...] = ()  # why what would allow it does not
@@ -97,13 +97,13 @@ class Said(NamedTuple):
 
 class Explained(NamedTuple):
     decision: Decision
-    said: tuple[Said, ...]  # in the order in which they were asked
-    decided: Said
+    said: tuple[Explanation, ...]  # in the order in which they were asked
+    decided: Explanation
 
 
 def decide(
-    request: Request,
-    around: Surroundings,
+    request: PolicyQuery,
+    around: PolicyContext,
     *,
     lists: Mapping[str, AllowedTools] | None = None,
     rules: Sequence[Rules] = (),
@@ -114,22 +114,22 @@ def decide(
 
 
 def explain(
-    request: Request,
-    around: Surroundings,
+    request: PolicyQuery,
+    around: PolicyContext,
     *,
     lists: Mapping[str, AllowedTools] | None = None,
     rules: Sequence[Rules] = (),
 ) -> Explained:
     """The first that has an answer decides; after that it can only become stricter."""
     said = (
-        Said("configuration", _by_configuration(request, around)),
-        Said("allowed-tools", _by_allowed_tools(request, lists or {})),
+        Explanation("configuration", _by_configuration(request, around)),
+        Explanation("allowed-tools", _by_allowed_tools(request, lists or {})),
         *(_by_rules(request, each, around) for each in rules if not each.only_tightens),
         _by_grant(request, around, lists or {}),
-        Said("table", _by_table(request, around)),
+        Explanation("table", _by_table(request, around)),
         *(_by_rules(request, each, around) for each in rules if each.only_tightens),
-        Said("require_approval_for", _by_required_approval(request, around), tightens=True),
-        *(Said("table", each, tightens=True) for each in _by_artifact_scope(request)),
+        Explanation("require_approval_for", _by_required_approval(request, around), tightens=True),
+        *(Explanation("table", each, tightens=True) for each in _by_artifact_scope(request)),
     )
     decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
     for each in said:
@@ -165,7 +165,7 @@ def _keeps_out(executor: object, mechanism: object, network: object) -> bool:
     )
 
 
-def _by_configuration(request: Request, around: Surroundings) -> Decision | None:
+def _by_configuration(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     tool = request.tool
     if find_risk(tool) == "high" and tool not in around.enabled:
         return _deny(
@@ -180,7 +180,7 @@ def _by_configuration(request: Request, around: Surroundings) -> Decision | None
     return None
 
 
-def _by_environment(request: Request) -> Decision | None:
+def _by_environment(request: PolicyQuery) -> Decision | None:
     env = request.args.get("env") or {}
     if not isinstance(env, Mapping):
         return _deny("environment", "env is not a table of names and values.")
@@ -191,7 +191,7 @@ def _by_environment(request: Request) -> Decision | None:
     return None
 
 
-def _by_command_lists(request: Request, around: Surroundings) -> Decision | None:
+def _by_command_lists(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     """A script may be started as itself or by an interpreter: none of these may be denied, one must be allowed."""
     allow, deny = around.commands_allow, around.commands_deny
     if not allow and not deny:
@@ -202,7 +202,7 @@ def _by_command_lists(request: Request, around: Surroundings) -> Decision | None
     return _deny("config:workspace.commands", why) if why else None
 
 
-def _why_not_one(request: Request) -> str:
+def _why_not_one(request: PolicyQuery) -> str:
     if command_words(request.args):
         return ""
     command = request.args.get("command")
@@ -211,7 +211,7 @@ def _why_not_one(request: Request) -> str:
     return f"With a command list only one plain command may run. {why}"
 
 
-def _why_denied(request: Request, deny: Sequence[str]) -> str:
+def _why_denied(request: PolicyQuery, deny: Sequence[str]) -> str:
     line = read_call(request.args)
     for name in deny:
         if found := find_mentioned(name_wanted(name), line):
@@ -221,7 +221,7 @@ def _why_denied(request: Request, deny: Sequence[str]) -> str:
     return line.unclear if deny else ""
 
 
-def _why_not_listed(request: Request, allow: Sequence[str]) -> str:
+def _why_not_listed(request: PolicyQuery, allow: Sequence[str]) -> str:
     written = command_words(request.args)
     cwd, program = request.args.get("cwd"), "" if request.args.get("script") is not None else written[0][0]
     if not is_own_folder(cwd) and "/" in program and not program.startswith("/"):
@@ -230,7 +230,7 @@ def _why_not_listed(request: Request, allow: Sequence[str]) -> str:
     return "" if "" in refused else refused[0]
 
 
-def _argv_limit(request: Request, around: Surroundings, decided: Said) -> dict[str, Any]:
+def _argv_limit(request: PolicyQuery, around: PolicyContext, decided: Explanation) -> dict[str, Any]:
     """What was judged is what runs: where a command list holds, or a rule or a grant allows exactly this command, the
     tool is handed the words, and must not use a shell. For a script they begin with an interpreter that is allowed, or
     with the script when only that is."""
@@ -245,7 +245,7 @@ def _argv_limit(request: Request, around: Surroundings, decided: Said) -> dict[s
     return {"argv": list(allowed[0])} if allowed else {}
 
 
-def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> Decision | None:
+def _by_allowed_tools(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> Decision | None:
     if request.kind == "capability" or request.tool in NEVER_NARROWED:
         return None
     if request.skill is not None:
@@ -264,16 +264,16 @@ def _by_allowed_tools(request: Request, lists: Mapping[str, AllowedTools]) -> De
     return _deny(f"allowed-tools:{'+'.join(names)}", why)
 
 
-def _by_rules(request: Request, rules: Rules, around: Surroundings) -> Said:
+def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Explanation:
     missed: dict[str, list[int]] = {}  # why -> the numbers of the rules
     for rule in rules.rules:
         found = fit(rule, request, around.find_program)
         if found.fits:
             decision = Decision(verdict=rule.verdict, rule=rule.label, why=_why(rule, rules, found))
-            return Said("policy", decision, rules.path, rule, rules.only_tightens, found.argv, _missed(missed))
+            return Explanation("policy", decision, rules.path, rule, rules.only_tightens, found.argv, _missed(missed))
         if found.why:
             missed.setdefault(found.why, []).append(rule.number)
-    return Said("policy", path=rules.path, tightens=rules.only_tightens, missed=_missed(missed))
+    return Explanation("policy", path=rules.path, tightens=rules.only_tightens, missed=_missed(missed))
 
 
 def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     return tuple(f"{'Rules' if s else 'Rule'} {n} {'do' if s else 'does'} not allow it: {why}" for n, s, why in said)
 
 
-def _why(rule: Rule, rules: Rules, found: Fit) -> str:
+def _why(rule: PolicyRule, rules: Rules, found: Fit) -> str:
     says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
     why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
     if not rules.trusted:  # its author may be anybody, and a reason is told to the model and to people
@@ -289,21 +289,21 @@ def _why(rule: Rule, rules: Rules, found: Fit) -> str:
     return f"{why} {found.why}" if found.why else why
 
 
-def _by_grant(request: Request, around: Surroundings, lists: Mapping[str, AllowedTools]) -> Said:
+def _by_grant(request: PolicyQuery, around: PolicyContext, lists: Mapping[str, AllowedTools]) -> Explanation:
     """Of all that the table asks about, a grant answers one thing: what a trusted skill runs without isolation."""
     own = lists.get(request.skill) if request.skill in around.grants else None
     if own is None or request.kind != "call" or _by_table(request, around).rule != LOCAL_TRUSTED:
-        return Said("grant")
+        return Explanation("grant")
     found = Fit(grants_all(own, request.tool))
     if not found.fits and request.tool in COMMAND_TOOLS:
         found = certainly_fits(granted_words(own, request.tool, request.args), request.args, around.find_program)
     if not found.fits:
-        return Said("grant", missed=(f"The list does not grant it: {found.why}",) if found.why else ())
+        return Explanation("grant", missed=(f"The list does not grant it: {found.why}",) if found.why else ())
     why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
-    return Said("grant", Decision(verdict="allow", rule="grant:allowed-tools", why=why), argv=found.argv)
+    return Explanation("grant", Decision(verdict="allow", rule="grant:allowed-tools", why=why), argv=found.argv)
 
 
-def _by_required_approval(request: Request, around: Surroundings) -> Decision | None:
+def _by_required_approval(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     asked = {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}
     if request.tool not in asked:
         return None
@@ -311,7 +311,7 @@ def _by_required_approval(request: Request, around: Surroundings) -> Decision | 
     return Decision(verdict="ask", rule="config:require_approval_for", why=why)
 
 
-def _by_artifact_scope(request: Request) -> Sequence[Decision]:
+def _by_artifact_scope(request: PolicyQuery) -> Sequence[Decision]:
     """What is saved for the user reaches every session. No rule about a command says anything about that."""
     if request.tool not in COMMAND_TOOLS:
         return ()
@@ -325,7 +325,7 @@ def _by_artifact_scope(request: Request) -> Sequence[Decision]:
     return (Decision(verdict="ask", rule="table:user-artifacts", why=why),)
 
 
-def _by_table(request: Request, around: Surroundings) -> Decision:
+def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
     risk = find_risk(request.tool)
     if request.kind == "capability":
         return _by_capability(request, around)
@@ -355,7 +355,7 @@ def _by_table(request: Request, around: Surroundings) -> Decision:
     return _deny("table:local-untrusted", why)
 
 
-def _by_capability(request: Request, around: Surroundings) -> Decision:
+def _by_capability(request: PolicyQuery, around: PolicyContext) -> Decision:
     name = request.tool
     if name not in CAPABILITIES:
         return _deny("table:unknown-capability", f"There is no capability '{name}'.")

@@ -54,7 +54,7 @@ _MOST_RULES, _MOST_TEXTS, _LONGEST = 1_000, 10_000, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PolicyQuery:
     """What is asked of policy: one call of one of our tools, or a capability such as `install_dependencies`."""
 
     tool: str
@@ -66,7 +66,7 @@ class Request:
     kind: Literal["call", "capability"] = "call"
 
 
-class Rule(NamedTuple):
+class PolicyRule(NamedTuple):
     number: int  # from 1, as a person counts
     path: str
     line: int | None
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 class Rules(NamedTuple):
     """The rules of one file. With `only_tightens` they can make a decision stricter and never milder."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     path: str = ""
     only_tightens: bool = False
     trusted: bool = True  # False: of a folder that nobody trusts, whose words are not ours
@@ -106,7 +106,7 @@ def parse_rules(text: str, path: str) -> Rules:
         ) from error
     for name in table:
         if name not in ("rule", "schema"):
-            _refuse_key(name, ("rule", "schema"), path, _find_line(text, name))
+            _check_key(name, ("rule", "schema"), path, _find_line(text, name))
     if table.get("schema", SCHEMA) != SCHEMA:
         _refuse(path, _find_line(text, "schema"), f'schema is not "{SCHEMA}"', "This version cannot read it.")
     found = table.get("rule", [])
@@ -126,12 +126,12 @@ def unlocated(name: str) -> Located:
     return Located(why_not=f"Nobody has looked which file '{name[:80]}' leads to.")
 
 
-def find_rule(rules: Rules, request: Request, find_program: FindProgram = unlocated) -> Rule | None:
+def find_rule(rules: Rules, request: PolicyQuery, find_program: FindProgram = unlocated) -> PolicyRule | None:
     """The first rule that fits. `find_program` says which file of the system a name leads to in the run."""
     return next((rule for rule in rules.rules if fits(rule, request, find_program)), None)
 
 
-def allows_anything(rule: Rule) -> list[str]:
+def allows_anything(rule: PolicyRule) -> list[str]:
     """What a rule allows that may start any program: such commands, or a tool that runs commands with nothing else
     said."""
     if rule.verdict != "allow":
@@ -142,7 +142,7 @@ def allows_anything(rule: Rule) -> list[str]:
     return [*commands, *([f"every command of {' and '.join(tools)}"] if tools else [])]
 
 
-def skipped_options(rule: Rule) -> list[tuple[str, str]]:
+def skipped_options(rule: PolicyRule) -> list[tuple[str, str]]:
     """The commands of a rule that asks or denies whose options are skipped, and what is left of each."""
     if rule.verdict == "allow":
         return []
@@ -155,18 +155,18 @@ def tightened(rules: Rules) -> Rules:
     return rules._replace(rules=tuple(r for r in rules.rules if r.verdict != "allow"), only_tightens=True)
 
 
-def _is_about(rule: Rule, id: str | None, source: str | None) -> bool:
+def _is_about(rule: PolicyRule, id: str | None, source: str | None) -> bool:
     """Whether that is a skill of the rule, or the rule is about no skill in particular."""
     if (rule.sources and source not in rule.sources) or (rule.ids and id not in rule.ids):
         return False
     return not rule.skills or any(_fits_skill(pattern, id) for pattern in rule.skills)
 
 
-def fits(rule: Rule, request: Request, find_program: FindProgram = unlocated) -> bool:
+def fits(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> bool:
     return fit(rule, request, find_program).fits
 
 
-def fit(rule: Rule, request: Request, find_program: FindProgram = unlocated) -> Fit:
+def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> Fit:
     """Whether every criterion fits. What is unclear fits a rule that asks or denies, and none that allows."""
     strict = rule.verdict == "allow"
     if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
@@ -193,7 +193,7 @@ def _fits_skill(pattern: str, skill: str | None) -> bool:
     return match_anything(pattern, skill) or match_anything(pattern, skill.partition(":")[2])
 
 
-def _said(request: Request, name: str) -> Any:
+def _said(request: PolicyQuery, name: str) -> Any:
     """What is not said is what it is by default: a request without a method is a GET."""
     value = request.args.get(name)
     return find_default(request.tool, name) if value is None else value
@@ -215,10 +215,10 @@ def _fits_argument(name: str, patterns: Sequence[str], value: Any, strict: bool)
 # --- reading one rule -----------------------------------------------------------------------------------------------
 
 
-def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | None) -> Rule:
+def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | None) -> PolicyRule:
     for name in item:
         if name not in _KEYS:
-            _refuse_key(name, _KEYS, path, line)
+            _check_key(name, _KEYS, path, line)
     if item.get("verdict") not in get_args(Verdict):
         said = f"has {item['verdict']!r}, which is no verdict" if "verdict" in item else "has no verdict"
         _refuse(path, line, f"rule {number} {said[:80]}", "Write: verdict = allow, ask or deny.")
@@ -242,7 +242,7 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
         if isinstance(command, str):
             _refuse(path, line, f"command '{text[:60]}' of rule {number}: {command}", "Write how the command begins.")
         commands.append(command)
-    rule = Rule(
+    rule = PolicyRule(
         number=number,
         path=path,
         line=line,
@@ -265,7 +265,7 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
     return rule
 
 
-def _find_misfit(rule: Rule, named: Sequence[str]) -> Misfit | None:
+def _find_misfit(rule: PolicyRule, named: Sequence[str]) -> Misfit | None:
     """Why no call at all could fit the rule, so that it would stand there and do nothing."""
     found = find_misfit(
         named,
@@ -317,7 +317,7 @@ def _filled(pattern: str) -> str:
     return re.sub(r"\*+|\?", "a", re.sub(r"(?<!\*)\*\*++/", "", pattern))
 
 
-def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
+def _check_examples(rule: PolicyRule, item: Mapping[str, Any]) -> None:
     for key, wanted in (("matches", True), ("misses", False)):
         examples = item.get(key, [])
         if not isinstance(examples, list):
@@ -334,7 +334,7 @@ def _check_examples(rule: Rule, item: Mapping[str, Any]) -> None:
                 )
 
 
-def _example_request(rule: Rule, example: Any) -> Request:
+def _example_request(rule: PolicyRule, example: Any) -> PolicyQuery:
     """A text is a command where the rule has commands, a path where it has paths, else the name of a tool. What an
     example leaves out is taken from the rule, as far as that says it plainly."""
     given: dict[str, Any] = dict(example) if isinstance(example, dict) else {}
@@ -344,7 +344,7 @@ def _example_request(rule: Rule, example: Any) -> Request:
         _refuse(rule.path, rule.line, f"an example of rule {rule.number} is not a text or a table", "Use one of them.")
     for name in given:
         if name not in _EXAMPLE_KEYS:
-            _refuse_key(name, _EXAMPLE_KEYS, rule.path, rule.line)
+            _check_key(name, _EXAMPLE_KEYS, rule.path, rule.line)
     usual = "skill_run" if rule.commands else "read_file" if rule.paths else "skill_run"
     plain = [name for name in rule.tools if "*" not in name]
     tool = canonical_tools(str(given.get("tool") or (plain[0] if plain else usual)))[0]
@@ -355,7 +355,7 @@ def _example_request(rule: Rule, example: Any) -> Request:
         args[PATH_ARGUMENTS.get(tool, "path")] = given["path"]
     skill = given.get("skill") or next((name for name in rule.skills if "*" not in name and "?" not in name), None)
     source: Any = given.get("source") or (rule.sources[0] if rule.sources else None)
-    return Request(tool=tool, args=args, skill=skill, source=source)
+    return PolicyQuery(tool=tool, args=args, skill=skill, source=source)
 
 
 def _texts(item: Mapping[str, Any], name: str, number: int, path: str, line: int | None) -> tuple[str, ...]:
@@ -381,7 +381,7 @@ def _find_line(text: str, name: str) -> int | None:
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
-def _refuse_key(name: str, known: Sequence[str], path: str, line: int | None) -> NoReturn:
+def _check_key(name: str, known: Sequence[str], path: str, line: int | None) -> NoReturn:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
     _refuse(path, line, f"unknown key '{name[:60]}'", hint)

@@ -32,7 +32,7 @@ _DOUBTFUL_PATH = re.compile(r"%(2f|5c|2e|25|00)|(^|/)\.{1,2};", re.IGNORECASE)
 _MOST_LAYERS = 5
 
 
-class _Address(NamedTuple):
+class _UrlParts(NamedTuple):
     scheme: str
     authority: str
     rest: str  # path and query
@@ -41,12 +41,12 @@ class _Address(NamedTuple):
         return f"{self.scheme}://{self.authority}{self.rest}"
 
 
-class _Reading(NamedTuple):
+class _UrlReading(NamedTuple):
     """A text as a URL: the one way to write it, and every other thing that it may be."""
 
-    address: _Address | None  # None: it is no URL, or one that cannot be read
+    address: _UrlParts | None  # None: it is no URL, or one that cannot be read
     certain: bool  # written in that one way
-    may_be: tuple[_Address, ...] = ()
+    may_be: tuple[_UrlParts, ...] = ()
     unreadable: bool = False
 
 
@@ -72,7 +72,7 @@ def urls_like(pattern: str) -> Iterator[str]:
         yield f"{scheme}://{authority}{rest if rest.startswith('/') else ''}"
 
 
-def _fits_certainly(pattern: str, reading: _Reading, text: str) -> bool:
+def _fits_certainly(pattern: str, reading: _UrlReading, text: str) -> bool:
     if reading.address is None:
         return match_anything(pattern, text)
     wanted = _read_pattern(pattern)
@@ -81,7 +81,7 @@ def _fits_certainly(pattern: str, reading: _Reading, text: str) -> bool:
     return all(map(match_anything, wanted, reading.address))
 
 
-def _may_fit(pattern: str, reading: _Reading, text: str) -> bool:
+def _may_fit(pattern: str, reading: _UrlReading, text: str) -> bool:
     if match_anything(pattern, text):
         return True
     wanted, patterns = _read_pattern(pattern), {pattern}
@@ -92,7 +92,7 @@ def _may_fit(pattern: str, reading: _Reading, text: str) -> bool:
 
 
 @lru_cache(maxsize=2_000)
-def _read_pattern(pattern: str) -> _Address | None:
+def _read_pattern(pattern: str) -> _UrlParts | None:
     """With scheme and host in the one way to write them. The path stays: nobody can resolve what a `*` stands for."""
     found = _PATTERN.fullmatch(pattern.strip())
     if not found:
@@ -108,24 +108,24 @@ def _read_pattern(pattern: str) -> _Address | None:
         with contextlib.suppress(UnicodeError):
             parts = authority.split(".")
             authority = ".".join(p if re.search(r"[*?:@]", p) else p.encode("idna").decode("ascii") for p in parts)
-    return _Address(scheme, authority, rest)
+    return _UrlParts(scheme, authority, rest)
 
 
 @lru_cache(maxsize=200)
-def _read(text: str) -> _Reading:
+def _read(text: str) -> _UrlReading:
     tidy = text.strip()
     if "\\" in tidy or not tidy.isprintable():  # readers of URLs disagree about what that is
-        return _Reading(None, certain=False, unreadable=True)
+        return _UrlReading(None, certain=False, unreadable=True)
     tidy = _SLOPPY.sub(lambda found: f"{found[1]}://", tidy, count=1) if _SLOPPY.match(tidy) else tidy
     found = _URL.fullmatch(tidy)
     if not found:
-        return _Reading(None, certain=tidy == text)
+        return _UrlReading(None, certain=tidy == text)
     scheme, path, query = found[1].lower(), found[3], found[4] or ""
     authority = _read_authority(scheme, found[2])
     if authority is None:
-        return _Reading(None, certain=False, unreadable=True)
-    address = _Address(scheme, authority, _resolved(_plain(path)) + _plain(query))
-    as_written = _Address(found[1], found[2], (path or "/") + query)
+        return _UrlReading(None, certain=False, unreadable=True)
+    address = _UrlParts(scheme, authority, _resolved(_plain(path)) + _plain(query))
+    as_written = _UrlParts(found[1], found[2], (path or "/") + query)
     certain = (
         text.isascii()
         and " " not in text
@@ -144,7 +144,7 @@ def _read(text: str) -> _Reading:
             for resolve in (_resolved, _popped)
         ),
     ]
-    return _Reading(address, certain, tuple(dict.fromkeys(may_be)))
+    return _UrlReading(address, certain, tuple(dict.fromkeys(may_be)))
 
 
 def _read_authority(scheme: str, text: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from prowess.core.events import Envelope, parse_event
 from prowess.core.ports import EventLog
-from prowess.core.values import Head, SessionKey, Stray, to_json
+from prowess.core.values import ChainHead, OrphanedEvents, SessionKey, to_json
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.chain import GENESIS, verify_chain
 from prowess.records.summary import SCHEMA, RunSummary, summarise
@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     """A line of the log at its place; `text` is None when there is none, `data` when it is no JSON object."""
 
     seq: int
@@ -55,7 +55,7 @@ class SessionRecord:
     """Everything that the log has of one session, whatever state it is in. `key` is the one under which it is stored;
     None: it is of lines alone."""
 
-    def __init__(self, key: SessionKey | None, lines: Sequence[Line], head: Head | None) -> None:
+    def __init__(self, key: SessionKey | None, lines: Sequence[LogLine], head: ChainHead | None) -> None:
         self.key, self.lines, self.head = key, lines, head
         self.envelopes: list[Envelope] = []
         self._places: dict[str, list[int]] = {}  # of the lines of a run
@@ -99,9 +99,9 @@ class SessionRecord:
         return None
 
     @classmethod
-    def of_lines(cls, lines: Sequence[str], head: Head | None = None) -> SessionRecord:
+    def of_lines(cls, lines: Sequence[str], head: ChainHead | None = None) -> SessionRecord:
         """Of lines that were read from somewhere else, such as a copy; `head` is the one that was kept, if any."""
-        numbered = [Line(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
+        numbered = [LogLine(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
         return cls(None, numbered, head)
 
     def find(self, run: str) -> RunSummary | None:
@@ -111,7 +111,7 @@ class SessionRecord:
         runs = {summary.run, *summary.children}
         return [envelope for envelope in self.envelopes if envelope.run in runs]
 
-    def slice(self, summary: RunSummary) -> list[Line]:
+    def slice(self, summary: RunSummary) -> list[LogLine]:
         """From its first line to its last, with what is unreadable at its edges: that may be its own."""
         places = [place for run in (summary.run, *summary.children) for place in self._places.get(run, ())]
         if not places:
@@ -127,24 +127,24 @@ class SessionRecord:
 async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
     """Line by line, and on behind those that are missing."""
     head = await log.head(key)
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     gaps = 0
     if type(head.seq) is not int:  # SQLite keeps whatever it is given
-        return SessionRecord(key, lines, Head(seq=-1, hash="not a number"))
+        return SessionRecord(key, lines, ChainHead(seq=-1, hash="not a number"))
     while len(lines) < head.seq and gaps <= _MOST_GAPS:
         try:
             async for text in log.lines(key, after_seq=len(lines)):
-                lines.append(Line(seq=len(lines) + 1, text=text, data=_object(text)))
+                lines.append(LogLine(seq=len(lines) + 1, text=text, data=_object(text)))
             break
         except StoreError as error:
             if not isinstance(error, AuditBroken) and error.code not in _UNREADABLE:
                 raise
             gaps += 1
-            lines.append(Line(seq=len(lines) + 1, text=None, data=None))
+            lines.append(LogLine(seq=len(lines) + 1, text=None, data=None))
     return SessionRecord(key, lines, head)
 
 
-def explain_stray(stray: Stray) -> str:
+def explain_stray(stray: OrphanedEvents) -> str:
     owner = "" if stray.tenant == "default" else f" of tenant '{stray.tenant}'"
     if stray.expiry is not None:
         return f"its row{owner} has another moment of expiry than was set ({stray.expiry[:100]}); it does not count"
@@ -168,7 +168,7 @@ def check_session(record: SessionRecord) -> Check:
     return Check(valid=True, events=events, anchored=record.head is not None)
 
 
-def check_run(record: SessionRecord, summary: RunSummary, kept: Head | None = None) -> Check:
+def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None = None) -> Check:
     """Its slice, and the links at both ends. `kept` is the head that was written down elsewhere when it ended."""
     part = record.slice(summary)
     events = sum(line.text is not None for line in part)
@@ -187,15 +187,15 @@ def check_run(record: SessionRecord, summary: RunSummary, kept: Head | None = No
     return Check(valid=True, events=events, anchored=kept is not None or to_the_head)
 
 
-def _fault(line: Line, key: SessionKey | None) -> str | None:
+def _fault(line: LogLine, key: SessionKey | None) -> str | None:
     if line.text is None or line.data is None:
         return "missing" if line.text is None else "not an event"
     prev = line.data.get("prev")
-    before = Head(seq=line.seq - 1, hash=prev if isinstance(prev, str) else "")
+    before = ChainHead(seq=line.seq - 1, hash=prev if isinstance(prev, str) else "")
     return verify_chain([line.text], after=before, key=key).why
 
 
-def _differs(last: Line | None, head: Head) -> tuple[int, str] | None:
+def _differs(last: LogLine | None, head: ChainHead) -> tuple[int, str] | None:
     """From the head that was kept; no line is the beginning."""
     seq, found = (last.seq, last.data.get("hash") if last.data else None) if last else (0, GENESIS.hash)
     if seq < head.seq:
@@ -205,7 +205,7 @@ def _differs(last: Line | None, head: Head) -> tuple[int, str] | None:
     return None
 
 
-def _lacks(record: SessionRecord, kept: Head) -> tuple[int, str] | None:
+def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
     if kept.seq > len(record.lines):
         return len(record.lines) + 1, "the end is cut off: run.json has a later one"
     line = record.lines[kept.seq - 1] if kept.seq > 0 else None
@@ -269,19 +269,19 @@ def _differ(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
-def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> Head | None:
+def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> ChainHead | None:
     """The head that a run.json has kept: the one at its end, or the one before it (`after`)."""
     found = document.get(name) if document else None
     if not isinstance(found, Mapping):
         return None
     seq, last = found.get("seq"), found.get("hash")
-    return Head(seq=seq, hash=last) if type(seq) is int and isinstance(last, str) else None
+    return ChainHead(seq=seq, hash=last) if type(seq) is int and isinstance(last, str) else None
 
 
-def _before(data: Mapping[str, Any] | None) -> Head:
+def _before(data: Mapping[str, Any] | None) -> ChainHead:
     """Where a copy says that it begins: nothing says otherwise."""
     seq, prev = (data.get("seq"), data.get("prev")) if data else (None, None)
-    return Head(seq=seq - 1 if type(seq) is int else 0, hash=prev if isinstance(prev, str) else GENESIS.hash)
+    return ChainHead(seq=seq - 1 if type(seq) is int else 0, hash=prev if isinstance(prev, str) else GENESIS.hash)
 
 
 def _object(text: str) -> Mapping[str, Any] | None:

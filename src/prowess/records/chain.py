@@ -15,10 +15,10 @@ from hashlib import sha256
 from typing import Any
 
 from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at, render_event
-from prowess.core.values import Head, Lease, SessionKey
+from prowess.core.values import ChainHead, Lease, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 
-GENESIS = Head()
+GENESIS = ChainHead()
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -35,9 +35,9 @@ class ChainReport:
 
 def verify_chain(
     lines: Iterable[str | Mapping[str, Any] | Envelope],
-    anchor: Head | None = None,
+    anchor: ChainHead | None = None,
     *,
-    after: Head = GENESIS,
+    after: ChainHead = GENESIS,
     key: SessionKey | None = None,
 ) -> ChainReport:
     """Check a session's lines against each other and, if given, against the head that was kept at their end and the
@@ -55,7 +55,7 @@ def verify_chain(
             if why:
                 first_bad = head.seq + 1
             else:
-                head = Head(seq=data["seq"], hash=data["hash"])
+                head = ChainHead(seq=data["seq"], hash=data["hash"])
     if anchor and first_bad is None and head != anchor:
         cut = head.seq < anchor.seq
         first_bad = head.seq + 1 if cut else anchor.seq + 1 if head.seq > anchor.seq else head.seq
@@ -65,19 +65,19 @@ def verify_chain(
     )
 
 
-def seal(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[Envelope], list[str]]:
+def seal(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[Envelope], list[str]]:
     """The events numbered and linked after `head`, and the lines to store. StoreError when one cannot be kept."""
     lines, hashes = link(key, head, events)
     return numbered(head, events, hashes), lines
 
 
-def link(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
+def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
     """The lines to store after `head`, and their hashes. StoreError when one cannot be kept."""
     seq, last = head.seq, head.hash
     lines: list[str] = []
     hashes: list[str] = []
     for envelope in events:
-        _refuse_what_cannot_be_kept(key, envelope)
+        _check_storable(key, envelope)
         seq += 1
         line = render_event(envelope)
         line["seq"], line["prev"] = seq, last
@@ -98,7 +98,7 @@ def link(key: SessionKey, head: Head, events: Sequence[Envelope]) -> tuple[list[
     return lines, hashes
 
 
-def numbered(head: Head, events: Sequence[Envelope], hashes: Sequence[str]) -> list[Envelope]:
+def numbered(head: ChainHead, events: Sequence[Envelope], hashes: Sequence[str]) -> list[Envelope]:
     """The same events, with their numbers and links."""
     before = (head.hash, *hashes)
     return [
@@ -165,7 +165,7 @@ def parse_expiry(at: str | None) -> str | None:
     )
 
 
-def _refuse_what_cannot_be_kept(key: SessionKey, envelope: Envelope) -> None:
+def _check_storable(key: SessionKey, envelope: Envelope) -> None:
     event = envelope.event
     hidden = sorted(set(PLACE) & event.data.keys()) if isinstance(event, UnknownEvent) else []
     if event.type in EPHEMERAL:
@@ -195,7 +195,7 @@ def _data_of(line: str | Mapping[str, Any] | Envelope) -> Any:
         return None
 
 
-def _fault_of(data: Any, before: Head) -> str | None:
+def _fault_of(data: Any, before: ChainHead) -> str | None:
     if not isinstance(data, Mapping):
         return "not an event"
     body = {name: value for name, value in data.items() if name != "hash"}

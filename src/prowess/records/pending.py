@@ -42,14 +42,14 @@ class Waiting(NamedTuple):
     own: bool = True  # this user's home asked it; else it came with the record, and says what it likes
 
 
-class Session(NamedTuple):
+class PendingSession(NamedTuple):
     key: SessionKey
     questions: tuple[Waiting, ...]
     calls: frozenset[str]  # every call that was ever made in it
     damage: str | None = None
 
 
-async def find_waiting(log: EventLog | None, marks: Marks | None, session: str | None = None) -> list[Session]:
+async def find_waiting(log: EventLog | None, marks: Marks | None, session: str | None = None) -> list[PendingSession]:
     """Every session, or the one of that name, with what waits in it. A damaged one hides no other. `marks` are those of
     this user's home; None: whatever the log holds is its own."""
     infos = await log.sessions() if log is not None else []
@@ -60,25 +60,25 @@ async def find_waiting(log: EventLog | None, marks: Marks | None, session: str |
     ]
 
 
-async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> Session:
+async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> PendingSession:
     try:
         lines = [line async for line in log.lines(key) if any(mark in line for mark in _LINES)]
         envelopes = [parse_event(json.loads(line)) for line in lines]
     except (AuditBroken, ValueError, RecursionError) as broken:
-        return Session(key, (), frozenset(), str(broken)[:300])
+        return PendingSession(key, (), frozenset(), str(broken)[:300])
     calls = frozenset(each.event.call.id for each in envelopes if isinstance(each.event, CallPlanned))
-    return Session(key, tuple(find_questions(key, envelopes, marks)), calls)
+    return PendingSession(key, tuple(find_questions(key, envelopes, marks)), calls)
 
 
 def find_questions(key: SessionKey, envelopes: Iterable[Envelope], marks: Marks | None = None) -> list[Waiting]:
     """Those that are open when the last run of the session ended as waiting or has not ended, as they were asked."""
-    reading = _Reading(key, marks)
+    reading = _PendingReader(key, marks)
     for envelope in envelopes:
         reading.apply(envelope)
     return reading.questions()
 
 
-class _Reading:
+class _PendingReader:
     """A child run can have calls of the same name as its parent; one that is resumed is the same work."""
 
     def __init__(self, key: SessionKey, marks: Marks | None) -> None:

@@ -70,7 +70,7 @@ class _InUse:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRun:
     """A run that has not ended: its spans that are open, and its skills."""
 
     model: str = ""
@@ -87,7 +87,7 @@ class SpanTeller:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._runs: dict[str, _Open] = {}
+        self._runs: dict[str, _OpenRun] = {}
         self._at = 0
 
     def __call__(self, envelope: Envelope) -> None:
@@ -125,7 +125,7 @@ class SpanTeller:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def _start(self, envelope: Envelope, event: RunStarted, at: int) -> None:
-        opened = self._runs[envelope.run] = _Open(model=event.model, parent=self._parent(event.parent))
+        opened = self._runs[envelope.run] = _OpenRun(model=event.model, parent=self._parent(event.parent))
         provider, model = split_model(event.model)
         given = {
             "gen_ai.operation.name": "invoke_agent",
@@ -148,7 +148,7 @@ class SpanTeller:
         loads = [id for id, call in opened.calls.items() if call.tool == "skill_load"] or list(opened.calls)
         return ("call", run, loads[-1]) if loads else ("run", run)
 
-    def _finish(self, run: str, opened: _Open, event: RunFinished, at: int) -> None:
+    def _finish(self, run: str, opened: _OpenRun, event: RunFinished, at: int) -> None:
         usage = event.usage
         given = {
             "gen_ai.usage.input_tokens": usage.input,
@@ -158,7 +158,7 @@ class SpanTeller:
         }
         self._end(run, opened, at, given, event.code or ("error" if event.stop_reason == "error" else None))
 
-    def _end(self, run: str, opened: _Open, at: int, given: Mapping[str, Any], error: str | None) -> None:
+    def _end(self, run: str, opened: _OpenRun, at: int, given: Mapping[str, Any], error: str | None) -> None:
         if opened.chat is not None:
             self._sink.close(opened.chat, at, {}, "interrupted")
         for id in opened.calls:
@@ -172,7 +172,7 @@ class SpanTeller:
 
     # --- requests and calls -----------------------------------------------------------------------------------------
 
-    def _chat(self, run: str, opened: _Open, event: ModelRequested | ModelReplied, at: int) -> None:
+    def _chat(self, run: str, opened: _OpenRun, event: ModelRequested | ModelReplied, at: int) -> None:
         if opened.chat is not None and isinstance(event, ModelRequested):  # tried again
             self._sink.close(opened.chat, at, {}, "retried")
         if opened.chat is None or isinstance(event, ModelRequested):
@@ -210,7 +210,7 @@ class SpanTeller:
             opened.chat = None
 
     def _call(
-        self, run: str, opened: _Open, event: CallPlanned | CallDecided | ApprovalAnswered | CallActed, at: int
+        self, run: str, opened: _OpenRun, event: CallPlanned | CallDecided | ApprovalAnswered | CallActed, at: int
     ) -> None:
         if isinstance(event, CallPlanned):
             call = event.call
@@ -247,7 +247,7 @@ class SpanTeller:
 
     # --- skills -----------------------------------------------------------------------------------------------------
 
-    def _skill(self, run: str, opened: _Open, event: SkillLoaded | SkillUnloaded, at: int) -> None:
+    def _skill(self, run: str, opened: _OpenRun, event: SkillLoaded | SkillUnloaded, at: int) -> None:
         if isinstance(event, SkillUnloaded):
             opened.skills.pop(event.id, None)
             self._sink.note(("run", run), "skill.unloaded", at, {"skill.name": event.id.rpartition(":")[2]})
@@ -257,7 +257,7 @@ class SpanTeller:
         opened.skills[event.id] = known
         self._sink.note(("run", run), "skill.loaded", at, _skill_attributes(event))
 
-    def _skill_of(self, opened: _Open, call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _skill_of(self, opened: _OpenRun, call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
         named = data.get("skill") or call.args.get("skill")
         for used in opened.used.values():
             if named in (used.loaded.id, used.loaded.name, used.loaded.id.rpartition(":")[2]):

@@ -24,7 +24,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
 )
-from prowess.core.values import Head, Outcome, SessionKey, ToolCall, Usage, to_json
+from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, to_json
 from prowess.records.chain import GENESIS
 
 SCHEMA = "prowess.run/1"
@@ -52,8 +52,8 @@ class RunSummary:
     key: SessionKey
     run: str
     started_at: str
-    after: Head = GENESIS
-    head: Head = GENESIS
+    after: ChainHead = GENESIS
+    head: ChainHead = GENESIS
     events: int = 0
     request: str = ""
     attachments: list[dict[str, Any]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def normalise(request: str) -> str:
     return unicodedata.normalize("NFC", request).strip()
 
 
-def summarise(envelopes: Iterable[Envelope], *, after: Head = GENESIS) -> list[RunSummary]:
+def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> list[RunSummary]:
     """The runs of one session, in the order in which they began; `after` is the head before the first event."""
     runs: dict[str, RunSummary] = {}
     calls: dict[tuple[str, str], ToolCall] = {}  # of a run, by id
@@ -132,7 +132,7 @@ def summarise(envelopes: Iterable[Envelope], *, after: Head = GENESIS) -> list[R
         if summary is None:
             summary = RunSummary(key=envelope.key, run=envelope.run, started_at=envelope.at, after=head)
             runs[envelope.run] = summary
-        head = Head(seq=envelope.seq or 0, hash=envelope.hash or "")
+        head = ChainHead(seq=envelope.seq or 0, hash=envelope.hash or "")
         summary.head, summary.events = head, summary.events + 1
         if isinstance(event, CallPlanned):
             calls[envelope.run, event.call.id] = event.call

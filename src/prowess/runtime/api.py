@@ -28,7 +28,7 @@ from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.runtime.factories import preview_kit
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
-from prowess.skills.roots import named_root, refuse_file, refuse_missing
+from prowess.skills.roots import check_file, check_present, named_root
 from prowess.skills.skill import Skill
 from prowess.tools.base import Tool, Tools, is_toolset
 from prowess.tools.function import is_tool
@@ -183,7 +183,7 @@ class SkillKit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Do it. `outcome.content` is what the model is to be given, whatever came of it."""
         async with self._opening:
-            self._refuse_closed()
+            self._check_open()
             if self._kit is None:
                 self._kit = await self._stack.enter_async_context(self._runtime.open_kit(**self._options))
         return await self._kit.call(tool, args, id=id)
@@ -194,13 +194,13 @@ class SkillKit:
         self._open.close()
 
     async def __aenter__(self) -> SkillKit:
-        self._refuse_closed()
+        self._check_open()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         await self.aclose()
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ConfigError(
                 "This SkillKit is closed.",
@@ -234,7 +234,7 @@ def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtim
     with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
         for place in roots:
             root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
-            refuse_file(refuse_missing(root), place)
+            check_file(check_present(root), place)
         yield runtime
 
 

@@ -18,17 +18,17 @@ from prowess.policy.trust import tighten
 from prowess.runtime.config_file import (
     ConfigText,
     check_settings,
+    check_type,
+    check_words,
     find_config_file,
     load_config_text,
-    refuse_type,
-    refuse_words,
 )
 from prowess.runtime.settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
 
-__all__ = ["Config", "Loaded", "Places", "describe_fields", "find_places", "load_config", "split_roots"]
+__all__ = ["Config", "ConfigPlaces", "LoadedConfig", "describe_fields", "find_places", "load_config", "split_roots"]
 
 
-class Places(NamedTuple):
+class ConfigPlaces(NamedTuple):
     """Where this call stands. All absolute; `cwd` is resolved, as `cd` followed by a look would say."""
 
     cwd: str
@@ -48,7 +48,7 @@ class Accepted(NamedTuple):
     otherwise: Config
 
 
-class Loaded(NamedTuple):
+class LoadedConfig(NamedTuple):
     """`origins`: field -> default | the file | `environment NAME` | flag; entries of a table have one each, too."""
 
     config: Config
@@ -60,7 +60,7 @@ class Loaded(NamedTuple):
     accepted: Accepted | None = None  # None: nothing in the configuration hangs on trust
 
 
-def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
+def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
     """The project is the nearest folder upwards with `.agent/`, else the git root, else the working folder.
 
     Home's own `.agent/` belongs to the user: home is a project only for somebody who works in it.
@@ -76,7 +76,7 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> Places:
     _, cache_dir = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR") or (None, None)
     xdg = environ.get("XDG_CACHE_HOME", "")
     default_cache = os.path.join(xdg if os.path.isabs(xdg) else os.path.join(home, ".cache"), "prowess")
-    return Places(
+    return ConfigPlaces(
         cwd=cwd,
         home=home,
         project=next(folder for folder in candidates if folder not in not_projects),
@@ -98,7 +98,7 @@ def _is_own(folder: str, cwd: str) -> bool:
 
 
 def load_config(
-    places: Places,
+    places: ConfigPlaces,
     environ: Mapping[str, str],
     *,
     flags: Mapping[str, Any] | None = None,
@@ -106,7 +106,7 @@ def load_config(
     without_files: bool = False,
     is_trusted: Callable[[str], bool],
     accepts: Callable[[str, str], bool],
-) -> Loaded:
+) -> LoadedConfig:
     """All layers, lowest first. `flags` has dotted names; one that is None was not given.
 
     `config_file` stands in for the project's file, and is trusted because a person named it. `without_files` leaves all
@@ -134,7 +134,7 @@ def load_config(
     accepted = None
     if project.otherwise is not None and project.otherwise.values != merged.values:
         accepted = Accepted(project.path, project.sha256, build_config(project.otherwise.values))
-    return Loaded(
+    return LoadedConfig(
         config=build_config(merged.values),
         origins=merged.origins,
         findings=tuple(project.findings),
@@ -146,7 +146,7 @@ def load_config(
 
 
 def _above_files(
-    places: Places, environ: Mapping[str, str], flags: Mapping[str, Any]
+    places: ConfigPlaces, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """What environment and flags say over all files, and which of them says it."""
     for name, (primary, fallback) in _COMMAND_LISTS.items():
@@ -165,7 +165,7 @@ class _ProjectFile(NamedTuple):
 
 
 def _add_project_file(
-    merged: _Merged, places: Places, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
+    merged: _Merged, places: ConfigPlaces, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
 ) -> _ProjectFile:
     """The project's file: all of it when it is accepted, else only what tightens. A broken file of a folder that nobody
     trusts is a finding: a stranger's typing mistake must not stop anybody's work."""
@@ -249,14 +249,14 @@ def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -
         value = settings.get(name)
         paths = (value,) if isinstance(value, str) else value or ()
         if "" in paths:
-            refuse_type(name, "a path ('.' is the folder that relative ones start from)", "", called)
+            check_type(name, "a path ('.' is the folder that relative ones start from)", "", called)
         absolute = tuple(_absolute(path, base, home) for path in paths)
         if value is not None:
             settings[name] = absolute[0] if isinstance(value, str) else absolute
     for name in _COMMAND_LISTS:
         for entry in settings.get(name, ()):
             if len(entry.split()) != 1 or entry != entry.strip():
-                refuse_words(name, entry, called)
+                check_words(name, entry, called)
     return settings
 
 

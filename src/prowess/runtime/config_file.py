@@ -86,15 +86,15 @@ def check_settings(table: Mapping[str, Any], schema: Schema, source: ConfigText 
     for name, value in table.items():
         kind = schema.get(name)
         if kind is None:
-            _refuse_unknown(str(name), schema, source)
+            _check_known(str(name), schema, source)
         elif not isinstance(kind, Mapping):
             settings[name] = _fit(kind, value, name, source)
         elif not isinstance(value, Mapping):
-            refuse_type(name, f"a table with {', '.join(kind)}", value, source)
+            check_type(name, f"a table with {', '.join(kind)}", value, source)
         else:
             for field, item in value.items():
                 if field not in kind:
-                    _refuse_unknown(f"{name}.{field}", schema, source)
+                    _check_known(f"{name}.{field}", schema, source)
                 settings[f"{name}.{field}"] = _fit(kind[field], item, f"{name}.{field}", source)
     return settings
 
@@ -137,7 +137,7 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _syntax(path, getattr(error, "lineno", None), _why(error)) from error
     if not isinstance(table, dict):
-        refuse_type("the file", "an object", table, path)
+        check_type("the file", "an object", table, path)
     return table
 
 
@@ -172,13 +172,13 @@ def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
         if value is None and type(None) in options:
             return None
         chosen = [option for option in options if option is not type(None) and _fits(option, value)]
-        return _fit(chosen[0], value, name, source) if chosen else refuse_type(name, render_type(kind), value, source)
+        return _fit(chosen[0], value, name, source) if chosen else check_type(name, render_type(kind), value, source)
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_fit(options[0], item, name, source) for item in value)
     if origin is dict and isinstance(value, Mapping):
         return {_fit(str, key, name, source): _fit(options[1], value[key], f"{name}.{key}", source) for key in value}
     if not _fits(kind, value):
-        refuse_type(name, render_type(kind), value, source)
+        check_type(name, render_type(kind), value, source)
     return value
 
 
@@ -198,7 +198,7 @@ def _fits(kind: Any, value: Any) -> bool:
 
 def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any:
     if depth > _DEEPEST:
-        refuse_type(name, f"nested at most {_DEEPEST} deep", value, source)
+        check_type(name, f"nested at most {_DEEPEST} deep", value, source)
     if isinstance(value, (list, tuple)):
         return [_fit_any(item, name, source, depth + 1) for item in value]
     if isinstance(value, Mapping):
@@ -209,7 +209,7 @@ def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any
         return value
     if value is None or (isinstance(value, str) and _is_clean(value)):
         return value
-    return refuse_type(name, "a text, a number, true or false, a list or a table", value, source)
+    return check_type(name, "a text, a number, true or false, a list or a table", value, source)
 
 
 def _is_clean(text: str) -> bool:
@@ -220,7 +220,7 @@ def _is_clean(text: str) -> bool:
         return False
 
 
-def refuse_type(name: str, wanted: str, value: Any, source: ConfigText | str) -> NoReturn:
+def check_type(name: str, wanted: str, value: Any, source: ConfigText | str) -> NoReturn:
     raise ConfigError(
         f"{_where(source, name)}: {name!r} must be {wanted}, not {_render_value(value)}."[:600],
         code="config-wrong-type",
@@ -228,7 +228,7 @@ def refuse_type(name: str, wanted: str, value: Any, source: ConfigText | str) ->
     )
 
 
-def refuse_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
+def check_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
     raise ConfigError(
         f"{_where(source, name)}: the entry {_render_value(entry)} of {name!r} is not the name of a program.",
         code="config-not-a-program",
@@ -236,7 +236,7 @@ def refuse_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
     )
 
 
-def _refuse_unknown(name: str, schema: Schema, source: ConfigText | str) -> NoReturn:
+def _check_known(name: str, schema: Schema, source: ConfigText | str) -> NoReturn:
     near = _find_nearest(name, schema)
     section = schema.get(name.partition(".")[0])
     known = section if isinstance(section, Mapping) else schema

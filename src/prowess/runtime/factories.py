@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from prowess._internal.paths import inside
 from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
-from prowess.agent.agent import Agent, Limits
+from prowess.agent.agent import AgentSpec, Limits
 from prowess.agent.context import render_system
 from prowess.agent.recorder import Observer, Recorder
-from prowess.agent.session import Session, take_up_history
+from prowess.agent.session import Session, restore_from_log
 from prowess.agent.task import new_run
-from prowess.agent.toolkit import Kit
-from prowess.agent.toolkit_options import KitPolicy, KitStyle, People, SkillAccess
+from prowess.agent.toolkit import Toolkit
+from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Envelope
 from prowess.core.ports import Approver, Asker, EventLog, Executor, Model, Toolset
 from prowess.core.values import Lease, SessionKey, ToolSpec
@@ -33,13 +33,13 @@ from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.marks import Marks
 from prowess.records.spans import live_spans
-from prowess.runtime.config import Config, Places
+from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.profiles import Profile, advertised, slim
 from prowess.tools.run.packages import configured_packages
-from prowess.tools.session_work import Work, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.workspace.executors.auto import AutoExecutor
 from prowess.workspace.executors.local import LocalExecutor
 from prowess.workspace.executors.none import NoExecutor
@@ -95,7 +95,7 @@ class SessionOptions(KitOptions):
 
 
 @asynccontextmanager
-async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Kit]:
+async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolkit]:
     """A kit with everything behind it, closed in the right order: processes first, the record last."""
     async with AsyncExitStack() as stack:
         kit, _ = await _open_kit(runtime, options, stack)
@@ -108,7 +108,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
     config = runtime.config
     model = make_model(runtime, options, await find_recording(runtime, options))
     name = str(getattr(model, "name", ""))
-    agent = Agent(
+    agent = AgentSpec(
         model=model,
         limits=options.limits or Limits(**config.limits._asdict()),
         load_mode=options.load_mode or config.skills.load_mode,
@@ -117,7 +117,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
     )
-    refuse_unknown_prices(agent)
+    check_prices(agent)
     async with AsyncExitStack() as stack:
         if (close := getattr(model, "aclose", None)) is not None and isinstance(options.model, str | None):
             stack.push_async_callback(close)
@@ -125,7 +125,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         stack.push_async_callback(kit.recorder.close)
         stack.push_async_callback(kit.work.aclose)
         if options.session is not None:
-            await take_up_history(kit, log)
+            await restore_from_log(kit, log)
         session = Session(agent, kit, again=options.again)
         yield session
         if (
@@ -175,7 +175,7 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
     return ()
 
 
-def refuse_unknown_prices(agent: Agent) -> None:
+def check_prices(agent: AgentSpec) -> None:
     if agent.limits.cost is not None and not agent.prices:
         raise ConfigError(
             f"There is a limit on money, and no price of the model '{agent.model.name}' is known.",
@@ -184,7 +184,7 @@ def refuse_unknown_prices(agent: Agent) -> None:
         )
 
 
-async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
+async def check_known(log: EventLog, key: SessionKey) -> None:
     """Asked before anything is written: a lease would make the session."""
     names = [each.key.session for each in await log.sessions(key.tenant, app=key.app, user=key.user)]
     if key.session not in names:
@@ -198,7 +198,7 @@ async def refuse_unknown(log: EventLog, key: SessionKey) -> None:
 
 async def _open_kit(
     runtime: Runtime, options: KitOptions, stack: AsyncExitStack, model: Model | None = None
-) -> tuple[Kit, EventLog]:
+) -> tuple[Toolkit, EventLog]:
     config, places = runtime.config, runtime.places
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
@@ -209,7 +209,7 @@ async def _open_kit(
     if options.log is None:
         stack.push_async_callback(log.close)
     if options.must_exist:
-        await refuse_unknown(log, key)
+        await check_known(log, key)
     processes = await stack.enter_async_context(open_processes())
     executor = make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
@@ -219,7 +219,7 @@ async def _open_kit(
     marks = open_marks(runtime, str(getattr(log, "path", ""))) if options.log is None else None
     recorder = Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
     dir = workspace_dir(config, places)
-    work = Work(
+    work = SessionWork(
         key,
         executor,
         WorkOptions(
@@ -239,7 +239,7 @@ async def _open_kit(
     )
     rules = RuleFiles(runtime)
     rules.current()  # one that cannot be read is said before anything begins
-    kit = Kit(
+    kit = Toolkit(
         skills=skill_access(runtime, f"{dir}/trees", model),
         work=work,
         recorder=recorder,
@@ -252,7 +252,7 @@ async def _open_kit(
             ask_unisolated=options.ask_unisolated,
         ),
         style=find_style(config, options.instructions, model),
-        people=People(approver=options.approver, asker=options.asker),
+        people=HumanChannels(approver=options.approver, asker=options.asker),
         secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
         toolsets=options.toolsets,
         on_output=options.on_output,
@@ -262,14 +262,14 @@ async def _open_kit(
     return kit, log
 
 
-def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Kit:
+def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Toolkit:
     """A kit that can be looked at and not used: what a model would be shown, without opening anything."""
     from prowess.stores.memory import MemoryEventLog
 
     key, config = SessionKey(session="preview"), runtime.config
-    return Kit(
+    return Toolkit(
         skills=skill_access(runtime, ""),
-        work=Work(key, NoExecutor(), WorkOptions(dir="")),
+        work=SessionWork(key, NoExecutor(), WorkOptions(dir="")),
         recorder=Recorder(MemoryEventLog(), key, Lease(key=key, token=0), "preview"),
         policy=KitPolicy(surroundings=find_surroundings(config)),
         style=replace(find_style(config, instructions), profile=profile or config.tools.profile),
@@ -317,7 +317,7 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
     )
 
 
-def make_executor(config: Config, places: Places, processes: Processes, environ: Mapping[str, str]) -> Executor:
+def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
     """The configured one. `auto` is the sandbox, or local where no sandbox works: policy then decides what may run."""
     workspace = config.workspace
     if workspace.executor == "none":
@@ -352,7 +352,7 @@ def make_executor(config: Config, places: Places, processes: Processes, environ:
     return sandbox if workspace.executor == "sandbox" else AutoExecutor(sandbox, local)
 
 
-def open_log(config: Config, places: Places) -> EventLog:
+def open_log(config: Config, places: ConfigPlaces) -> EventLog:
     """The store, with a folder for each run beside it; what is kept in memory leaves nothing on disk."""
     log = open_store(config, places)
     if config.store == "memory:":
@@ -376,7 +376,7 @@ def is_shared(config: Config) -> bool:
     return config.store is not None and config.store.startswith(_POSTGRES)
 
 
-def open_store(config: Config, places: Places) -> EventLog:
+def open_store(config: Config, places: ConfigPlaces) -> EventLog:
     """`memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
     store = config.store
     if store == "memory:":
@@ -395,7 +395,7 @@ def open_store(config: Config, places: Places) -> EventLog:
     return SqliteEventLog(path)
 
 
-def check_store(config: Config, places: Places) -> None:
+def check_store(config: Config, places: ConfigPlaces) -> None:
     """Refuse an address that is no store. Nothing is opened or made, and no server is asked."""
     if is_shared(config):
         open_store(config, places)
@@ -403,7 +403,7 @@ def check_store(config: Config, places: Places) -> None:
         store_name(config, places)
 
 
-def store_name(config: Config, places: Places) -> str:
+def store_name(config: Config, places: ConfigPlaces) -> str:
     """The store that sessions belong to, without opening it and without a password. What is kept in memory belongs to
     its project."""
     if config.store == "memory:":
@@ -421,7 +421,7 @@ def _without_password(address: str) -> str:
     return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
 
 
-def _log_file(config: Config, places: Places) -> str:
+def _log_file(config: Config, places: ConfigPlaces) -> str:
     if config.store is None:
         return default_log(places)
     damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
@@ -437,7 +437,7 @@ def _log_file(config: Config, places: Places) -> str:
     return os.path.join(places.project, os.path.expanduser(config.store))
 
 
-def runs_folder(places: Places) -> str:
+def runs_folder(places: ConfigPlaces) -> str:
     folder = state_folder(places.project, places.state_dir)
     if folder == places.state_dir:
         return os.path.join(folder, "runs")
@@ -448,7 +448,7 @@ def print_problem(text: str) -> None:
     sys.stderr.write(f"warning: {text}\n")
 
 
-def default_log(places: Places) -> str:
+def default_log(places: ConfigPlaces) -> str:
     """A link in a project could lead anywhere, and a database would be made there."""
     folder = state_folder(places.project, places.state_dir)
     if folder == places.state_dir:
@@ -456,7 +456,7 @@ def default_log(places: Places) -> str:
     return inside(places.project, os.path.join(".agent", "prowess.db"))
 
 
-def workspace_dir(config: Config, places: Places) -> str:
+def workspace_dir(config: Config, places: ConfigPlaces) -> str:
     return find_dir(config.workspace.dir, places.cache_dir)
 
 

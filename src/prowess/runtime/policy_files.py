@@ -15,8 +15,8 @@ from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
-from prowess.policy.decision import CAPABILITIES, RISKS, Surroundings, find_risk
-from prowess.policy.rules import Rule, Rules, allows_anything, parse_rules, skipped_options
+from prowess.policy.decision import CAPABILITIES, RISKS, PolicyContext, find_risk
+from prowess.policy.rules import PolicyRule, Rules, allows_anything, parse_rules, skipped_options
 from prowess.runtime.config import Config
 from prowess.runtime.settings import WorkspaceConfig
 
@@ -27,10 +27,10 @@ SYSTEM_POLICY = "/etc/prowess/policy.toml"
 _POLICY_BYTES = 1 << 20
 
 
-def find_surroundings(config: Config) -> Surroundings:
+def find_surroundings(config: Config) -> PolicyContext:
     """The configuration's part in every decision."""
     workspace = config.workspace
-    return Surroundings(
+    return PolicyContext(
         enabled=enabled_tools(config.tools.enable),
         require_approval_for=config.execution.require_approval_for,
         commands_allow=workspace.commands_allow,
@@ -198,20 +198,22 @@ def _taken_back(runtime: Runtime) -> list[Rules]:
     return [Rules(numbered, path, only_tightens=True)] if rules else []
 
 
-def _about_skills(runtime: Runtime, why: str) -> list[Rule]:
+def _about_skills(runtime: Runtime, why: str) -> list[PolicyRule]:
     before = {entry.id for entry in runtime.library.catalog if entry.trusted}
     ids = before - {entry.id for entry in runtime.catalog if entry.trusted}
-    lost = Rule(0, "", None, "deny", why, ids=frozenset(ids))
+    lost = PolicyRule(0, "", None, "deny", why, ids=frozenset(ids))
     return [lost._replace(verdict="allow", tools=_ENDING), lost] if ids else []
 
 
-def _about_settings(runtime: Runtime, why: str) -> list[Rule]:
+def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
     """What is stricter without the file: tools that it switched on, questions that it left out, and whatever was
     opened as it said."""
     used, now = runtime.config, runtime.trusted_config
 
-    def deny(name: str, *tools: str, **more: Any) -> Rule:
-        return Rule(0, "", None, "deny", f"{why} Its configuration set {name}; begin a new run.", tools=tools, **more)
+    def deny(name: str, *tools: str, **more: Any) -> PolicyRule:
+        return PolicyRule(
+            0, "", None, "deny", f"{why} Its configuration set {name}; begin a new run.", tools=tools, **more
+        )
 
     rules = [deny(name, *_RUNNING) for name in _OPENED_WITH if attrgetter(name)(used) != attrgetter(name)(now)]
     if used.workspace.host_roots != now.workspace.host_roots:
@@ -222,5 +224,5 @@ def _about_settings(runtime: Runtime, why: str) -> list[Rule]:
         rules.append(deny("tools.enable", *sorted(off)))
     if asked := {*now.execution.require_approval_for} - {*used.execution.require_approval_for}:
         tools = tuple(tool for name in sorted(asked) for tool in canonical_tools(name))
-        rules.append(Rule(0, "", None, "ask", why, tools=tools))
+        rules.append(PolicyRule(0, "", None, "ask", why, tools=tools))
     return rules

@@ -18,7 +18,7 @@ from prowess._internal.paths import inside, is_inside
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.policy.trust import Trust, TrustFile, still_trusted
-from prowess.runtime.config import Config, Loaded, Places, find_places, load_config
+from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config
 from prowess.runtime.settings import DOCS, IN_USE
 from prowess.skills.catalog import Catalog
 from prowess.skills.discover import Library
@@ -29,7 +29,7 @@ from prowess.skills.skill import Entry, Root, Skill
 if TYPE_CHECKING:
     from prowess._internal.tokens import TokenCounter
     from prowess.agent.session import Session
-    from prowess.agent.toolkit import Kit
+    from prowess.agent.toolkit import Toolkit
     from prowess.core.ports import ArtifactStore, Model
     from prowess.skills.catalog_budget import CatalogBudget
 
@@ -67,8 +67,8 @@ class Runtime:
 
     def __init__(
         self,
-        places: Places,
-        loaded: Loaded,
+        places: ConfigPlaces,
+        loaded: LoadedConfig,
         trust: TrustFile,
         roots: Sequence[str],
         bounds: Bounds,
@@ -192,7 +192,7 @@ class Runtime:
             return False
         return self.loaded.for_this_call or self.still_trusted.accepts_file(path, content_sha256(text.encode()))
 
-    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Kit]:
+    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Toolkit]:
         """Skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
         from prowess.runtime.factories import KitOptions, open_kit
 
@@ -322,7 +322,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
     return found
 
 
-def all_roots(places: Places, loaded: Loaded, trust: Trust, flags: Sequence[str]) -> list[Root]:
+def all_roots(places: ConfigPlaces, loaded: LoadedConfig, trust: Trust, flags: Sequence[str]) -> list[Root]:
     """Named by a flag, by the environment, by the configuration, or the default ones, in that order."""
 
     def trusts(folder: str) -> bool:

@@ -18,7 +18,7 @@ from prowess.core.catalog_values import Finding, Mode
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
 from prowess.skills.catalog import Catalog, matches_pattern
-from prowess.skills.roots import named_root, refuse_missing, unique_roots
+from prowess.skills.roots import check_present, named_root, unique_roots
 from prowess.skills.scanner import Bounds, scan
 from prowess.skills.skill import MODES, PRIORITY, Changes, Entry, Root, RootReport, Skill
 
@@ -117,7 +117,7 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
         if isinstance(place, Root):
             found.append(place)
         elif isinstance(place, (str, os.PathLike)):
-            found.append(refuse_missing(_named(place)))
+            found.append(check_present(_named(place)))
         elif not isinstance(place, Skill) and not hasattr(place, "skills"):
             raise ConfigError(
                 f"{place!r} is not a place where skills can be.",

@@ -13,7 +13,7 @@ from prowess._internal.paths import is_inside
 from prowess._internal.text import strip_invisible
 from prowess.core.catalog_values import Source
 from prowess.core.findings import Note
-from prowess.skills.metadata import Head
+from prowess.skills.metadata import SkillHead
 from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, parse_head
 from prowess.skills.render import cost_in_catalog
 from prowess.skills.skill import Entry, Root
@@ -46,7 +46,7 @@ def read_entry(
     )
 
 
-def _read_head(location: str, name: str, found: os.stat_result) -> tuple[Head, int, tuple[Note, ...]]:
+def _read_head(location: str, name: str, found: os.stat_result) -> tuple[SkillHead, int, tuple[Note, ...]]:
     target = location
     if stat.S_ISLNK(found.st_mode):
         target = os.path.realpath(location)
@@ -64,7 +64,7 @@ def _read_head(location: str, name: str, found: os.stat_result) -> tuple[Head, i
     return parse_head(data, name), size, too_large
 
 
-_NOTHING = Head(None, None)
+_NOTHING = SkillHead(None, None)
 
 
 def read_head_bytes(path: str) -> bytes:
@@ -103,7 +103,7 @@ _OPENING_BYTES = 16 * 1024
 
 
 def make_entry(
-    head: Head,
+    head: SkillHead,
     *,
     source: Source,
     root: str,

@@ -182,7 +182,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     except ValueError as error:  # a lone surrogate, a code point beyond Unicode
         raise Unreadable("yaml-invalid", None, str(error)[:120]) from None
     if plain and "\t" in text:
-        _refuse_tabs(text, quoted)
+        _check_tabs(text, quoted)
     if root is None or root == "":
         root = {}
     if type(root) is not dict:
@@ -190,7 +190,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     return root, lines, notes
 
 
-def _refuse_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
+def _check_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
     """A tab may stand inside quotes, in a block of text below its '|' or '>' line, and in a comment."""
     inside = Spans((text.find("\n", start) if text[start] in "|>" else start, end) for start, end in quoted)
     comment_until = 0

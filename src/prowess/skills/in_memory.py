@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prowess._internal.digest import FileDigest, content_sha256, tree_digest
-from prowess._internal.paths import refuse_unsafe_name
+from prowess._internal.paths import check_safe_name
 from prowess.core.catalog_values import Source
 from prowess.core.findings import Note, make_finding
 from prowess.errors import SkillInvalid
@@ -29,7 +29,7 @@ def skill_from_text(text: str, *, name: str | None, files: Mapping[str, bytes | 
         raise SkillInvalid(f"This text is not a skill: {first.message}", findings=findings, hint=first.hint)
     contents = {"SKILL.md": data}
     for path, content in files.items():
-        refuse_unsafe_name(path)
+        check_safe_name(path)
         contents[path] = content.encode() if isinstance(content, str) else content
     listed = tuple(
         SkillFile(path, len(content), _looks_executable(content), content_sha256(content))

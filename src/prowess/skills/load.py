@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from prowess._internal.digest import FileDigest, content_sha256, tree_digest
 from prowess._internal.files import NotRegular, kind_of, open_regular, read_regular
 from prowess._internal.globs import Glob
-from prowess._internal.paths import inside, is_inside, refuse_unsafe_name
+from prowess._internal.paths import check_safe_name, inside, is_inside
 from prowess.core.catalog_values import Source, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
@@ -179,7 +179,7 @@ def _file_of(
 
 def read_resource(skill: Skill, path: str) -> bytes:
     """One file of a loaded skill, exactly as it was when the skill was loaded."""
-    refuse_unsafe_name(path)
+    check_safe_name(path)
     wanted = path.removeprefix("./")
     listed = next((file for file in skill.files if file.path == wanted), None)
     if listed is None:

@@ -33,7 +33,7 @@ class Controls(NamedTuple):
     requires: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class Head(NamedTuple):
+class SkillHead(NamedTuple):
     """What the front matter of one skill says, as far as discovery needs it."""
 
     name: str | None  # as declared
@@ -81,13 +81,13 @@ _NOTHING = ("", "~", "null", "Null", "NULL")  # all of them are how YAML says: n
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-def read_fields(front: FrontMatter, folder: str) -> Head:
+def read_fields(front: FrontMatter, folder: str) -> SkillHead:
     notes = list(front.notes)
     fields, lines = _without_misspellings(front, notes)
     name = _read_name(fields, lines, folder, notes)
     description = _read_description(fields, lines, notes)
     if fields.keys() <= _IDENTITY:
-        return Head(name, description, None, (), _NOTHING_DECLARED, tuple(notes))
+        return SkillHead(name, description, None, (), _NOTHING_DECLARED, tuple(notes))
 
     if not fields.keys() <= _KNOWN:
         fields = _with_unreadable_restrictions(fields)
@@ -101,7 +101,7 @@ def read_fields(front: FrontMatter, folder: str) -> Head:
     if not fields.keys() <= _KNOWN:
         unknown = sorted(fields.keys() - _KNOWN)
         notes.append(Note("field-unknown", min(lines.get(key, 1) for key in unknown), {"fields": unknown[:20]}))
-    return Head(name, description, version, tuple(keywords), controls, tuple(notes))
+    return SkillHead(name, description, version, tuple(keywords), controls, tuple(notes))
 
 
 _NOTHING_DECLARED = Controls()  # one object for the many skills that declare nothing

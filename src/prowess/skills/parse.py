@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, overload
 
 from prowess.core.findings import Note
 from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_matter
-from prowess.skills.metadata import Head, read_fields
+from prowess.skills.metadata import SkillHead, read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read as a whole or not at all
@@ -34,11 +34,11 @@ class Fence(NamedTuple):
     body: int
 
 
-def parse_head(data: bytes, folder: str) -> Head:
+def parse_head(data: bytes, folder: str) -> SkillHead:
     """`data` is the beginning of the file, at least up to the closing fence if there is one within MAX_HEAD_BYTES."""
     front = parse_front(data)
     if isinstance(front, Note):
-        return Head(None, None, notes=(front,))
+        return SkillHead(None, None, notes=(front,))
     return read_fields(front, folder)
 
 

@@ -71,7 +71,7 @@ def is_missing(root: Root) -> bool:
         return False
 
 
-def refuse_missing(root: Root) -> Root:
+def check_present(root: Root) -> Root:
     """The root, for a program that names it. A person on the command line gets a warning."""
     if is_missing(root):
         raise ConfigError(
@@ -80,7 +80,7 @@ def refuse_missing(root: Root) -> Root:
     return root
 
 
-def refuse_file(root: Root, given: str) -> None:
+def check_file(root: Root, given: str) -> None:
     """Refuse a file where a folder of skills is expected, with the folder or address to give instead."""
     if root.url or not os.path.isfile(root.path):
         return

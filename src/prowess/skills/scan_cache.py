@@ -70,7 +70,7 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
                 controls.extend(map(_controls, part["controls"]))
                 known.kinds.extend(_kind(row, controls, notes) for row in part["kinds"])
                 rels, *columns = part["skills"]
-                _refuse_misshapen([rels, *columns], len(known.kinds))
+                _check_shape([rels, *columns], len(known.kinds))
                 known.rows.update(zip(rels, zip(*columns, strict=True), strict=True))
         if len(known.rows) != header["skills"]:
             raise ValueError("a part of it is missing")
@@ -81,15 +81,15 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
         return NOTHING_KNOWN, [make_finding(Note("cache-corrupt", None, {"reason": str(error)[:80]}), path)]
 
 
-def _refuse_misshapen(columns: list[list[Any]], kinds: int) -> None:
+def _check_shape(columns: list[list[Any]], kinds: int) -> None:
     """Whoever can write a line can write its checksum too. Thousands of rows are usual, so this has to be cheap."""
     for column, wanted in zip(columns, (str, *_ROW), strict=True):
         if type(column) is not list or set(map(type, column)) != {wanted}:
             raise ValueError("it is not as it was written")
-    _refuse_numbers(columns[-1], kinds)
+    _check_numbers(columns[-1], kinds)
 
 
-def _refuse_numbers(numbers: list[Any], count: int) -> None:
+def _check_numbers(numbers: list[Any], count: int) -> None:
     if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) >= count:
         raise ValueError("it has a number of nothing")
 
@@ -155,8 +155,8 @@ def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[No
     texts = type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
     if not texts or type(keywords) is not list or not _are_texts(keywords):
         raise ValueError("it has a kind that is none")
-    _refuse_numbers([controls], len(all_controls))
-    _refuse_numbers([notes], len(all_notes))
+    _check_numbers([controls], len(all_controls))
+    _check_numbers([notes], len(all_notes))
     return name, declared, version, tuple(keywords), all_controls[controls], all_notes[notes]
 
 

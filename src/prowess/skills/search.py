@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prowess.skills.skill import Entry
 
 
-class Found(NamedTuple):
+class SearchResults(NamedTuple):
     """What a search of a catalog found, and what a person should know about the index's file."""
 
     results: list[tuple[Entry, float]]  # the best first, with its score
@@ -42,7 +42,7 @@ def search_catalog(
     limit: int = 10,
     path: str | None = None,
     keep: Callable[[Entry], bool] | None = None,
-) -> Found:
+) -> SearchResults:
     """Skills by what they are for, among those the model may see (or those that `keep` keeps)."""
     if keep is not None:
         with _open_catalog(catalog, path, keep) as index:
@@ -65,7 +65,7 @@ def _open_catalog(catalog: Catalog, path: str | None, keep: Callable[[Entry], bo
         skill = catalog.memory_skill(entries[id])
         return read_opening(entries[id], BODY_CHARS) if skill is None else skill.body
 
-    documents = [Document(e.id, e.name, e.description, e.keywords, _stamp(catalog, e)) for e in entries.values()]
+    documents = [SearchDocument(e.id, e.name, e.description, e.keywords, _stamp(catalog, e)) for e in entries.values()]
     return open_search(documents, path, read_body)
 
 
@@ -80,11 +80,11 @@ def _stamp(catalog: Catalog, entry: Entry) -> str:
     return f"{changed_ns(found)} {found.st_size} {found.st_ino}"
 
 
-def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> Found:
-    return Found([(catalog.get(hit.id), hit.score) for hit in index.search(query, limit)], index.note)
+def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> SearchResults:
+    return SearchResults([(catalog.get(hit.id), hit.score) for hit in index.search(query, limit)], index.note)
 
 
-class Document(NamedTuple):
+class SearchDocument(NamedTuple):
     id: str
     name: str
     description: str
@@ -98,7 +98,7 @@ class Hit(NamedTuple):
 
 
 def open_search(
-    documents: Sequence[Document], path: str | None = None, read_body: Callable[[str], str] = lambda id: ""
+    documents: Sequence[SearchDocument], path: str | None = None, read_body: Callable[[str], str] = lambda id: ""
 ) -> SearchIndex:
     """The index of these documents: the one in the file at `path`, or a new one to keep there. No path, no file. Only a
     new one reads bodies, by id."""
@@ -286,7 +286,7 @@ def _body_words(body: str) -> dict[str, None]:
     return dict.fromkeys(chain(_WORD.findall(" ".join(pieces[::2])), *pairs))
 
 
-def _build(documents: Sequence[Document], read_body: Callable[[str], str]) -> sqlite3.Connection:
+def _build(documents: Sequence[SearchDocument], read_body: Callable[[str], str]) -> sqlite3.Connection:
     names = (f"{_index_text(document.name, is_name=True)} {_whole_name(document.name)}" for document in documents)
     keywords = (_index_text(" ".join(document.keywords), is_name=True) for document in documents)
     descriptions = (_index_text(document.description) for document in documents)
@@ -368,7 +368,7 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
     return None
 
 
-def _fingerprint(documents: Sequence[Document]) -> bytes:
+def _fingerprint(documents: Sequence[SearchDocument]) -> bytes:
     fields = [field for d in documents for field in (d.id, d.name, d.description, " ".join(d.keywords), d.stamp)]
     # With the lengths, no two different lists of documents read alike.
     return _digest(f"{_FORMAT} {[*map(len, fields)]} {''.join(fields)}".encode("utf-8", "surrogatepass"))

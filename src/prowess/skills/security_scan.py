@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from prowess._internal.text import Lines, Spans, fenced_code, find_tag_text, strip_invisible
+from prowess._internal.text import LineNumbers, Spans, fenced_code, find_tag_text, strip_invisible
 from prowess.core.findings import Note
 from prowess.skills.skill import Skill
 from prowess.skills.validate import EXTENSIONS, Located
@@ -82,11 +82,11 @@ def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
 
 
 def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
-    line_of = Lines(text)
+    line_of = LineNumbers(text)
     for offset, hidden in find_tag_text(text):
         yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
     text = strip_invisible(text)  # as a model sees it
-    line_of = Lines(text)
+    line_of = LineNumbers(text)
     blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
     within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
     for pattern in PATTERNS:

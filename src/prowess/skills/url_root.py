@@ -77,7 +77,7 @@ def open_url_root(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Address:
+class _PinnedUrl:
     url: str  # without its fragment
     pin: str | None
 
@@ -98,7 +98,7 @@ class _Meta:
     fetched_at: float
 
 
-def _parse(url: str) -> _Address:
+def _parse(url: str) -> _PinnedUrl:
     plain, _, fragment = url.partition("#")
     pin = _PIN.fullmatch(fragment)
     if fragment and not pin:  # somebody wanted to pin it: to go on without would be the opposite
@@ -107,7 +107,7 @@ def _parse(url: str) -> _Address:
             code="fetch-bad-pin",
             hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
         )
-    return _Address(url=plain, pin=pin[1].lower() if pin else None)
+    return _PinnedUrl(url=plain, pin=pin[1].lower() if pin else None)
 
 
 def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
@@ -130,12 +130,14 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
     return meta, None
 
 
-def _is_fresh(cached: _Meta, address: _Address, max_age_s: float, now: float) -> bool:
+def _is_fresh(cached: _Meta, address: _PinnedUrl, max_age_s: float, now: float) -> bool:
     """A pinned copy is what was asked for, however old. A local file is cheap to look at again."""
     return address.pin is not None or (not address.is_local and 0 <= now - cached.fetched_at < max_age_s)
 
 
-def _refreshed(address: _Address, folder: str, cached: _Meta | None, offline: bool, now: Callable[[], float]) -> _Meta:
+def _refreshed(
+    address: _PinnedUrl, folder: str, cached: _Meta | None, offline: bool, now: Callable[[], float]
+) -> _Meta:
     if offline and not address.is_local:
         raise FetchError("Prowess is offline.", code="fetch-offline", hint="Allow the network to fetch it.")
     os.makedirs(folder, exist_ok=True)
@@ -170,7 +172,7 @@ def _refreshed(address: _Address, folder: str, cached: _Meta | None, offline: bo
     return meta
 
 
-def _unpacked(download: str, work: str, address: _Address) -> str:
+def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
     """The folder to search. A skill that is not in a folder of its own gets one, called as it calls itself."""
     tree = os.path.join(work, "tree")
     try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from prowess._internal.text import Lines, fenced_code, find_invisible
+from prowess._internal.text import LineNumbers, fenced_code, find_invisible
 from prowess._internal.tokens import estimate
 from prowess.core.catalog_values import Severity
 from prowess.core.findings import RULES, Note
@@ -122,7 +122,7 @@ def check_body(skill: Skill) -> Iterator[Located]:
         line = first + body.count("\n", 0, hidden[0][0])
         characters = sorted({what for _, what in hidden})[:5]
         yield file, Note("invisible-characters", line, {"where": "body", "characters": characters})
-    line_of = Lines(body)
+    line_of = LineNumbers(body)
     for found in _ABSOLUTE.finditer(body):
         line = first + line_of.at(found.start()) - 1
         yield file, Note("absolute-path", line, {"target": found["target"]})
@@ -134,7 +134,7 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
     present = {listed.path for listed in skill.files}
     folders = {folder for path in present for folder in _folders_of(path)}
     direct: set[str] = set()
-    line_of = Lines(skill.body)
+    line_of = LineNumbers(skill.body)
     for target, offset in find_references(skill.body):
         direct.add(target)
         if target not in present and target not in folders:
@@ -142,7 +142,7 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
             yield file, Note("reference-missing", line, {"target": target})
     for doc in sorted(direct & set(skill.docs)):
         text = read(doc).decode("utf-8", "replace")
-        line_of = Lines(text)
+        line_of = LineNumbers(text)
         for target, offset in find_references(text, base=posixpath.dirname(doc)):
             if target in present and target not in direct and target != file:
                 yield doc, Note("reference-deep", line_of.at(offset), {"target": target, "via": doc})

@@ -166,7 +166,7 @@ SMALL_BYTES = 64 * 1024
 _TO_STOP_S = 5.0  # how long a cancelled upload may take to take back what it has sent
 
 
-class Listed(NamedTuple):
+class BucketObject(NamedTuple):
     path: str
     size_bytes: int
     changed_at: datetime
@@ -233,7 +233,7 @@ class Bucket:
         """
         import obstore
 
-        feed = _Feed(parts)
+        feed = _UploadFeed(parts)
         async with self._asking(None):
             upload = asyncio.ensure_future(
                 obstore.put_async(
@@ -257,7 +257,7 @@ class Bucket:
                     upload.exception()  # so that nobody says that it was never seen
         feed.raise_if_broken()
 
-    async def walk(self, prefix: str) -> AsyncIterator[Listed]:
+    async def walk(self, prefix: str) -> AsyncIterator[BucketObject]:
         """Every object below a folder, at any depth."""
         import obstore
 
@@ -269,7 +269,7 @@ class Bucket:
                 break
             for each in page:
                 self._is_real = True
-                yield Listed(each["path"], each["size"], each["last_modified"])
+                yield BucketObject(each["path"], each["size"], each["last_modified"])
         if not self._is_real:  # any page of the web can be read as a list of nothing, such as that of a console
             if await self.find(f".{secrets.token_hex(16)}") is not None:
                 raise self._no_bucket()
@@ -349,7 +349,7 @@ class _Stopped(Exception):
     """Told to an upload, so that it takes back what it has sent."""
 
 
-class _Feed:
+class _UploadFeed:
     """Parts for an upload, until their source breaks or somebody wants no more of them."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:

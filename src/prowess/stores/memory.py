@@ -14,7 +14,7 @@ from threading import Lock
 from prowess._internal.mime import SNIFF_BYTES, guess_mime
 from prowess.core.events import Envelope, parse_event, render_at
 from prowess.core.ports import Content
-from prowess.core.values import Artifact, Head, Lease, SessionInfo, SessionKey, Stray, artifact_scope
+from prowess.core.values import Artifact, ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey, artifact_scope
 from prowess.records.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session
 from prowess.stores.artifact_content import large_pieces, not_found, pieces, too_large
 
@@ -47,7 +47,7 @@ class MemoryEventLog:
             sealed, lines = seal(key, session.head, events)
             if sealed:
                 session.lines += lines
-                session.head = Head(seq=session.head.seq + len(sealed), hash=sealed[-1].hash or "")
+                session.head = ChainHead(seq=session.head.seq + len(sealed), hash=sealed[-1].hash or "")
                 session.updated_at = render_at(self._clock())
             return sealed
 
@@ -61,7 +61,7 @@ class MemoryEventLog:
         for line in lines:
             yield line
 
-    async def head(self, key: SessionKey) -> Head:
+    async def head(self, key: SessionKey) -> ChainHead:
         with self._lock:
             return self._get(key).head
 
@@ -99,7 +99,7 @@ class MemoryEventLog:
             self._get(key)
             del self._sessions[key]
 
-    async def strays(self) -> Sequence[Stray]:
+    async def strays(self) -> Sequence[OrphanedEvents]:
         """None: a session and its events are one thing here."""
         return []
 
@@ -125,7 +125,7 @@ class _Session:
     updated_at: str
     expires_at: str | None = None
     token: int = 0
-    head: Head = GENESIS
+    head: ChainHead = GENESIS
     lines: list[str] = field(default_factory=list)
 
 

@@ -84,7 +84,7 @@ POSTGRES: Migrations = (
 )
 
 
-def refuse_newer(place: str, done: int, known: Migrations) -> None:
+def check_version(place: str, done: int, known: Migrations) -> None:
     if done > len(known):
         raise StoreError(
             f"{place} was written by a newer release: it has version {done}, this one knows {len(known)}.",

@@ -33,7 +33,7 @@ from prowess.core.ports import Content
 from prowess.core.values import Artifact, SessionKey, artifact_scope, from_json, to_json
 from prowess.errors import StoreError
 from prowess.stores.artifact_content import Measure, chain, corrupt, folder_name, in_parts, not_found, pieces
-from prowess.stores.bucket import PART_BYTES, Bucket, Listed, not_conditional
+from prowess.stores.bucket import PART_BYTES, Bucket, BucketObject, not_conditional
 
 _ABANDONED = timedelta(days=1)
 _PROOF = ".conditional"  # no key of ours begins with a dot
@@ -144,7 +144,7 @@ class ObjectArtifacts:
     async def sweep(self) -> int:
         """Remove content that no record has named for a day, under every name; how many that were."""
         await self._bucket.put(_PROOF, b"")  # so that something in the list was written now
-        folders: dict[str, list[Listed]] = defaultdict(list)
+        folders: dict[str, list[BucketObject]] = defaultdict(list)
         now = datetime.min.replace(tzinfo=UTC)
         async for listed in self._bucket.walk(""):
             now = max(now, listed.changed_at)
@@ -257,10 +257,10 @@ class _Folder(NamedTuple):
     folder: str
     numbers: list[int]
     live: list[int]
-    contents: list[Listed]
+    contents: list[BucketObject]
 
 
-def _seen_in(folder: str, listed: Iterable[Listed]) -> _Folder:
+def _seen_in(folder: str, listed: Iterable[BucketObject]) -> _Folder:
     there = _Folder(folder, [], [], [])
     for each in listed:
         if record := _RECORD.fullmatch(each.path):

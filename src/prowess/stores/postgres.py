@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prowess.core.events import Envelope, parse_event, render_at
-from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import SessionConflict, StoreError
 from prowess.records.chain import broken_record, check_fence, parse_expiry, seal, unknown_session
 from prowess.stores import postgres_queries as rows
-from prowess.stores.postgres_pool import Link, is_lost
+from prowess.stores.postgres_pool import PostgresPool, is_lost
 
 if TYPE_CHECKING:
     import psycopg
@@ -51,7 +51,7 @@ class PostgresEventLog:
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
-        self._link = Link(
+        self._link = PostgresPool(
             url,
             timeout_s=timeout_s,
             patience_s=patience_s,
@@ -59,7 +59,9 @@ class PostgresEventLog:
         )
         self.path = self._link.place  # without the password
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="prowess-log")
-        self._heads: dict[SessionKey, Head] = {}  # where sessions ended when we last wrote; a guess, never relied on
+        self._heads: dict[
+            SessionKey, ChainHead
+        ] = {}  # where sessions ended when we last wrote; a guess, never relied on
         self._closed = False
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
@@ -81,7 +83,7 @@ class PostgresEventLog:
         if attempt.sealed:
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
-            self._heads[key] = Head(seq=expected_seq + len(attempt.sealed), hash=attempt.sealed[-1].hash or "")
+            self._heads[key] = ChainHead(seq=expected_seq + len(attempt.sealed), hash=attempt.sealed[-1].hash or "")
         return attempt.sealed
 
     async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
@@ -106,16 +108,16 @@ class PostgresEventLog:
                     raise broken_record(key, f"has no event {seq}, and {end} were recorded")
                 yield line
 
-    async def head(self, key: SessionKey) -> Head:
+    async def head(self, key: SessionKey) -> ChainHead:
         found = await self._do(lambda connection: self._get(connection, key))
-        return Head(seq=found.seq, hash=found.hash)
+        return ChainHead(seq=found.seq, hash=found.hash)
 
     async def sessions(
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
-    async def strays(self) -> Sequence[Stray]:
+    async def strays(self) -> Sequence[OrphanedEvents]:
         """Events that somebody left behind who changed rows of sessions, or removed them past the foreign key."""
         return await self._do(rows.strays)
 
@@ -189,7 +191,7 @@ class _Append:
         expected_seq: int,
         lease: Lease,
         events: Sequence[Envelope],
-        guess: Head | None,
+        guess: ChainHead | None,
         now: Callable[[], str],
     ) -> None:
         self.sealed: list[Envelope] = []
@@ -208,7 +210,7 @@ class _Append:
             if not self.sealed or self._write(connection, head):
                 return
 
-    def _find_head(self, connection: Connection) -> Head | None:
+    def _find_head(self, connection: Connection) -> ChainHead | None:
         """Where the lines go; None: they are there already, because what was thought lost came through just now."""
         found = rows.find(connection, self._key, self._now())
         if found is None:
@@ -219,9 +221,9 @@ class _Append:
             if self.unsure and self._is_there(connection):
                 return None
             raise
-        return Head(seq=found.seq, hash=found.hash)
+        return ChainHead(seq=found.seq, hash=found.hash)
 
-    def _write(self, connection: Connection, head: Head) -> bool:
+    def _write(self, connection: Connection, head: ChainHead) -> bool:
         answered, was_unsure, self.unsure = False, self.unsure, True
         last = self.sealed[-1].hash or ""
         try:

@@ -33,7 +33,7 @@ _PREPARE = """SELECT set_config('statement_timeout', %s, false), set_config('loc
         ELSE current_setting('synchronous_commit') END, false)"""
 
 
-class Link:
+class PostgresPool:
     """`prepare` is called with the first connection. Closing it lets what has begun come to its end."""
 
     def __init__(

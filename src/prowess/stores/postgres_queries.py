@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prowess.core.values import Head, SessionInfo, SessionKey, Stray
+from prowess.core.values import ChainHead, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS
-from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, refuse_newer
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, check_version
 
 if TYPE_CHECKING:
     import psycopg
@@ -122,7 +122,9 @@ def take(connection: Connection, key: SessionKey, owner: str, now: str) -> int:
     return row[0]
 
 
-def add(connection: Connection, key: SessionKey, token: int, head: Head, last: str, lines: list[str], now: str) -> bool:
+def add(
+    connection: Connection, key: SessionKey, token: int, head: ChainHead, last: str, lines: list[str], now: str
+) -> bool:
     """All the lines, right after `head`, under that lease; False: it does not end there, or the lease is lost."""
     given: dict[str, Any] = {"key": key_hash(key), "lease": token, "seq": head.seq, "hash": head.hash}
     given |= {"count": len(lines), "last": last, "lines": lines, "now": now}
@@ -147,9 +149,9 @@ def infos(
     return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
 
 
-def strays(connection: Connection) -> list[Stray]:
+def strays(connection: Connection) -> list[OrphanedEvents]:
     edited = [
-        Stray(tenant, session, expiry=str(at))
+        OrphanedEvents(tenant, session, expiry=str(at))
         for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash})
     ]
     return [*(_stray(*row) for row in connection.execute(_STRAY)), *edited]
@@ -174,22 +176,24 @@ def key_hash(key: SessionKey) -> bytes:
     return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
 
 
-def _stray(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> Stray:
+def _stray(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> OrphanedEvents:
     if session is not None:
-        return Stray(str(tenant), session, events, first, orphaned=False)
+        return OrphanedEvents(str(tenant), session, events, first, orphaned=False)
     try:
         said = json.loads(line or "")
     except (ValueError, RecursionError):
         said = None
     told: dict[str, Any] = said if isinstance(said, dict) else {}
-    return Stray(str(told.get("tenant") or "default"), str(told.get("session") or "?"), events, first, orphaned=True)
+    return OrphanedEvents(
+        str(told.get("tenant") or "default"), str(told.get("session") or "?"), events, first, orphaned=True
+    )
 
 
 def _info(row: tuple[Any, ...]) -> SessionInfo:
     tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
     return SessionInfo(
         key=SessionKey(tenant=tenant, app=app, user=user, session=session),
-        head=Head(seq=seq, hash=last),
+        head=ChainHead(seq=seq, hash=last),
         created_at=created_at,
         updated_at=updated_at,
         expires_at=expires_at,
@@ -202,5 +206,5 @@ def _version(connection: Connection, place: str) -> int:
         return 0
     done = connection.execute("SELECT coalesce(max(number), 0) FROM prowess_migrations").fetchone()
     number: int = done[0] if done else 0
-    refuse_newer(place, number, POSTGRES)
+    check_version(place, number, POSTGRES)
     return number

@@ -23,7 +23,7 @@ from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
 from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
 from prowess.core.ports import EventLog
-from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError
 from prowess.records.chain import GENESIS, link
 from prowess.records.summary import RunSummary, large_outputs, summarise
@@ -70,7 +70,7 @@ class MirroredLog:
             copy = await self._catch_up(key, run)
         else:
             # Whether it is broken is known in the thread: here a line that is just being written would look like it.
-            before, copy.last_seq = Head(seq=copy.last_seq, hash=first.prev or ""), last.seq or 0
+            before, copy.last_seq = ChainHead(seq=copy.last_seq, hash=first.prev or ""), last.seq or 0
             # Nobody waits for it: the log has it already, and what is copied after it waits in line.
             added = self._thread.ask(lambda: _add_to(copy, link(key, before, part)[0]))
             added.add_done_callback(lambda done: self._look_at(run, done))
@@ -89,7 +89,7 @@ class MirroredLog:
             copy = self._copies.get((key, event.parent))
         else:
             path = os.path.join(self.folder, folder_name(envelope.run, envelope.at))
-            after = Head(seq=(envelope.seq or 0) - 1, hash=envelope.prev or "")
+            after = ChainHead(seq=(envelope.seq or 0) - 1, hash=envelope.prev or "")
             copy = _Copy(path=path, run=envelope.run, after=after, last_seq=after.seq)
         if copy is not None:
             self._copies[key, envelope.run] = copy
@@ -121,7 +121,7 @@ class MirroredLog:
 
         await self._thread.ask(finish)
 
-    async def _slice(self, key: SessionKey, run: str, after: Head = GENESIS) -> tuple[RunSummary, list[str]]:
+    async def _slice(self, key: SessionKey, run: str, after: ChainHead = GENESIS) -> tuple[RunSummary, list[str]]:
         lines = [line async for line in self.inner.lines(key, after_seq=after.seq)]
         envelopes = [parse_event(json.loads(line)) for line in lines]
         for summary in summarise(envelopes, after=after):
@@ -193,7 +193,7 @@ class MirroredLog:
     def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
         return self.inner.lines(key, after_seq=after_seq)
 
-    async def head(self, key: SessionKey) -> Head:
+    async def head(self, key: SessionKey) -> ChainHead:
         return await self.inner.head(key)
 
     async def sessions(
@@ -201,7 +201,7 @@ class MirroredLog:
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(tenant, app=app, user=user, prefix=prefix)
 
-    async def strays(self) -> Sequence[Stray]:
+    async def strays(self) -> Sequence[OrphanedEvents]:
         return await self.inner.strays()
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
@@ -248,7 +248,7 @@ class MirroredLog:
 class _Copy:
     path: str
     run: str
-    after: Head  # before its first event
+    after: ChainHead  # before its first event
     last_seq: int  # that it has, or should have
     broken: bool = False
     has_ended: bool = False

@@ -25,11 +25,11 @@ from typing import TypeVar
 
 from prowess._internal.worker_thread import OneThread
 from prowess.core.events import Envelope, parse_event, render_at
-from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry
 from prowess.stores import sqlite_queries as rows
-from prowess.stores.migrations import SQLITE, SQLITE_SHA256, foreign, refuse_newer
+from prowess.stores.migrations import SQLITE, SQLITE_SHA256, check_version, foreign
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
@@ -88,7 +88,7 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
     if tables and "migrations" not in tables:
         raise foreign(path)
     done = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0] if tables else 0
-    refuse_newer(path, done, SQLITE)
+    check_version(path, done, SQLITE)
     return done
 
 
@@ -128,7 +128,9 @@ class SqliteEventLog:
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._thread = OneThread("prowess-log")
-        self._heads: dict[SessionKey, Head] = {}  # where sessions ended when we last wrote; a guess, never relied on
+        self._heads: dict[
+            SessionKey, ChainHead
+        ] = {}  # where sessions ended when we last wrote; a guess, never relied on
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._closed = False
@@ -146,7 +148,7 @@ class SqliteEventLog:
             asked = self._ask(lambda connection: rows.add(connection, key, lease.token, guess, lines, hashes[-1], now))
             sealed = numbered(guess, events, hashes)  # while it is being written
             if await asked:
-                self._heads[key] = Head(seq=expected_seq + len(lines), hash=hashes[-1])
+                self._heads[key] = ChainHead(seq=expected_seq + len(lines), hash=hashes[-1])
                 return sealed
         sealed = await self._ask(
             lambda connection: rows.append(connection, key, expected_seq, lease, events, self._now())
@@ -154,7 +156,7 @@ class SqliteEventLog:
         if sealed:
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
-            self._heads[key] = Head(seq=expected_seq + len(sealed), hash=sealed[-1].hash or "")
+            self._heads[key] = ChainHead(seq=expected_seq + len(sealed), hash=sealed[-1].hash or "")
         return sealed
 
     async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
@@ -177,16 +179,16 @@ class SqliteEventLog:
                     raise broken_record(key, f"has no event {seq}, and {end} were recorded")
                 yield line
 
-    async def head(self, key: SessionKey) -> Head:
+    async def head(self, key: SessionKey) -> ChainHead:
         row = await self._ask(lambda connection: rows.get(connection, key, self._now()))
-        return Head(seq=row[1], hash=row[2])
+        return ChainHead(seq=row[1], hash=row[2])
 
     async def sessions(
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
-    async def strays(self) -> Sequence[Stray]:
+    async def strays(self) -> Sequence[OrphanedEvents]:
         """Events that somebody left behind who changed or removed rows of sessions."""
         return await self._ask(rows.strays)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from prowess.core.events import Envelope
-from prowess.core.values import Head, Lease, SessionInfo, SessionKey, Stray
+from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS, broken_record, check_fence, seal, unknown_session
 from prowess.stores.migrations import SQLITE_LINK
 
@@ -74,7 +74,7 @@ def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) 
 
 
 def add(
-    connection: sqlite3.Connection, key: SessionKey, token: int, head: Head, lines: list[str], last: str, now: str
+    connection: sqlite3.Connection, key: SessionKey, token: int, head: ChainHead, lines: list[str], last: str, now: str
 ) -> bool:
     """The lines, right after `head` and under that lease; False: it does not end there, or the lease is lost."""
     with _transaction(connection):
@@ -93,7 +93,7 @@ def append(
     with _transaction(connection):
         token, seq, last = get(connection, key, now)
         check_fence(key, lease, token, expected_seq, seq)
-        head = Head(seq=seq, hash=last)
+        head = ChainHead(seq=seq, hash=last)
         sealed, lines = seal(key, head, events)
         if sealed:
             _add(connection, key, token, head, lines, sealed[-1].hash or "", now)
@@ -154,13 +154,13 @@ def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
         _forget(connection, columns)
 
 
-def strays(connection: sqlite3.Connection) -> list[Stray]:
+def strays(connection: sqlite3.Connection) -> list[OrphanedEvents]:
     found = [
-        Stray(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
+        OrphanedEvents(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
         for tenant, session, events, first, orphaned in connection.execute(_STRAY)
     ]
     edited = [
-        Stray(str(tenant), str(session), expiry=str(at))
+        OrphanedEvents(str(tenant), str(session), expiry=str(at))
         for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,))
     ]
     return [*found, *edited]
@@ -186,7 +186,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _add(
-    connection: sqlite3.Connection, key: SessionKey, token: int, head: Head, lines: list[str], last: str, now: str
+    connection: sqlite3.Connection, key: SessionKey, token: int, head: ChainHead, lines: list[str], last: str, now: str
 ) -> bool:
     columns = _columns(key)
     given = (head.seq + len(lines), last, now, *columns, token, head.seq, head.hash, now)
@@ -209,7 +209,7 @@ def _info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> Ses
     tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
     return SessionInfo(
         key=SessionKey(tenant=tenant, app=app, user=user, session=session),
-        head=Head(seq=seq, hash=last),
+        head=ChainHead(seq=seq, hash=last),
         created_at=created_at,
         updated_at=updated_at,
         expires_at=expires_at,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from prowess.core.ports import Asker, Within
+from prowess.core.ports import Asker, CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.tools.arguments import AskArguments, advertise
 from prowess.tools.base import PlainTool
@@ -26,7 +26,7 @@ class AskUser(PlainTool):
     def __init__(self, asker: Asker | None) -> None:
         self._asker = asker
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(AskArguments, args, self.spec.name)
         # Whatever an asker raises is a result here, because it is anybody's code; being cancelled is still raised.
         (answer,) = await asyncio.gather(self._ask(wanted), return_exceptions=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolRetry
 from prowess.tools.function import as_tool
@@ -29,9 +29,9 @@ class Tool(Protocol):
         """By our own names, complete and checked. ToolRetry says what is wrong."""
         ...
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]: ...
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]: ...
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn: ...
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn: ...
 
 
 class PlainTool:
@@ -43,7 +43,7 @@ class PlainTool:
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return parse_arguments(self.kind, args, self.spec.name).normal()
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
 
@@ -73,13 +73,13 @@ class Tools:
 
     def normalise(self, call: ToolCall) -> ToolCall:
         tool = self._get(call.tool)
-        refuse_unstorable(call.args)
+        check_storable(call.args)
         return replace(call, args=tool.normalise(call.args))
 
-    async def needs(self, call: ToolCall) -> Sequence[Need]:
+    async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
         return await self._get(call.tool).needs(call.args)
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
+    async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
         return await self._get(call.tool).call(call.args, within)
 
     def _get(self, name: str) -> Tool:
@@ -103,7 +103,7 @@ def no_tool(name: str, known: Collection[str]) -> ToolRetry:
     return ToolRetry(f"There is no tool '{name[:80]}'.{meant} {there}")
 
 
-def refuse_unstorable(args: Mapping[str, Any]) -> None:
+def check_storable(args: Mapping[str, Any]) -> None:
     """A call is written down before it is made, so what cannot be written down cannot be called."""
     try:
         json.dumps(args, allow_nan=False)

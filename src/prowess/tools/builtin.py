@@ -13,17 +13,17 @@ from prowess.tools.files.toolset import file_tools
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.run.skill_run import SkillRun
 from prowess.tools.run.terminals import Programs, SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
 from prowess.tools.skills.load import SkillLoad, SkillUnload
-from prowess.tools.skills.loaded import Shelf
+from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.skills.read import SkillRead
 from prowess.tools.skills.search import SkillSearch
 
 
 def make_tools(
-    work: Work,
-    shelf: Shelf,
+    work: SessionWork,
+    shelf: LoadedSkills,
     programs: Programs,
     *,
     get_plan: Callable[[], Plan | None],

@@ -31,7 +31,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
@@ -162,10 +162,10 @@ class FunctionTool(Generic[P, R]):
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return self._parse(args).normal()
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         parsed = self._parse(args)
         given = {name: getattr(parsed, own) for own, name in self._fields.items() if own in parsed.model_fields_set}
         if self._within is not None:
@@ -230,7 +230,7 @@ def _parameters(
                 f"Annotate it: def {name}({parameter.name}: str). Of a method, decorate the bound one: tool(it.{name})."
             )
             raise _unfit(name, f"the parameter '{parameter.name}' has no annotation", hint)
-        if hints[parameter.name] is Within:
+        if hints[parameter.name] is CallGrant:
             if position:
                 raise _unfit(name, f"'{parameter.name}' is what the call is given, and not the first", "Put it first.")
             within = parameter.name

@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prowess._internal.addresses import Address, why_not_outside
 from prowess._internal.mime import is_text
 from prowess._internal.urls import shown_url
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
 from prowess.tools.arguments import RequestArguments
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.workspace.network.connection import MOST_ADDRESSES, Resolve
 from prowess.workspace.network.host_rules import (
+    HostRule,
+    HostTarget,
     NotAHost,
-    Rule,
-    Target,
     find_rule,
     is_listed,
     parse_rules,
@@ -56,7 +56,7 @@ class Reached(NamedTuple):
     """A URL, and the addresses at which it may be asked for."""
 
     url: httpx.URL
-    target: Target
+    target: HostTarget
     addresses: tuple[Address, ...]
 
     @property
@@ -66,7 +66,7 @@ class Reached(NamedTuple):
         return host if self.target.port == _PORTS[self.url.scheme] else f"{host}:{self.target.port}"
 
 
-async def reach(text: str, previous: httpx.URL | None, rules: Sequence[Rule], resolve: Resolve) -> Reached:
+async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule], resolve: Resolve) -> Reached:
     """Where `text` leads, after a redirect relative to `previous`. FetchError says why it may not be asked for."""
     url = _parsed(text, previous)
     shown = shown_url(str(url))
@@ -125,7 +125,7 @@ def _host(url: httpx.URL) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-async def _addresses(target: Target, resolve: Resolve) -> list[Address]:
+async def _addresses(target: HostTarget, resolve: Resolve) -> list[Address]:
     try:
         found = [ipaddress.ip_address(text) for text in dict.fromkeys(await resolve(target.host))]
     except (OSError, ValueError) as error:
@@ -140,7 +140,7 @@ async def _addresses(target: Target, resolve: Resolve) -> list[Address]:
     return found
 
 
-def _why_not(address: Address, target: Target, rules: Sequence[Rule]) -> str | None:
+def _why_not(address: Address, target: HostTarget, rules: Sequence[HostRule]) -> str | None:
     if is_listed(rules, address, target.port):
         return None
     return why_not_outside(address)
@@ -200,15 +200,15 @@ class NetworkRequest:
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(RequestArguments, args, self.spec.name)
-        _refuse_headers(wanted.headers)
+        _check_headers(wanted.headers)
         return wanted.normal()
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(RequestArguments, args, self.spec.name)
-        _refuse_headers(wanted.headers)
+        _check_headers(wanted.headers)
         limits = within.decision.limits
         rules = parse_rules(map(str, limits.get("hosts") or ()))
         if not rules:
@@ -231,7 +231,7 @@ class NetworkRequest:
             ) from None
         return _render(answer, within)
 
-    async def _follow(self, wanted: RequestArguments, rules: Sequence[Rule], most: int) -> Answer:
+    async def _follow(self, wanted: RequestArguments, rules: Sequence[HostRule], most: int) -> Answer:
         body = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
         sent = Sent(wanted.method, _headers(wanted), body)
         to = await reach(wanted.url, None, rules, self._resolve)
@@ -349,7 +349,7 @@ def _origin(to: Reached) -> tuple[str, str, int]:
     return to.url.scheme, to.target.host, to.target.port
 
 
-def _refuse_headers(headers: Mapping[str, str]) -> None:
+def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
             raise ToolRetry(f"network_request: {ascii(name)[:80]} is not the name of a header.")
@@ -359,7 +359,7 @@ def _refuse_headers(headers: Mapping[str, str]) -> None:
             raise ToolRetry(f"network_request: the header {name} holds characters that cannot be sent.")
 
 
-def _render(answer: Answer, within: Within) -> Outcome:
+def _render(answer: Answer, within: CallGrant) -> Outcome:
     kind = answer.headers.get("content-type", "")
     mime = kind.partition(";")[0].strip().lower() or (
         "text/plain" if is_text(answer.data) else "application/octet-stream"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prowess._internal.text import strip_invisible
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Plan, Step, StepStatus, ToolSpec, to_json
 from prowess.errors import ToolRetry
 from prowess.tools.arguments import PlanArguments
@@ -342,10 +342,10 @@ class UpdatePlan:
             normal["patch"] = given.patch
         return normal
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         given = parse_arguments(PlanArguments, args, self.spec.name)
         before = self._get()
         plan, notes = change_plan(before, plan=given.plan, patch=given.patch, limits=self._limits())

@@ -16,15 +16,15 @@ from typing import Any
 from zlib import crc32
 
 from prowess._internal.tracing import span
-from prowess.core.ports import ArtifactStore, Executor, Within, Workspace
+from prowess.core.ports import ArtifactStore, CallGrant, Executor, Workspace
 from prowess.core.values import Located, SessionKey
 from prowess.errors import SkillError, SkillNotFound, WorkspaceError
 from prowess.skills.load import read_resource
 from prowess.skills.skill import Entry, Skill
 from prowess.skills.validate import WORKSPACE_NAMES
-from prowess.workspace.job import Desk, Result
+from prowess.workspace.job import JobContext, JobResult
 from prowess.workspace.layout import safe_name
-from prowess.workspace.limits import RunLimits, refuse_absent
+from prowess.workspace.limits import RunLimits, check_installed
 from prowess.workspace.outputs import DEFAULT_INLINE_BYTES
 from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import OpenPlace, Place
@@ -36,7 +36,7 @@ _WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedSkill:
     """A skill in use: its content, where that is published, and its folder in the workspace."""
 
     skill: Skill
@@ -68,7 +68,7 @@ class WorkOptions:
     store_name: str = ""  # the same, always: the session's folder is named by it
 
 
-class Work:
+class SessionWork:
     def __init__(
         self,
         key: SessionKey,
@@ -88,26 +88,26 @@ class Work:
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
         self.not_installed: dict[str, str] = {}  # why the last installation for a skill failed, by digest
         self.fit: set[str] = set()  # digests of skills whose requirements were found
-        self.last: Result | None = None  # of skill_run, with the names of its files as they are
+        self.last: JobResult | None = None  # of skill_run, with the names of its files as they are
         self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine
-        self._loaded: dict[str, Loaded] = {}
-        self._known: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedSkill] = {}
+        self._known: dict[str, LoadedSkill] = {}
         self._trees = HeldTrees()
         self._held: OpenPlace | None = None
         self._opened: tuple[Workspace, Place] | None = None
         self._turn = asyncio.Lock()
 
     @property
-    def loaded(self) -> Mapping[str, Loaded]:
+    def loaded(self) -> Mapping[str, LoadedSkill]:
         """The skills in use, by id; the one that was touched last comes last."""
         return self._loaded
 
     @property
-    def known(self) -> Mapping[str, Loaded]:
+    def known(self) -> Mapping[str, LoadedSkill]:
         """Every skill that was ever loaded, by id, as it was last; in the order of the first loading."""
         return self._known
 
-    async def load(self, skill: Skill) -> Loaded:
+    async def load(self, skill: Skill) -> LoadedSkill:
         """Publish it, and take it into use. Loading other content of the same skill replaces what was loaded, for the
         runs from now on."""
         id = skill.entry.id
@@ -115,7 +115,7 @@ class Work:
         if known is None or known.skill.digest != skill.digest:
             with span("workspace.stage.publish", skill=skill.name, digest=skill.digest):
                 tree = await self._publish(skill)
-            self._known[id] = known = Loaded(skill=_pinned(skill, tree), tree=tree, folder=self._folder(skill))
+            self._known[id] = known = LoadedSkill(skill=_pinned(skill, tree), tree=tree, folder=self._folder(skill))
         self._loaded[id] = known
         self.touch(id)
         return known
@@ -129,19 +129,19 @@ class Work:
         """It is no longer in use."""
         self._loaded.pop(id, None)
 
-    def restore(self, skill: Skill) -> Loaded:
+    def restore(self, skill: Skill) -> LoadedSkill:
         """A skill as it was published before: nothing is copied."""
         path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
         self._hold(path, skill.digest)
-        return Loaded(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
+        return LoadedSkill(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
 
-    def adopt(self, loaded: Loaded, *, in_use: bool) -> None:
+    def adopt(self, loaded: LoadedSkill, *, in_use: bool) -> None:
         """What another process of this session had loaded."""
         self._known[loaded.skill.entry.id] = loaded
         if in_use:
             self._loaded[loaded.skill.entry.id] = loaded
 
-    def get(self, ref: str) -> Loaded:
+    def get(self, ref: str) -> LoadedSkill:
         """By id, or by a name that is unique among what is in use. Whoever asks for it works with it: it is touched."""
         found = [
             each
@@ -173,7 +173,7 @@ class Work:
         async with self._turn:
             if self._opened is None:
                 isolation = await self.executor.isolation()
-                refuse_absent(isolation, self.options.require, self.options.limits)
+                check_installed(isolation, self.options.require, self.options.limits)
                 with span("workspace.create", executor=f"{isolation.executor}:{isolation.mechanism}"):
                     self._held = OpenPlace(
                         self.options.dir, self.key, store=self.options.store_name, uid=self.options.uid
@@ -199,9 +199,9 @@ class Work:
 
         return find_in_run
 
-    async def desk(self, within: Within) -> Desk:
+    async def desk(self, within: CallGrant) -> JobContext:
         workspace, place = await self.workspace()
-        return Desk(
+        return JobContext(
             workspace=workspace,
             place=place,
             key=self.key,
@@ -262,8 +262,8 @@ def _pinned(skill: Skill, tree: Tree) -> Skill:
     return skill if skill.directory is None or tree.notes else skill._replace(directory=tree.path)
 
 
-class ChildWork(Work):
-    def __init__(self, parent: Work) -> None:
+class ChildWork(SessionWork):
+    def __init__(self, parent: SessionWork) -> None:
         super().__init__(
             parent.key,
             parent.executor,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from prowess.core.ports import Need, Toolset, Within
+from prowess.core.ports import CallGrant, CapabilityRequest, Toolset
 from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
 from prowess.tools.base import no_tool
@@ -51,14 +51,14 @@ class _Routed:
             raise ToolRetry(_by_outer_name(str(error), way)) from error
         return replace(normal, id=call.id, tool=call.tool, trigger=call.trigger)
 
-    async def needs(self, call: ToolCall) -> Sequence[Need]:
+    async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
         way = self._get(call.tool)
         try:
             return await way.tools.needs(replace(call, tool=way.inner))
         except ToolRetry as error:
             raise ToolRetry(_by_outer_name(str(error), way)) from error
 
-    async def call(self, call: ToolCall, within: Within) -> Outcome | Spawn:
+    async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
         way = self._get(call.tool)
         try:
             return await way.tools.call(replace(call, tool=way.inner), within)
@@ -78,7 +78,7 @@ class Only(_Routed):
     def __init__(self, tools: Toolset, *, names: Collection[str]) -> None:
         names = [names] if isinstance(names, str) else list(names)
         specs = tools.specs()
-        _refuse_unknown(names, specs, "Only")
+        _check_known(names, specs, "Only")
         super().__init__(_Way(spec, tools, spec.name) for spec in specs if spec.name in names)
 
 
@@ -94,7 +94,7 @@ class Renamed(_Routed):
 
     def __init__(self, tools: Toolset, names: Mapping[str, str]) -> None:
         specs = tools.specs()
-        _refuse_unknown(names, specs, "Renamed")
+        _check_known(names, specs, "Renamed")
         super().__init__(_way(spec, tools, names.get(spec.name, spec.name)) for spec in specs)
 
 
@@ -115,7 +115,7 @@ def _way(spec: ToolSpec, tools: Toolset, name: str) -> _Way:
     return _Way(replace(spec, name=name), tools, spec.name)
 
 
-def _refuse_unknown(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
+def _check_known(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
     real = [spec.name for spec in specs]
     for name in names:
         if name not in real:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from prowess._internal.paths import refuse_unsafe_name
+from prowess._internal.paths import check_safe_name
 from prowess.errors import PathEscape
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -20,7 +20,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 MAX_DEPTH = 64
 
 
-class Seen(NamedTuple):
+class FoundPath(NamedTuple):
     """Something below the folder, and a descriptor of the folder that holds it, valid until the next step."""
 
     rel: str
@@ -68,7 +68,7 @@ def open_child(folder_fd: int, name: str, rel: str) -> int:
     return fd
 
 
-def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_000) -> Iterator[Seen]:
+def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_000) -> Iterator[FoundPath]:
     """Everything below `rel`, folders included, sorted within each folder. A link is seen, never entered."""
     count = 0
     with open_folder(root, rel) as top:
@@ -94,7 +94,7 @@ def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                yield Seen(child, status, fd, name)
+                yield FoundPath(child, status, fd, name)
                 if stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
                     try:
                         below = os.open(name, _FOLDER, dir_fd=fd)
@@ -112,7 +112,7 @@ def _names(fd: int) -> list[str]:
 
 
 def _parts(rel: str) -> list[str]:
-    refuse_unsafe_name(rel)
+    check_safe_name(rel)
     return [part for part in rel.split("/") if part not in ("", ".")]
 
 

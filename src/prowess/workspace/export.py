@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from prowess._internal.files import kind_of
-from prowess._internal.globs import Glob, Text
-from prowess._internal.paths import is_inside, refuse_unsafe_name
+from prowess._internal.globs import Glob, IndexedText
+from prowess._internal.paths import check_safe_name, is_inside
 from prowess._internal.protected_names import find_protected, hidden_parts
 from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.dirfd import open_folder
@@ -32,7 +32,7 @@ def is_named(rel: str, patterns: Sequence[str]) -> bool:
     if not hidden:
         return True
     named = [glob for pattern in patterns for glob in _dotted(pattern)]
-    return all(any(glob.fullmatch(part) for glob in named) for part in map(Text, hidden))
+    return all(any(glob.fullmatch(part) for glob in named) for part in map(IndexedText, hidden))
 
 
 @functools.lru_cache(maxsize=128)
@@ -47,7 +47,7 @@ def pattern_for(rel: str) -> str:
     return "/".join(parts) if first == len(parts) - 1 else "/".join([*parts[: first + 1], "**"])
 
 
-def refuse_protected(root: str, rel: str) -> None:
+def check_unprotected(root: str, rel: str) -> None:
     """Refuse a path that has a protected name in it. `root` was named by a person, and may be in a project that an
     agent keeps; `rel` is looked at whole."""
     checkout = _CHECKOUT.match(root)
@@ -69,13 +69,13 @@ def open_outside(
     Links of the person's own machine may lead to the folder. None below `cwd` or in a git repository is followed: a
     clone can bring some.
     """
-    refuse_unsafe_name(rel)
+    check_safe_name(rel)
     root, way = _find_root(cwd, folder)
     between, _, name = os.path.normpath(os.path.join(way, rel)).rpartition("/")
     path = os.path.join(root, between, name)
-    refuse_protected(os.path.normpath(os.path.join(root, way)), rel)
+    check_unprotected(os.path.normpath(os.path.join(root, way)), rel)
     with open_folder(root, between, make=make) as fd:
-        _refuse_existing(fd, name, path, force)
+        _check_free(fd, name, path, force)
         temporary = f".{secrets.token_hex(8)}.part"
         part = os.open(temporary, _NEW, mode, dir_fd=fd)
         try:
@@ -114,12 +114,12 @@ def _put(fd: int, temporary: str, name: str, path: str, force: bool) -> None:
     """In its place, at once. Somebody may have been faster, so without force a name is taken, never replaced."""
     try:
         if force:
-            _refuse_existing(fd, name, path, force)
+            _check_free(fd, name, path, force)
             os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
         else:
             _take(fd, temporary, name)
     except FileExistsError:
-        _refuse_existing(fd, name, path, force)
+        _check_free(fd, name, path, force)
         raise
 
 
@@ -133,7 +133,7 @@ def _take(fd: int, temporary: str, name: str) -> None:
         os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
 
 
-def _refuse_existing(fd: int, name: str, path: str, force: bool) -> None:
+def _check_free(fd: int, name: str, path: str, force: bool) -> None:
     """A link is replaced, not followed. A device, FIFO or folder never is: whoever names one means something else."""
     try:
         mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode

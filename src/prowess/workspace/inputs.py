@@ -39,7 +39,7 @@ class Staged(NamedTuple):
     note: str | None = None
 
 
-class Places(NamedTuple):
+class InputPlaces(NamedTuple):
     """Where an input may come from in this run."""
 
     layout: Layout
@@ -49,7 +49,7 @@ class Places(NamedTuple):
     uid: int | None = None  # whose the copies are
 
 
-def stage_input(wanted: Input, places: Places) -> Staged:
+def stage_input(wanted: Input, places: InputPlaces) -> Staged:
     scheme, mark, rest = wanted.source.partition("://")
     if not mark:
         raise _refused(wanted.source, "names no scheme", "Write artifact://, host://, workspace:// or skill://.")
@@ -72,7 +72,7 @@ def stage_input(wanted: Input, places: Places) -> Staged:
 def stage_granted(path: str, to: str | None, layout: Layout, uid: int | None = None) -> Staged:
     """A file or folder that a person named: copied by that grant, wherever it is."""
     to = to or f"work/inputs/{os.path.basename(os.path.abspath(path))}"  # by the name that was said, link or not
-    return _stage_path(Input(f"host://{path}", to), "/", os.path.realpath(path)[1:], Places(layout, uid=uid))
+    return _stage_path(Input(f"host://{path}", to), "/", os.path.realpath(path)[1:], InputPlaces(layout, uid=uid))
 
 
 def input_target(wanted: Input) -> str:
@@ -94,18 +94,18 @@ def _host_source(given: str, rest: str, roots: Sequence[str]) -> str:
     return path
 
 
-def _stage_artifact(wanted: Input, rest: str, places: Places) -> Staged:
+def _stage_artifact(wanted: Input, rest: str, places: InputPlaces) -> Staged:
     if places.artifact is None:
         raise _refused(wanted.source, "names an artifact, and there is no artifact store", "Configure artifacts.")
     target = input_target(wanted)
     return Staged(wanted.source, target, _write(places, target, places.artifact(rest)), 1)
 
 
-def _stage_from(wanted: Input, rel: str, places: Places) -> Staged:
+def _stage_from(wanted: Input, rel: str, places: InputPlaces) -> Staged:
     return _stage_path(wanted, places.layout.root, rel, places)
 
 
-def _stage_path(wanted: Input, root: str, rel: str, places: Places) -> Staged:
+def _stage_path(wanted: Input, root: str, rel: str, places: InputPlaces) -> Staged:
     """A file or folder below `root`, reached without following a link: a script may be at work beside us, and we may
     be able to read more than it."""
     folder, _, name = rel.rstrip("/").rpartition("/")
@@ -124,7 +124,7 @@ def _stage_path(wanted: Input, root: str, rel: str, places: Places) -> Staged:
     return Staged(wanted.source, target, size, 1, note)
 
 
-def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: Places, note: str | None) -> Staged:
+def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: InputPlaces, note: str | None) -> Staged:
     if root == places.layout.root and f"{target}/".startswith(f"{rel}/"):
         raise _refused(wanted.source, "would be copied into itself", "Name another place with `to`.")
     total = files = 0
@@ -142,7 +142,7 @@ def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: Place
     return Staged(wanted.source, target, total, files, note)
 
 
-def _stage_link(wanted: Input, rest: str, places: Places) -> Staged:
+def _stage_link(wanted: Input, rest: str, places: InputPlaces) -> Staged:
     """Within the workspace a link is feasible: relative, so that it holds wherever the workspace is mounted."""
     target = _target(wanted, posixpath.basename(rest.rstrip("/")))
     folder, _, name = target.rpartition("/")
@@ -177,7 +177,7 @@ def _target(wanted: Input, basename: str) -> str:
     return target
 
 
-def _write(places: Places, target: str, chunks: Iterable[bytes], before: int = 0) -> int:
+def _write(places: InputPlaces, target: str, chunks: Iterable[bytes], before: int = 0) -> int:
     folder, _, name = target.rpartition("/")
     size = 0
     with open_folder(places.layout.root, folder, make=True, uid=places.uid) as folder_fd:

@@ -20,7 +20,7 @@ from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
 from prowess.core.values import Artifact, SessionKey, to_json
 from prowess.errors import WorkspaceError
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
-from prowess.workspace.inputs import Input, Places, Staged, stage_granted, stage_input
+from prowess.workspace.inputs import Input, InputPlaces, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
 from prowess.workspace.limits import watch_disk
 from prowess.workspace.output_capture import Printed
@@ -50,7 +50,7 @@ UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedOutputs:
     """What to bring back. Without patterns: what is new or changed below out/."""
 
     patterns: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Job:
     timeout_s: float = DEFAULT_TIMEOUT_S
     inputs: Sequence[Input] = ()
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person named, and where they go
-    wanted: Wanted = Wanted()
+    wanted: WantedOutputs = WantedOutputs()
     packages: str = ""  # the folder of the environment that was made for it
     named: Sequence[str] = ()  # packages of the skill that no script declares
     dependencies: Sequence[str] = ()  # what was installed for it, for people to see
@@ -84,7 +84,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class JobContext:
     """What a job works with: a session's workspace, its stores, and what may be read of the host."""
 
     workspace: Workspace
@@ -100,7 +100,7 @@ class Desk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class JobResult:
     """The skill_run result of the contract."""
 
     run: str
@@ -154,7 +154,7 @@ class Result:
         return document
 
 
-async def run_job(job: Job, desk: Desk) -> Result:
+async def run_job(job: Job, desk: JobContext) -> JobResult:
     """Run it to the end. WorkspaceError when it could not even begin."""
     prepared = await prepare(job, desk)
     printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=desk.on_output)
@@ -185,7 +185,7 @@ class Prepared:
     warnings: list[str]
 
 
-async def prepare(job: Job, desk: Desk) -> Prepared:
+async def prepare(job: Job, desk: JobContext) -> Prepared:
     """Stage the skill and the inputs, and settle the environment."""
     workspace, layout = desk.workspace, desk.workspace.layout
     run = f"run-{secrets.token_hex(6)}"
@@ -217,8 +217,8 @@ async def prepare(job: Job, desk: Desk) -> Prepared:
 
 
 async def finish(
-    prepared: Prepared, desk: Desk, printed: Printed, ended: Ended, *, not_started: NotStarted | None = None
-) -> Result:
+    prepared: Prepared, desk: JobContext, printed: Printed, ended: Ended, *, not_started: NotStarted | None = None
+) -> JobResult:
     """What the run left behind, once it is dead."""
     job, warnings = prepared.job, prepared.warnings
     collected = await _collect(prepared, desk)
@@ -240,7 +240,7 @@ async def finish(
         python = job.argv[0] if posixpath.basename(job.argv[0]).startswith("python") else desk.workspace.python
         around = Around(job.skill, python, tuple(job.named), tuple(job.dependencies))
         missing = explain_failure(code, printed.stderr.text, not_started, around)
-    return Result(
+    return JobResult(
         run=prepared.program.run,
         stdout=printed.stdout.text,
         stderr=printed.stderr.text,
@@ -282,7 +282,7 @@ def render_staged(staged: Staged) -> dict[str, Any]:
     }
 
 
-async def _run(prepared: Prepared, desk: Desk, printed: Printed) -> Ended:
+async def _run(prepared: Prepared, desk: JobContext, printed: Printed) -> Ended:
     """With somebody who looks at the disk meanwhile."""
     program = prepared.program
     started = time.monotonic()
@@ -302,10 +302,10 @@ async def _run(prepared: Prepared, desk: Desk, printed: Printed) -> Ended:
     return Ended(why="kill", signal=9, duration_s=time.monotonic() - started)
 
 
-async def _stage_inputs(job: Job, desk: Desk) -> list[Staged]:
+async def _stage_inputs(job: Job, desk: JobContext) -> list[Staged]:
     layout, uid = desk.workspace.layout, desk.place.uid
     with await stage_artifact_sources(job.inputs, desk.artifacts, desk.key, desk.place) as contents:
-        places = Places(layout, host_roots=desk.host_roots, skills=desk.skills, artifact=contents.get, uid=uid)
+        places = InputPlaces(layout, host_roots=desk.host_roots, skills=desk.skills, artifact=contents.get, uid=uid)
 
         def stage_all() -> list[Staged]:
             named = [stage_granted(path, to, layout, uid) for path, to in job.granted]
@@ -322,7 +322,7 @@ async def _stage_inputs(job: Job, desk: Desk) -> list[Staged]:
             ) from error
 
 
-async def _collect(prepared: Prepared, desk: Desk) -> Collected:
+async def _collect(prepared: Prepared, desk: JobContext) -> Collected:
     wanted = prepared.job.wanted
     limits, asked = wanted.limits.within(desk.inline_bytes), bool(wanted.patterns)
     with span("workspace.collect", skill=prepared.job.skill) as current:
@@ -384,6 +384,6 @@ def _describe(current: Span, ended: Ended, printed: Printed) -> None:
     current.set_attribute("stderr_bytes", printed.stderr.seen_bytes)
 
 
-def _executor(desk: Desk) -> str:
+def _executor(desk: JobContext) -> str:
     isolation = desk.workspace.isolation
     return f"{isolation.executor}:{isolation.mechanism}"

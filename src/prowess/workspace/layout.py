@@ -9,7 +9,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from prowess._internal.paths import refuse_unsafe_name
+from prowess._internal.paths import check_safe_name
 from prowess.errors import PathEscape, WorkspaceError
 
 FOLDERS = ("skills", "work", "out", "runs")
@@ -98,7 +98,7 @@ def _expanded(text: str, run: str) -> str | None:
 
 def _contained(rel: str, given: str) -> str:
     try:
-        refuse_unsafe_name(rel)
+        check_safe_name(rel)
     except PathEscape:
         raise _outside(given) from None
     path = posixpath.normpath(rel) if rel else ""

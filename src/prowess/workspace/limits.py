@@ -53,7 +53,7 @@ def parse_limits(given: Mapping[str, float]) -> RunLimits:
     return RunLimits(**{name: max(1, int(value)) if value > 0 else None for name, value in given.items()})
 
 
-def refuse_absent(isolation: Isolation, require: Sequence[str], limits: RunLimits) -> None:
+def check_installed(isolation: Isolation, require: Sequence[str], limits: RunLimits) -> None:
     """`require = ["memory"]` turns a limit that does not hold into an error, and so one that nobody has set."""
     for name in require:
         _known(name, "workspace.require")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prowess._internal.files import kind_of
-from prowess._internal.globs import Glob, Text
+from prowess._internal.globs import Glob, IndexedText
 from prowess._internal.mime import guess_mime, is_text
 from prowess._internal.protected_names import find_protected
 from prowess.errors import WorkspaceError
@@ -101,7 +101,7 @@ def collect(
         if (names := names - 1) < 0:
             warnings.append("Not all files were looked at: there are too many for so many patterns. Name fewer.")
             break
-        text = Text(rel)
+        text = IndexedText(rel)
         fitting = [pattern for pattern, glob in wanted.items() if glob.fullmatch(text)]
         if not fitting:
             continue

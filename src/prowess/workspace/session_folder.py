@@ -154,7 +154,7 @@ class OpenPlace:
 
     def _made(self) -> Place:
         known, whose = read_meta(self._path), {"store": self._store, "key": to_json(self._key)}
-        self._refuse_other(known, whose)
+        self._check_same(known, whose)
         notes = () if known else self._left_elsewhere()
         place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
         place.share(self._path, os.X_OK)
@@ -188,7 +188,7 @@ class OpenPlace:
                     return (_MOVED,)
         return ()
 
-    def _refuse_other(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
+    def _check_same(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
         """Whatever its name is: a place that is recorded as another session's is not opened."""
         if any(isinstance(known.get(name), type(said)) and known[name] != said for name, said in whose.items()):
             self.close()

@@ -43,7 +43,7 @@ def publish(skill: Skill, store: str) -> Tree:
     target = os.path.join(store, skill.digest.removeprefix("sha256:"))
     notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
     if os.path.isdir(target):
-        _refuse_changed(skill, target)
+        _check_unchanged(skill, target)
         return Tree(target, skill.digest, notes)
     temporary = _begin(store)
     lock = lock_folder(temporary, fcntl.LOCK_SH)  # whoever cleans sees that it is no leftover
@@ -68,7 +68,7 @@ def publish(skill: Skill, store: str) -> Tree:
     return Tree(target, skill.digest, notes)
 
 
-def _refuse_changed(skill: Skill, target: str) -> None:
+def _check_unchanged(skill: Skill, target: str) -> None:
     """What was published before must still be what its name says: a program that runs as the same user could have
     written there, and would be run as what a person has approved."""
     found: set[str] = set()

@@ -15,7 +15,7 @@ why. Bodies of skills are not in the events: they are put in from the tree that 
 """
 
 from prowess.agent.context.conversation import Conversation
-from prowess.agent.context.request import Request
+from prowess.agent.context.request import ModelRequest
 from prowess.agent.context.system_prompt import GUIDANCE, LEAN_GUIDANCE, render_system
 
-__all__ = ["GUIDANCE", "LEAN_GUIDANCE", "Conversation", "Request", "render_system"]
+__all__ = ["GUIDANCE", "LEAN_GUIDANCE", "Conversation", "ModelRequest", "render_system"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from prowess.agent.context.items import Answered, Asked, Item, Noted, Replied
+from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.context.render import asked_parts, paired, render_outcome, shortened, shows, without_above
-from prowess.agent.context.request import Lines, Request, first_change
-from prowess.agent.context.skill_text import Shown
+from prowess.agent.context.request import ModelRequest, RequestLines, first_change
+from prowess.agent.context.skill_text import SkillTextRenderer
 from prowess.agent.context.state import State
-from prowess.agent.context.usage import Spent, add_usage, parse_spent
+from prowess.agent.context.usage import UsageTotals, add_usage, parse_spent
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -41,7 +41,7 @@ _SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
 class Conversation:
-    def __init__(self, shown: Shown, vouches: Callable[[Envelope], bool] = lambda envelope: True) -> None:
+    def __init__(self, shown: SkillTextRenderer, vouches: Callable[[Envelope], bool] = lambda envelope: True) -> None:
         """`vouches` says of an answer in the log whether somebody here gave it."""
         self.shown, self._vouches = shown, vouches
         self._items: list[Item] = []
@@ -49,7 +49,7 @@ class Conversation:
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._answered: set[str] = set()
         self._begun: set[str] = set()  # those of them that were written down to be made
-        self._lines = Lines()
+        self._lines = RequestLines()
         self._sent = 0  # how many of these lines a model has seen
         self._system = ""
         self._tools: tuple[ToolSpec, ...] = ()
@@ -70,18 +70,20 @@ class Conversation:
         self.loads: dict[str, str] = {}  # id -> digest of what the request that is being worked on has loaded
         self.state = State()
         self.plan: Plan | None = None
-        self.spent = Spent()
+        self.spent = UsageTotals()
         self.stale: str | None = "run started"  # why the next request begins an epoch
         self.finished: RunFinished | None = None  # of the last run
         self.replied: ModelReplied | None = None  # the last one
         self.run: str | None = None  # the last one
         self.call_ids: set[str] = set()  # of the whole session, child runs included: an id is used once
         self.children: dict[str, str] = {}  # call that has no result yet -> the last child run that worked on it
-        self.counted: dict[str, Spent] = {}  # call that waits -> what its child run had used, which counts already
+        self.counted: dict[
+            str, UsageTotals
+        ] = {}  # call that waits -> what its child run had used, which counts already
 
     # --- what it is now ---------------------------------------------------------------------------------------------
 
-    def request(self) -> Request:
+    def request(self) -> ModelRequest:
         return self._lines.request()
 
     def in_view(self, ref: str) -> bool:
@@ -114,7 +116,9 @@ class Conversation:
     def answer(self) -> str | None:
         """What the model gave as its answer, when that is the last thing that happened, but for what its code did."""
         self._settle()
-        last = next((item for item in reversed(self._items) if not (isinstance(item, Answered) and not item.own)), None)
+        last = next(
+            (item for item in reversed(self._items) if not (isinstance(item, AnsweredCall) and not item.own)), None
+        )
         return last.text if isinstance(last, Replied) and last.final else None
 
     def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
@@ -146,7 +150,7 @@ class Conversation:
 
     def _outcomes(self) -> dict[str, Outcome]:
         """Of the request that is being worked on, by call."""
-        answered = (item for item in self._items if isinstance(item, Answered) and item.request == self._request)
+        answered = (item for item in self._items if isinstance(item, AnsweredCall) and item.request == self._request)
         found = {item.call_id: item.outcome for item in answered}
         return found | {id: event.outcome for id, event in self._waiting.items()}
 
@@ -161,7 +165,7 @@ class Conversation:
         return [
             (tools.get(item.call_id, "skill_load"), item.outcome)
             for item in self._items
-            if isinstance(item, Answered) and item.request == self._request
+            if isinstance(item, AnsweredCall) and item.request == self._request
         ]
 
     @property
@@ -231,7 +235,7 @@ class Conversation:
         if event.resumes is None:
             self.first_started = event
             self._request += 1
-            self.spent = Spent()
+            self.spent = UsageTotals()
             self.plan = None
             self.loads = {}
             self.wished, self.children, self.counted, self._over = {}, {}, {}, {}
@@ -301,7 +305,7 @@ class Conversation:
 
     def _count_child(self, call_id: str, outcome: Outcome) -> None:
         """All that it has used, also before it waited; what counted then does not count again."""
-        used, before = parse_spent(outcome.data), self.counted.pop(call_id, Spent())
+        used, before = parse_spent(outcome.data), self.counted.pop(call_id, UsageTotals())
         self.spent.add(used.less(before))
         if outcome.status == "waiting":
             self.counted[call_id] = used
@@ -372,14 +376,14 @@ class Conversation:
             return
         own = [call.id for call in self._reply if call.id in self._waiting]
         for id in [*own, *(id for id in self._waiting if id not in own)]:
-            self._answer(Answered(self._request, id, self._waiting[id].outcome, id in own))
+            self._answer(AnsweredCall(self._request, id, self._waiting[id].outcome, id in own))
         self._waiting.clear()
 
-    def _answer(self, item: Answered) -> None:
+    def _answer(self, item: AnsweredCall) -> None:
         """One that waited, or was cut off, has its place already; then a run began, and an epoch with it."""
         if item.call_id in self._answered and item.own:
             for index, old in enumerate(self._items):
-                if isinstance(old, Answered) and old.call_id == item.call_id:
+                if isinstance(old, AnsweredCall) and old.call_id == item.call_id:
                     self._items[index] = item
                     self.stale = self.stale or "a call was made after all"
                     return
@@ -393,7 +397,7 @@ class Conversation:
 
     def _shown_now(self, item: Item) -> list[Part]:
         """What a call put in view, when it did."""
-        if not isinstance(item, Answered) or self._placed_in_system:
+        if not isinstance(item, AnsweredCall) or self._placed_in_system:
             return []
         data = item.outcome.data
         new = [p for p in shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
@@ -406,13 +410,13 @@ class Conversation:
                 return [Message(role="user", parts=parts)]
             case Replied(_, text, calls, _, _):
                 return [Message(role="assistant", parts=(Part(text=text),) if text else (), calls=calls)]
-            case Answered(_, call_id, outcome, True):
+            case AnsweredCall(_, call_id, outcome, True):
                 return [Message(role="tool", call_id=call_id, parts=(Part(text=render_outcome(outcome)), *shown))]
-            case Answered(_, _, outcome, _) if "child" in outcome.data:
+            case AnsweredCall(_, _, outcome, _) if "child" in outcome.data:
                 said = "<note>\nA child run answered. This is what it said, not what the user says:\n"
                 text = f"{said}{render_outcome(outcome)}\n</note>"
                 return [Message(role="user", parts=(Part(text=text, ref="note:child"),))]
-            case Answered():
+            case AnsweredCall():
                 return [Message(role="user", parts=(Part(text=CONTEXT, ref="note:context"), *shown))] if shown else []
             case Noted(_, kind, text):
                 return [Message(role="user", parts=(Part(text=text, ref=f"note:{kind}"),))]
@@ -450,7 +454,7 @@ class Conversation:
         if tools == self._tools:
             self._tools = tools
 
-    def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> Lines:
+    def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> RequestLines:
         """Everything anew: what is no longer in use is left out, what has lost its place is told first."""
         wanted = self.shown.parts(self.state.wanted())
         told = set(wanted)
@@ -459,22 +463,22 @@ class Conversation:
             if isinstance(item, Noted) and item.kind != "summary":
                 continue
             shown: list[Part] = []
-            if isinstance(item, Answered) and not self._placed_in_system and self._may_show(item):
+            if isinstance(item, AnsweredCall) and not self._placed_in_system and self._may_show(item):
                 data = item.outcome.data
                 places = [(data["skill"], data["digest"], path) for path in shows(item.outcome)]
                 shown = [part for place in places if (part := wanted.pop(place, None)) is not None]
                 if item.request == self._request and self._compacted != self._request:
                     shown += self._arguments(item.outcome)
-            if isinstance(item, Answered):
+            if isinstance(item, AnsweredCall):
                 item = without_above(item, told if self._may_show(item) else ())
             messages += self._messages(item, shown)
         first = [Message(role="system", parts=(Part(text=system),))] if system else []
         if wanted:
             text = Part(text=CONTEXT, ref="note:context")
             first.append(Message(role="system", parts=(text, *wanted.values())))
-        return Lines(tools, [*first, *paired(messages)])
+        return RequestLines(tools, [*first, *paired(messages)])
 
-    def _may_show(self, item: Answered) -> bool:
+    def _may_show(self, item: AnsweredCall) -> bool:
         """In turn mode what an earlier request loaded is a stub, even where the same skill is in use again."""
         return item.request == self._request or (self._started is not None and self._started.load_mode == "session")
 

@@ -24,7 +24,7 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCall:
     """What came of a call. One that the model did not make has no place of its own: it is told as context."""
 
     request: int
@@ -40,4 +40,4 @@ class Noted:
     text: str
 
 
-Item = Asked | Replied | Answered | Noted
+Item = Asked | Replied | AnsweredCall | Noted

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from prowess._internal.text import strip_invisible
-from prowess.agent.context.items import Answered, Item
+from prowess.agent.context.items import AnsweredCall, Item
 from prowess.core.events import RunStarted
 from prowess.core.findings import visible
 from prowess.core.values import Message, Outcome, Part, Plan
@@ -48,7 +48,7 @@ def shows(outcome: Outcome) -> list[str]:
     return [path for path in show if isinstance(path, str)]
 
 
-def without_above(item: Answered, told: Collection[tuple[str, str, str]]) -> Answered:
+def without_above(item: AnsweredCall, told: Collection[tuple[str, str, str]]) -> AnsweredCall:
     """A result that points to texts above it, as its stub where they are not told any more."""
     data = item.outcome.data
     above, stub = data.get("above"), data.get("stub")
@@ -60,7 +60,7 @@ def without_above(item: Answered, told: Collection[tuple[str, str, str]]) -> Ans
 
 
 def shortened(item: Item, replaced: dict[str, str]) -> Item:
-    if not isinstance(item, Answered) or item.call_id not in replaced:
+    if not isinstance(item, AnsweredCall) or item.call_id not in replaced:
         return item
     return replace(item, outcome=replace(item.outcome, content=replaced[item.call_id]))
 

@@ -16,14 +16,14 @@ from prowess.core.values import Message, ToolSpec, to_json
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
-class Request(NamedTuple):
+class ModelRequest(NamedTuple):
     tools: tuple[ToolSpec, ...]
     messages: tuple[Message, ...]
     size_bytes: int
     sha256: str
 
 
-class Lines:
+class RequestLines:
     """Messages with their bytes, and the hash of all of them so far."""
 
     def __init__(self, tools: Iterable[ToolSpec] = (), messages: Iterable[Message] = ()) -> None:
@@ -49,8 +49,8 @@ class Lines:
         self._size += len(line)
         self._hash.update(line)
 
-    def request(self) -> Request:
-        return Request(self.tools, tuple(self.messages), self._size, self._hash.hexdigest())
+    def request(self) -> ModelRequest:
+        return ModelRequest(self.tools, tuple(self.messages), self._size, self._hash.hexdigest())
 
 
 def first_change(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:

@@ -7,19 +7,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from prowess._internal.text import strip_invisible
-from prowess.agent.context.state import InUse, Wanted
+from prowess.agent.context.state import InUse, WantedText
 from prowess.core.values import Part
 from prowess.errors import SkillError
 from prowess.skills.render import neutralise, render_doc, render_skill
 from prowess.skills.skill import Skill
-from prowess.tools.session_work import Loaded
+from prowess.tools.session_work import LoadedSkill
 from prowess.tools.skills.state import part_ref
 
 _DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")
 
 
-class Shown:
-    def __init__(self, find: Callable[[str, str], Loaded | None], redact: Callable[[str], str] = str) -> None:
+class SkillTextRenderer:
+    def __init__(self, find: Callable[[str, str], LoadedSkill | None], redact: Callable[[str], str] = str) -> None:
         """`find`: id and digest -> the skill with exactly that content, None when it cannot be had any more."""
         self._find = find
         self._redact = redact
@@ -40,7 +40,7 @@ class Shown:
         text = self.text(id, digest, path)
         return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
 
-    def parts(self, wanted: Mapping[InUse, Wanted]) -> dict[tuple[str, str, str], Part]:
+    def parts(self, wanted: Mapping[InUse, WantedText]) -> dict[tuple[str, str, str], Part]:
         """Bodies and docs in use, by what they are of."""
         found: dict[tuple[str, str, str], Part] = {}
         for (id, digest), (body, docs) in wanted.items():

@@ -13,7 +13,7 @@ class InUse(NamedTuple):
     digest: str
 
 
-class Wanted(NamedTuple):
+class WantedText(NamedTuple):
     """Parts of a skill that belong into the next request."""
 
     body: bool
@@ -65,8 +65,8 @@ class State:
         kept = {key.removeprefix(LOADED_KEY).removeprefix(DOCS_KEY) for key in self.values}
         self._means = {name: each for name, each in self._means.items() if name in kept}
 
-    def wanted(self) -> dict[InUse, Wanted]:
+    def wanted(self) -> dict[InUse, WantedText]:
         return {
-            each: Wanted(f"{LOADED_KEY}{name}" in self.values, parse_docs(self.values.get(f"{DOCS_KEY}{name}")))
+            each: WantedText(f"{LOADED_KEY}{name}" in self.values, parse_docs(self.values.get(f"{DOCS_KEY}{name}")))
             for name, each in self._means.items()
         }

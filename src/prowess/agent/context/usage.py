@@ -12,7 +12,7 @@ _COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requests"
 
 
 @dataclass(slots=True)
-class Spent:
+class UsageTotals:
     """What the request that is being worked on has used."""
 
     turns: int = 0
@@ -21,15 +21,15 @@ class Spent:
     prompts: int = 0  # how often a person was asked
     usage: Usage = field(default_factory=Usage)
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: UsageTotals) -> None:
         """What a part of the work has used; turns are everybody's own."""
         self.calls += other.calls
         self.scripts += other.scripts
         self.prompts += other.prompts
         self.usage = add_usage(self.usage, other.usage)
 
-    def less(self, other: Spent) -> Spent:
-        return Spent(
+    def less(self, other: UsageTotals) -> UsageTotals:
+        return UsageTotals(
             calls=self.calls - other.calls,
             scripts=self.scripts - other.scripts,
             prompts=self.prompts - other.prompts,
@@ -42,18 +42,18 @@ def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
     return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in _COUNTS}, cost=cost)
 
 
-def render_spent(spent: Spent) -> dict[str, Any]:
+def render_spent(spent: UsageTotals) -> dict[str, Any]:
     """For the outcome of a call that a child run carried out, beside its usage."""
     return {"calls": spent.calls, "scripts": spent.scripts, "prompts": spent.prompts}
 
 
-def parse_spent(data: Mapping[str, Any]) -> Spent:
+def parse_spent(data: Mapping[str, Any]) -> UsageTotals:
     """What such an outcome says; what it does not say, or says in another way, is nothing."""
     usage, counts = data.get("usage"), data.get("spent")
     used = usage if isinstance(usage, dict) else {}
     told = counts if isinstance(counts, dict) else {}
     cost = used.get("cost")
-    return Spent(
+    return UsageTotals(
         **{name: int(told.get(name) or 0) for name in ("calls", "scripts", "prompts")},
         usage=Usage(
             **{name: int(used.get(name) or 0) for name in _COUNTS},

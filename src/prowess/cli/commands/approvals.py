@@ -32,7 +32,7 @@ from prowess.errors import ConfigError, ProwessError, SkillDenied, StoreError
 from prowess.policy.approvals import ALLOWED_TOOLS, Standing, grant, load_approvals, make_standing, matching, revoke
 from prowess.policy.decision import asked_isolated
 from prowess.records.marks import Marks
-from prowess.records.pending import Session, Waiting, find_waiting, read_waiting
+from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
 from prowess.runtime.config import find_places
 from prowess.runtime.factories import is_shared, open_marks, skill_access, store_name, whoami, workspace_dir
 from prowess.runtime.runtime import Runtime
@@ -123,7 +123,7 @@ def list_approvals(call: Call) -> int:
     return 0
 
 
-async def _find(runtime: Runtime, session: str | None = None) -> tuple[str, list[Session]]:
+async def _find(runtime: Runtime, session: str | None = None) -> tuple[str, list[PendingSession]]:
     async with opened(runtime) as (log, store):
         return store, await find_waiting(log, open_marks(runtime, store), session)
 
@@ -254,7 +254,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
     return 0
 
 
-def choose(sessions: Sequence[Session], call_id: str, session: str | None) -> Waiting:
+def choose(sessions: Sequence[PendingSession], call_id: str, session: str | None) -> Waiting:
     """The open question about that call. What it is instead, when there is none."""
     if session is not None and not sessions:
         raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
@@ -296,7 +296,7 @@ async def _answer(
     call: Call, runtime: Runtime, question: Waiting, given: Answer, because: str | None
 ) -> Sequence[Waiting]:
     """Under the session's lock, to the question as it is then; what is asked in that session, afterwards."""
-    refuse_in_vain(call, question, given)
+    check_not_in_vain(call, question, given)
     by = whoami()
     if _is_held(runtime, question.key) and not question.ended:
         raise StoreError(
@@ -341,7 +341,7 @@ async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: 
     await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash) if marks else envelope])
 
 
-def refuse_in_vain(call: Call, question: Waiting, given: Answer) -> None:
+def check_not_in_vain(call: Call, question: Waiting, given: Answer) -> None:
     """What a record says was asked is shown; whether that is what would be done is known of one's own record only."""
     if not question.own:
         raise StoreError(

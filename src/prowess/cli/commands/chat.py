@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any, NamedTuple
 
-from prowess.agent.activation import Wish
+from prowess.agent.activation import SkillRequest
 from prowess.agent.context.usage import add_usage
 from prowess.agent.session import Session
 from prowess.agent.task import Result
@@ -71,7 +71,7 @@ class Commands:
         self._runtime, self._session, self._come_back = runtime, session, come_back
         self._say = screen.note if screen.is_json else screen.text
         self._note = screen.note
-        self.wishes: dict[str, Wish] = {}  # by id: what stays in use until /unload
+        self.wishes: dict[str, SkillRequest] = {}  # by id: what stays in use until /unload
         self.usage = Usage()  # of all requests
         self._dropped: set[str] = set()  # unloaded since the last message
 
@@ -87,7 +87,7 @@ class Commands:
         if name == "quit":
             name = "exit"
         if name not in HELP:
-            self._refuse_misspelt(name)
+            self._check_spelling(name)
             return Ask(line)
         if name in self.names():
             self._note(f"/{name} is a command here; the skill of that name is /skill:{name}")
@@ -115,7 +115,7 @@ class Commands:
         catalog = self._runtime.catalog
         return [entry for entry in catalog if catalog.visibility(entry).user_visible]
 
-    def _refuse_misspelt(self, name: str) -> None:
+    def _check_spelling(self, name: str) -> None:
         """A typing mistake is not worth a model's time; what is near nothing may be meant as text."""
         names = self.names()
         if name in names or self._runtime.catalog.find(name) is not None:
@@ -146,7 +146,7 @@ class Commands:
     async def _load(self, rest: str) -> None:
         ref, _, arguments = rest.partition(" ")
         skill = self._runtime.load(ref, trigger="user")  # says why not
-        self.wishes[skill.entry.id] = Wish(ref=skill.entry.id, trigger="user", arguments=arguments.strip())
+        self.wishes[skill.entry.id] = SkillRequest(ref=skill.entry.id, trigger="user", arguments=arguments.strip())
         self._note(f"{printable(skill.name)} is in use from your next message on.")
 
     async def _unload(self, ref: str) -> None:
@@ -169,7 +169,7 @@ class Commands:
 
     def sent(self, usage: Usage) -> None:
         """A message was answered: arguments are for one message only."""
-        self.wishes = {id: Wish(ref=wish.ref, trigger=wish.trigger) for id, wish in self.wishes.items()}
+        self.wishes = {id: SkillRequest(ref=wish.ref, trigger=wish.trigger) for id, wish in self.wishes.items()}
         self.usage = add_usage(self.usage, usage)
         self._dropped.clear()
 
@@ -327,7 +327,7 @@ class Chat:
         self._show(result)
 
     async def _run(
-        self, session: Session, text: str, wishes: Sequence[Wish], files: Sequence[Given], resume: bool
+        self, session: Session, text: str, wishes: Sequence[SkillRequest], files: Sequence[Given], resume: bool
     ) -> Result:
         task = asyncio.current_task()
         if self._display is None and task is not None:

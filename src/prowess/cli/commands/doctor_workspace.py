@@ -18,7 +18,7 @@ from prowess.runtime.runtime import Runtime
 from prowess.workspace.executors.sandbox import BWRAP, LANDLOCK, TO_GET_ONE
 from prowess.workspace.isolation.bwrap import why_no_bubblewrap
 from prowess.workspace.isolation.selftest import DEFAULT_UID, probe
-from prowess.workspace.limits import parse_limits, refuse_absent
+from prowess.workspace.limits import check_installed, parse_limits
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.posix_client import open_processes
 from prowess.workspace.run_as import find_uid
@@ -105,7 +105,7 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
             try:
                 isolation = await executor.isolation()
                 document["isolation"] = to_json(isolation)
-                refuse_absent(isolation, config.workspace.require, parse_limits(config.workspace.limits))
+                check_installed(isolation, config.workspace.require, parse_limits(config.workspace.limits))
                 await _open_one(executor, dir, find_uid(config.workspace.run_as))
             finally:
                 await executor.aclose()

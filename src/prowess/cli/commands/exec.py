@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.approver import TerminalApprover, parse_yes
 from prowess.cli.run_result import copy_files, show_end
@@ -101,7 +101,7 @@ _SYSTEM = "Check that the path exists, may be written, and that the disk is not 
 
 async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any]) -> int:
     """When nobody reads what the command prints any more, there is nothing left to run it for."""
-    live = _Live(asyncio.current_task())
+    live = _LiveOutput(asyncio.current_task())
     try:
         return await _run(call, runtime, skill, words, given, live)
     except asyncio.CancelledError:
@@ -114,7 +114,7 @@ async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], 
 
 
 async def _run(
-    call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _Live
+    call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _LiveOutput
 ) -> int:
     approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
@@ -203,7 +203,7 @@ def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[tuple[str, str |
     return granted, refs
 
 
-class _Live:
+class _LiveOutput:
     """Its output while it runs. On a terminal nothing that a script prints can move the cursor or change the screen."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
@@ -232,7 +232,7 @@ class _Live:
             out.buffer.flush()
 
 
-def _ran(call: Call, kit: Kit, outcome: Outcome, given: dict[str, Any]) -> int:
+def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> int:
     data = outcome.data
     code = TIMED_OUT if data["timed_out"] else data["exit_code"] if data["exit_code"] is not None else FAILED
     status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"

@@ -131,7 +131,7 @@ def _value(text: str) -> Any:
 
 def _json(text: str, kind: Any, wanted: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_check_constant)
     except (ValueError, RecursionError) as error:
         problem = f"'{text[:80]}' is not {wanted}: {error}."
         raise ConfigError(problem, code="usage", hint="Check its quotes and brackets.") from None
@@ -140,7 +140,7 @@ def _json(text: str, kind: Any, wanted: str) -> Any:
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def _check_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 

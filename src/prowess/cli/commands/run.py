@@ -63,7 +63,7 @@ def command(call: Call, request: str | None, **given: Any) -> int:
     ):
         text, files = _read(call, runtime, request, given, folder)
         show_findings(call, runtime)
-        return Running(call, given).go(runtime, text, files)
+        return RunCommand(call, given).go(runtime, text, files)
 
 
 def _read(
@@ -112,7 +112,7 @@ def show_findings(call: Call, runtime: Runtime) -> None:
             call.screen.note(f"{finding.severity}: {where}{printable(finding.message)} [{finding.code}]")
 
 
-class Running:
+class RunCommand:
     """One request from the command line to its end."""
 
     def __init__(self, call: Call, given: dict[str, Any]) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from prowess.agent.activation import Wish, find_wishes
+from prowess.agent.activation import SkillRequest, find_wishes
 from prowess.agent.agent import Limits
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.approver import TerminalApprover, parse_yes
 from prowess.cli.commands.runs_show import render_difference, run_of, show_difference
-from prowess.cli.find_run import Found, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.find_run import FoundRun, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.screen import count
 from prowess.cli.session_options import yes_option
 from prowess.core.events import ApprovalAnswered, Envelope
@@ -141,7 +141,7 @@ async def _recorded(runtime: Runtime, ref: str) -> Recorded:
     return recorded
 
 
-def _is_whole(runtime: Runtime, found: Found) -> bool:
+def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
     """Whether the log has it, or our own folder of copies, as it was written: a mark says whose an event is, and the
     chain that nothing before it was changed."""
     if found.record is not None and found.summary is not None:
@@ -253,7 +253,7 @@ class Replaying:
             self.notes.append(note)
         return answer
 
-    def _wishes(self) -> list[Wish]:
+    def _wishes(self) -> list[SkillRequest]:
         """Skills that were put to use before the model was asked; those that the text names are found there again."""
         started = self.recorded.started
         named = {wish.ref for wish in find_wishes(started.request, self._runtime.catalog)[0]} if started else set()

@@ -18,7 +18,7 @@ import click
 
 from prowess.cli.app import Call, verb
 from prowess.cli.commands.runs_verify import verify_one
-from prowess.cli.find_run import Found, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.find_run import FoundRun, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.inputs import find_target, open_target
 from prowess.cli.screen import Screen, count, printable
 from prowess.cli.timeline import Moment, timeline
@@ -91,7 +91,7 @@ async def read_run(runtime: Runtime, ref: str) -> ReadRun:
     return _read(found, str(result["why"]) if not result["valid"] and is_read else None)
 
 
-def _read(found: Found, damage: str | None) -> ReadRun:
+def _read(found: FoundRun, damage: str | None) -> ReadRun:
     lines, envelopes, summary = run_of(found)
     if found.record is None or found.summary is None:
         is_whole = found.folder is not None and load_summary(found.folder) is not None
@@ -112,7 +112,7 @@ def note_damage(call: Call, read: ReadRun) -> None:
         call.screen.note(f"warning: {count(read.unreadable, 'event is', 'events are')} missing or cannot be read")
 
 
-def run_of(found: Found) -> tuple[list[str], list[Envelope], RunSummary]:
+def run_of(found: FoundRun) -> tuple[list[str], list[Envelope], RunSummary]:
     if found.record is not None and found.summary is not None:
         lines = [line.text for line in found.record.slice(found.summary) if line.text is not None]
         return lines, found.record.of(found.summary), found.summary

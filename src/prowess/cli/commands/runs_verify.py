@@ -12,11 +12,11 @@ import click
 
 from prowess._internal.files import open_regular
 from prowess.cli.app import Call, verb
-from prowess.cli.find_run import Found, copies, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.find_run import FoundRun, copies, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog
-from prowess.core.values import Stray
+from prowess.core.values import OrphanedEvents
 from prowess.errors import ConfigError, StoreError
 from prowess.records.audit import (
     LACKS,
@@ -75,7 +75,7 @@ async def _one(runtime: Runtime, ref: str) -> dict[str, Any]:
         return await verify_one(log, place, found)
 
 
-async def verify_one(log: EventLog | None, place: str, found: Found) -> dict[str, Any]:
+async def verify_one(log: EventLog | None, place: str, found: FoundRun) -> dict[str, Any]:
     """With what the log has of its session outside of what the session's row counts."""
     result = verify_found(found, store_id(place))
     strays = await log.strays() if log is not None else ()
@@ -83,7 +83,7 @@ async def verify_one(log: EventLog | None, place: str, found: Found) -> dict[str
     return _stray_row({**result, "where": "log"}, mine[0]) if mine and result["valid"] else result
 
 
-def verify_found(found: Found, store: str | None) -> dict[str, Any]:
+def verify_found(found: FoundRun, store: str | None) -> dict[str, Any]:
     """A run in the log and as a copy, as far as there are any; the first fault of either. `store` is the log's."""
     told = load_summary(found.folder) if found.folder else None
     checks: list[tuple[str, Check]] = []
@@ -122,7 +122,7 @@ def _is_of_another_store(told: Mapping[str, Any] | None, store: str | None, reco
     return isinstance(named, str) and named != store and not ours
 
 
-def _what_it_lacks(found: Found) -> str | None:
+def _what_it_lacks(found: FoundRun) -> str | None:
     """Of a copy that says nothing else than the log, but less: a full disk or a kill cut it short, and the log has the
     rest. One that has a run.json says that all of it is there."""
     folder, record, summary = found.folder, found.record, found.summary
@@ -138,7 +138,7 @@ def _what_it_lacks(found: Found) -> str | None:
     return SUMMARY if summary.finished_at is not None else None
 
 
-def _check_folder(found: Found, told: Mapping[str, Any] | None) -> Check:
+def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
     folder = found.folder or ""
     lines = load_lines(folder)
     if lines is None:
@@ -232,13 +232,13 @@ async def _everything(runtime: Runtime) -> tuple[list[dict[str, Any]], list[dict
                 continue
             sessions.append(_session_row(info.key.session, record))
             for summary in record.runs:
-                runs.append(verify_found(Found(summary.run, record, summary, folders.pop(summary.run, None)), store))
+                runs.append(verify_found(FoundRun(summary.run, record, summary, folders.pop(summary.run, None)), store))
             bare = SessionRecord(info.key, (), record.head)  # that it is there, where its runs end, and no more
             bare.ends, known[info.key.session] = record.ends, bare
         for stray in await log.strays() if log is not None else ():
             _add_stray(sessions, stray)
     for run, folder in folders.items():
-        runs.append(verify_found(Found(run, known.get(_session(load_summary(folder)) or ""), None, folder), store))
+        runs.append(verify_found(FoundRun(run, known.get(_session(load_summary(folder)) or ""), None, folder), store))
     return sessions, runs
 
 
@@ -254,7 +254,7 @@ def _session_row(session: str, record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _add_stray(sessions: list[dict[str, Any]], stray: Stray) -> None:
+def _add_stray(sessions: list[dict[str, Any]], stray: OrphanedEvents) -> None:
     """To the session that it is of, if that is there; what else is wrong with that comes first."""
     for place, row in enumerate(sessions):
         if (stray.tenant, stray.session) == ("default", row["session"]) and not stray.orphaned:
@@ -263,7 +263,7 @@ def _add_stray(sessions: list[dict[str, Any]], stray: Stray) -> None:
     sessions.append(_stray_row({"session": stray.session, "events": stray.events}, stray))
 
 
-def _stray_row(row: Mapping[str, Any], stray: Stray) -> dict[str, Any]:
+def _stray_row(row: Mapping[str, Any], stray: OrphanedEvents) -> dict[str, Any]:
     wrong = {"valid": False, "first_bad": stray.first, "anchored": False, "why": explain_stray(stray)}
     return {**row, **wrong}
 

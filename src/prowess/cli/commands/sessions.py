@@ -18,7 +18,7 @@ from prowess.cli.timeline import one_line, short_time, show, tell
 from prowess.core.events import parse_event
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore, EventLog
-from prowess.core.values import Head, SessionInfo, SessionKey, artifact_scope, render_artifact_ref
+from prowess.core.values import ChainHead, SessionInfo, SessionKey, artifact_scope, render_artifact_ref
 from prowess.errors import AuditBroken, ConfigError, SkillDenied, StoreError
 from prowess.records.summary import RunSummary, summarise
 from prowess.runtime.factories import store_name, workspace_dir
@@ -175,7 +175,7 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     return 0
 
 
-async def _look(runtime: Runtime, key: SessionKey) -> tuple[Head, list[tuple[str, int]]]:
+async def _look(runtime: Runtime, key: SessionKey) -> tuple[ChainHead, list[tuple[str, int]]]:
     async with opened(runtime) as (log, _):
         info, _ = await _find(log, key)
     return info.head, await _artifacts(runtime.open_artifacts(), key)
@@ -204,7 +204,7 @@ async def _delete(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[s
     return workspace
 
 
-def _confirm(id: str, head: Head, files: bool, artifacts: Sequence[tuple[str, int]]) -> None:
+def _confirm(id: str, head: ChainHead, files: bool, artifacts: Sequence[tuple[str, int]]) -> None:
     with_files = f", its workspace and {count(len(artifacts), 'saved file')}" if files else ""
     what = f"session '{id}' with {count(head.seq, 'event')}{with_files}"
     if not sys.stdin.isatty():

@@ -20,8 +20,8 @@ from prowess.models.actions.schema import (
     NEEDS,
     NOT_TOOLS,
     PLANNING,
+    ActionDocument,
     CallTool,
-    Document,
     FinalAnswer,
     LoadResource,
     RunScript,
@@ -35,7 +35,7 @@ class Translated(NamedTuple):
     finish: Finish
 
 
-def translate(document: Document, ids: Iterator[str]) -> Translated:
+def translate(document: ActionDocument, ids: Iterator[str]) -> Translated:
     action = document.action
     text = action.content if isinstance(action, FinalAnswer) else ""
     planned = [(PLANNING, args) for args in _plan_args(document)]
@@ -43,14 +43,14 @@ def translate(document: Document, ids: Iterator[str]) -> Translated:
     return Translated(text, calls, "stop" if isinstance(action, FinalAnswer) else "calls")
 
 
-def _plan_args(document: Document) -> Iterator[dict[str, Any]]:
+def _plan_args(document: ActionDocument) -> Iterator[dict[str, Any]]:
     if document.plan is not None:
         yield {"plan": document.plan}
     if document.plan_update is not None:
         yield {"plan" if document.plan_update.keys() & {"goal", "steps"} else "patch": document.plan_update}
 
 
-def _calls(document: Document) -> Iterable[tuple[str, dict[str, Any]]]:
+def _calls(document: ActionDocument) -> Iterable[tuple[str, dict[str, Any]]]:
     match document.action:
         case SelectSkills(skills=skills, reason=reason):
             refs = dict.fromkeys(skill.ref for skill in skills)

@@ -21,10 +21,10 @@ Close = Literal["nothing", "objects", "all"]
 
 def load_json(text: str) -> Any:
     """As the standard library does, without NaN and Infinity, which are no JSON."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    return json.loads(text, parse_constant=_check_constant)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _check_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 

@@ -22,7 +22,7 @@ from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import tool_of, translate
 from prowess.models.actions.json_repair import Close, find_objects, load_json
 from prowess.models.actions.partial_json import MAX_DEPTH, Completed, Grown, JsonStream
-from prowess.models.actions.schema import PLANNING, Document, is_document, parse_document, render_schema
+from prowess.models.actions.schema import PLANNING, ActionDocument, is_document, parse_document, render_schema
 from prowess.models.actions.transcript import render_transcript
 
 OnDelta = Callable[[TextDelta | CallDelta], None]
@@ -60,7 +60,7 @@ class StructuredActions:
         names = [tool.name for tool in tools]
         wanted = render_schema(names, schema)
         request = render_transcript(messages, tools)
-        live = _Live(on_delta)
+        live = _LiveDocument(on_delta)
         listen = live.take if on_delta else None
         usage = Usage()
         for left in range(self._tries, -1, -1):
@@ -94,7 +94,7 @@ class StructuredActions:
         )
 
 
-def _read(reply: ModelReplied, tools: Sequence[str]) -> Document:
+def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
     """The document in a reply. ValueError says what is wrong, for the model. A reply that was cut off is an error."""
     text = _THOUGHT.sub("", reply.text, count=1)
     try:
@@ -169,7 +169,7 @@ _SHOWN = 4_000
 # --- while it arrives ------------------------------------------------------------------------------------------------
 
 
-class _Live:
+class _LiveDocument:
     """Passes on what can be told before the document is complete: the answer as it grows, the tool once it is known."""
 
     def __init__(self, on_delta: OnDelta | None) -> None:

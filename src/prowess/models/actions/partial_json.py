@@ -42,7 +42,7 @@ class JsonStream:
         self._deepest = max(map(len, self._watched), default=0)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._state: _State = self._begin_value
-        self._open: list[_Open] = []
+        self._open: list[_OpenContainer] = []
         self._found: list[Grown | Completed] = []
         self._read = 0  # characters before this chunk
         self._token: list[str] = []  # of a number or a literal
@@ -95,7 +95,7 @@ class JsonStream:
         elif char in "{[":
             if len(self._open) >= MAX_DEPTH:
                 raise self._wrong(f"nested more than {MAX_DEPTH} levels deep", at)
-            self._open.append(_Open({} if char == "{" else []))
+            self._open.append(_OpenContainer({} if char == "{" else []))
             self._state = self._first_key if char == "{" else self._first_item
         elif char in "-0123456789tfn":
             self._token = []
@@ -270,7 +270,7 @@ class JsonStream:
 _State = Callable[[str, int], int]
 
 
-class _Open:
+class _OpenContainer:
     """An object or a list that is not closed yet, and the key that waits for its value."""
 
     __slots__ = ("key", "value")

@@ -26,7 +26,7 @@ class _Read(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_misspelt(cls, value: Any) -> Any:
+    def _check_spelling(cls, value: Any) -> Any:
         return _without_misspelt(value, cls.model_fields)
 
 
@@ -110,7 +110,7 @@ ACTIONS: dict[str, type[_Read]] = {kind.model_fields["type"].default: kind for k
 _DOCUMENT = ("plan", "plan_update", "action")
 
 
-class Document(NamedTuple):
+class ActionDocument(NamedTuple):
     action: Action
     plan: dict[str, Any] | None = None
     plan_update: dict[str, Any] | None = None
@@ -121,11 +121,11 @@ def is_document(data: Any) -> bool:
     return isinstance(data, Mapping) and ("action" in data or isinstance(data.get("type"), str))
 
 
-def parse_document(data: Any, tools: Collection[str] = ()) -> Document:
+def parse_document(data: Any, tools: Collection[str] = ()) -> ActionDocument:
     if not isinstance(data, Mapping):
         raise ValueError("the reply must be one JSON object with the field 'action'")
     if "action" not in data and isinstance(data.get("type"), str):
-        return Document(_parse_action(data, tools))
+        return ActionDocument(_parse_action(data, tools))
     _without_misspelt(data, _DOCUMENT)
     if "action" not in data:
         raise ValueError("the field 'action' is missing")
@@ -135,7 +135,7 @@ def parse_document(data: Any, tools: Collection[str] = ()) -> Document:
         if value is not None and not isinstance(value, dict):
             raise ValueError(f"'{name}' must be an object")
         plans.append(value or None)
-    return Document(_parse_action(data["action"], tools), *plans)
+    return ActionDocument(_parse_action(data["action"], tools), *plans)
 
 
 def _parse_action(data: Any, tools: Collection[str]) -> Action:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prowess.models.offline.commands import find_commands, find_output_files
 from prowess.models.offline.fill import Filled, fill
 from prowess.models.offline.ranking import FAR_BETTER, USED_VALUE, rank_commands
-from prowess.models.offline.request_values import Said
+from prowess.models.offline.request_values import RequestValues
 from prowess.models.offline.template import Placeholder, Template, mark_files, parse_template
 from prowess.models.offline.transcript import Body
 
@@ -21,7 +21,7 @@ class Choice:
     refusals: tuple[str, ...] = ()  # why commands were not considered
 
 
-def choose(body: Body, said: Said) -> Choice:
+def choose(body: Body, said: RequestValues) -> Choice:
     commands = find_commands(body.text)
     templates = [_template(command.text, body, said) for command in commands]
     filled = [fill(template, said, skill=body.name, own_files=body.files) for template in templates]
@@ -39,7 +39,7 @@ def choose(body: Body, said: Said) -> Choice:
     return Choice(filled=filled[chosen], outputs=outputs)
 
 
-def _template(text: str, body: Body, said: Said) -> Template:
+def _template(text: str, body: Body, said: RequestValues) -> Template:
     """Where the request gives a file, files that the skill names only as examples are placeholders too."""
     template = parse_template(text)
     if not said.given and set(said.files) <= set(said.made):

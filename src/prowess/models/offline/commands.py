@@ -15,12 +15,12 @@ MOST_COMMANDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class DocumentedCommand:
     text: str  # as written, on one line
     about: str  # heading, paragraph and comments before it
 
 
-def find_commands(body: str) -> list[Command]:
+def find_commands(body: str) -> list[DocumentedCommand]:
     """In the order of the body."""
     heading, paragraph, found = "", "", []
     for block in _blocks(_without_comments(body)):
@@ -31,7 +31,9 @@ def find_commands(body: str) -> list[Command]:
         elif not _ASIDE.search(heading):
             for text, comments in _lines(block):
                 if len(text) <= MOST_CHARACTERS and not _PREPARES.match(text):
-                    found.append(Command(text=text, about=" ".join(f"{heading}\n{paragraph}\n{comments}".split())))
+                    found.append(
+                        DocumentedCommand(text=text, about=" ".join(f"{heading}\n{paragraph}\n{comments}".split()))
+                    )
     return found[:MOST_COMMANDS]
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prowess.models.offline.code_arguments import PLAIN
-from prowess.models.offline.request_values import Said, base_name, find_choice, find_column, find_name
+from prowess.models.offline.request_values import RequestValues, base_name, find_choice, find_column, find_name
 from prowess.models.offline.template import (
-    Group,
+    OptionalGroup,
     Placeholder,
+    PlaceholderKind,
     Template,
-    Wish,
     find_careful,
     find_wish,
     interprets,
@@ -39,9 +39,9 @@ class Value(NamedTuple):
 class Finder:
     def __init__(
         self,
-        said: Said,
+        said: RequestValues,
         placeholders: Sequence[Placeholder],
-        wishes: Mapping[Placeholder, Wish],
+        wishes: Mapping[Placeholder, PlaceholderKind],
         *,
         skill: str,
         own_files: Sequence[str],
@@ -203,7 +203,7 @@ class Finder:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _files(self, wish: Wish) -> list[str]:
+    def _files(self, wish: PlaceholderKind) -> list[str]:
         """Those that the request names, in its order; else those that were given."""
         makes = any(other.kind == "out" for other in self._wishes.values())
         named = [each for each in self._said.files if not (makes and each in self._said.made)]
@@ -278,7 +278,7 @@ class Finder:
         return Value(tuple(texts))
 
     @staticmethod
-    def _passable(text: str, placeholder: Placeholder, wish: Wish) -> bool:
+    def _passable(text: str, placeholder: Placeholder, wish: PlaceholderKind) -> bool:
         if len(text.encode("utf-8", "replace")) > LONGEST_BYTES:
             return False
         if placeholder.in_path and ("/" in text or text.startswith(".")):
@@ -295,7 +295,7 @@ def _key(placeholder: Placeholder) -> str:
     return f"{placeholder.name}|{placeholder.choices}|{placeholder.in_path}|{placeholder.after}|{placeholder.repeats}"
 
 
-def _pool(wish: Wish) -> str:
+def _pool(wish: PlaceholderKind) -> str:
     """Kinds of one pool take from the same values: a quoted text is a title or a name, and not both."""
     return "text" if wish.kind in ("text", "name", "column", "other") else wish.kind
 
@@ -312,14 +312,14 @@ def _same(one: str, other: str) -> bool:
     return re.sub(r"[\s_-]+", " ", one).lower() == re.sub(r"[\s_-]+", " ", other).strip().lower()
 
 
-def _has_extension(path: str, wish: Wish) -> bool:
+def _has_extension(path: str, wish: PlaceholderKind) -> bool:
     return not wish.extensions or path.rsplit(".", 1)[-1].lower() in wish.extensions
 
 
 _GENERAL = frozenset("file files path input document the a of to csv json text data".split())
 
 
-def _telling(wish: Wish) -> set[str]:
+def _telling(wish: PlaceholderKind) -> set[str]:
     return {word for word in wish.words if word not in _GENERAL and word not in wish.extensions}
 
 
@@ -339,13 +339,13 @@ class Filled:
         return self.refusal is None and not self.missing
 
 
-def fill(template: Template, said: Said, *, skill: str, own_files: Sequence[str] = ()) -> Filled:
+def fill(template: Template, said: RequestValues, *, skill: str, own_files: Sequence[str] = ()) -> Filled:
     if template.refusal:
         return Filled(refusal=template.refusal)
     wishes = {placeholder: find_wish(placeholder) for placeholder in template.placeholders}
     if interprets(template) and not all(is_plain(wish.kind) for wish in wishes.values()):
         return Filled(refusal=_AS_CODE)
-    if not wishes and not any(isinstance(piece, Group) for piece in template.pieces):
+    if not wishes and not any(isinstance(piece, OptionalGroup) for piece in template.pieces):
         return _with_number("".join(map(str, template.pieces)), said)
     finder = Finder(said, template.placeholders, wishes, skill=skill, own_files=own_files)
     work = _Work(finder=finder)
@@ -377,10 +377,10 @@ class _Work:
     outputs: list[str] = field(default_factory=list)
 
 
-def _piece(piece: str | Placeholder | Group, work: _Work, said: Said) -> str:
+def _piece(piece: str | Placeholder | OptionalGroup, work: _Work, said: RequestValues) -> str:
     if isinstance(piece, str):
         return piece
-    if isinstance(piece, Group):
+    if isinstance(piece, OptionalGroup):
         return _group(piece, work, said)
     value = work.finder.get(piece)
     if value is None:
@@ -389,7 +389,7 @@ def _piece(piece: str | Placeholder | Group, work: _Work, said: Said) -> str:
     return _put(piece, value, work)
 
 
-def _group(group: Group, work: _Work, said: Said) -> str:
+def _group(group: OptionalGroup, work: _Work, said: RequestValues) -> str:
     placeholders = [piece for piece in group.pieces if isinstance(piece, Placeholder)]
     if not placeholders:
         text = "".join(map(str, group.pieces))
@@ -413,7 +413,7 @@ def _put(placeholder: Placeholder, value: Value, work: _Work) -> str:
     return quote(" ".join(value.texts), placeholder.place)
 
 
-def _says(said: Said, option: str) -> bool:
+def _says(said: RequestValues, option: str) -> bool:
     """Whether the request has all the words of an option."""
     words = re.findall(r"[^\W_]{2,}", option.lower())
     return bool(words) and all(
@@ -421,7 +421,7 @@ def _says(said: Said, option: str) -> bool:
     )
 
 
-def _with_number(command: str, said: Said) -> Filled:
+def _with_number(command: str, said: RequestValues) -> Filled:
     """A command without placeholders, as it is written; but its one literal number gives way to that of the request."""
     literal = re.findall(r"(?<!\S)[0-9]+(?!\S)", command)
     numbers = [number.value for number in said.numbers]

@@ -17,9 +17,9 @@ from prowess.core.values import Message, ToolCall, ToolSpec, to_json
 from prowess.errors import ModelError, ProwessError
 from prowess.models.offline import answer
 from prowess.models.offline.choose import Choice, choose
-from prowess.models.offline.ranking import Listed, Ranked, rank_skills
-from prowess.models.offline.request_values import Said, parse_request
-from prowess.models.offline.transcript import Answered, Body, Transcript, parse_hits, read_transcript
+from prowess.models.offline.ranking import ListedSkill, Ranked, rank_skills
+from prowess.models.offline.request_values import RequestValues, parse_request
+from prowess.models.offline.transcript import Body, CallWithOutcome, OfflineTranscript, parse_hits, read_transcript
 
 _Calls = list[tuple[str, dict[str, Any]]]
 
@@ -62,7 +62,7 @@ class OfflineModel:
         return _reply(decided, messages, on_delta, closing=_closing(transcript))
 
 
-def _decide(transcript: Transcript, tools: frozenset[str]) -> _Decided:
+def _decide(transcript: OfflineTranscript, tools: frozenset[str]) -> _Decided:
     """The next calls, or the answer."""
     said = parse_request(transcript.request, transcript.given)
     if ran := transcript.last("skill_run"):
@@ -93,7 +93,9 @@ def _load(best: Ranked, request: str, tools: frozenset[str]) -> _Calls:
     return [*plan, ("skill_load", {"skill": best.skill.name})]
 
 
-def _after_search(searched: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> _Decided:
+def _after_search(
+    searched: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues, tools: frozenset[str]
+) -> _Decided:
     try:
         hits = parse_hits(json.loads(searched.text or ""))
     except ValueError:
@@ -106,7 +108,9 @@ def _after_search(searched: Answered, transcript: Transcript, said: Said, tools:
     return Failed("no-skill-fits", answer.render_no_skill(near, installed=True))
 
 
-def _after_load(loaded: Answered, transcript: Transcript, said: Said, tools: frozenset[str]) -> _Decided:
+def _after_load(
+    loaded: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues, tools: frozenset[str]
+) -> _Decided:
     name = str(loaded.call.args.get("skill") or "")
     body = loaded.bodies[-1] if loaded.bodies else transcript.body(name)
     if body is None and loaded.text and not answer.is_failure(loaded.text):
@@ -117,16 +121,16 @@ def _after_load(loaded: Answered, transcript: Transcript, said: Said, tools: fro
     return _follow([(name, body)], said, tools)
 
 
-def _by_rank(transcript: Transcript, said: Said) -> list[tuple[str, Body]]:
+def _by_rank(transcript: OfflineTranscript, said: RequestValues) -> list[tuple[str, Body]]:
     """Activated skills, the one that fits the request best first."""
     described = {skill.name: skill for skill in transcript.listed}
-    listed = [described.get(body.name, Listed(body.name)) for body in transcript.active]
+    listed = [described.get(body.name, ListedSkill(body.name)) for body in transcript.active]
     order = [each.skill.name for each in rank_skills(said, listed)]
     bodies = {body.name: body for body in transcript.active}
     return [(name, bodies[name]) for name in dict.fromkeys([*order, *bodies]) if name in bodies]
 
 
-def _follow(bodies: Sequence[tuple[str, Body]], said: Said, tools: frozenset[str]) -> _Decided:
+def _follow(bodies: Sequence[tuple[str, Body]], said: RequestValues, tools: frozenset[str]) -> _Decided:
     """The first of these skills that has a command for the request."""
     choices: list[tuple[str, Body, Choice]] = [(name, body, choose(body, said)) for name, body in bodies]
     name, body, choice = next((each for each in choices if each[2].filled), choices[0])
@@ -146,7 +150,7 @@ def _follow(bodies: Sequence[tuple[str, Body]], said: Said, tools: frozenset[str
     return [*plan, ("skill_run", run)]
 
 
-def _report(ran: Answered, transcript: Transcript, said: Said) -> str | Failed:
+def _report(ran: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues) -> str | Failed:
     skill, command = str(ran.call.args.get("skill") or ""), str(ran.call.args.get("command") or "")
     result = answer.parse_result(ran.text or "")
     if result is None:
@@ -158,7 +162,7 @@ def _report(ran: Answered, transcript: Transcript, said: Said) -> str | Failed:
     return text if answer.is_success(result) else Failed("command-failed", text)
 
 
-def _closing(transcript: Transcript) -> _Calls:
+def _closing(transcript: OfflineTranscript) -> _Calls:
     """What is to be done with the last word: the plan has come to its end, if there is one and the command worked."""
     ran = transcript.last("skill_run")
     result = answer.parse_result(ran.text or "") if ran else None

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from prowess.models.offline.commands import Command
-from prowess.models.offline.request_values import Said
-from prowess.skills.search import Document, open_search
+from prowess.models.offline.commands import DocumentedCommand
+from prowess.models.offline.request_values import RequestValues
+from prowess.skills.search import SearchDocument, open_search
 
 LEAST = 4.0  # about one word of a description
 TELLING = 5.2  # one that it says twice, or a rare one in a short description
@@ -26,7 +26,7 @@ USED_VALUE = 3.0  # what it is worth that a command uses a value of the request
 FAR_BETTER = 3.5  # a command that shares so much more with the request is the one that was meant
 
 
-class Listed(NamedTuple):
+class ListedSkill(NamedTuple):
     """A skill as the catalog shows it."""
 
     name: str
@@ -34,12 +34,12 @@ class Listed(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    skill: Listed
+    skill: ListedSkill
     score: float
     fits: bool
 
 
-def rank_skills(said: Said, skills: Sequence[Listed]) -> list[Ranked]:
+def rank_skills(said: RequestValues, skills: Sequence[ListedSkill]) -> list[Ranked]:
     """The best first; a skill that shares no word is not in it."""
     named = sorted((skill for skill in skills if _is_named(skill.name, said.text)), key=lambda skill: -len(skill.name))
     endings = [path.rsplit(".", 1)[-1].lower() for path in (*said.files, *said.given) if "." in path]
@@ -49,20 +49,20 @@ def rank_skills(said: Said, skills: Sequence[Listed]) -> list[Ranked]:
     return [*(Ranked(skill, NAMED, True) for skill in named), *(each for each in ranked if each.skill not in named)]
 
 
-def rank_commands(said: Said, commands: Sequence[Command]) -> list[float]:
+def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) -> list[float]:
     """How much each of them shares with the request."""
     terms = _terms(said.plain)
     scores = [0.0] * len(commands)
     # Its own words, with its choices; what a placeholder is called says what goes in, not what is done with it.
     own = [re.sub(r"<[^<>|]*>|[<>|=/._-]+", " ", command.text) for command in commands]
     for texts in ([command.about for command in commands], own):
-        for hits in _search(terms, [Document("", "", text) for text in texts]):
+        for hits in _search(terms, [SearchDocument("", "", text) for text in texts]):
             for at in hits:  # however often; and the fewer commands have the word, the more it says
                 scores[at] += WORD * (len(commands) - len(hits) + 1) / len(commands)
     return scores
 
 
-def _rank(text: str, skills: Sequence[Listed], endings: Sequence[str]) -> list[Ranked]:
+def _rank(text: str, skills: Sequence[ListedSkill], endings: Sequence[str]) -> list[Ranked]:
     """By what the request is about, and the kinds of its files."""
     words = _terms(text)
     first = {*words[:1], *endings}  # what is asked for comes first
@@ -71,9 +71,9 @@ def _rank(text: str, skills: Sequence[Listed], endings: Sequence[str]) -> list[R
     score, matched, in_name = [0.0] * len(skills), [0] * len(skills), [0] * len(skills)
     subject = [False] * len(skills)  # it shares more than a verb that goes with everything
     searches = zip(
-        _search(terms, [Document("", skill.name, split[at][0]) for at, skill in enumerate(skills)]),
-        _search(terms, [Document("", skill.name, "") for skill in skills]),
-        _search(terms, [Document("", "", against) for _, against in split]),
+        _search(terms, [SearchDocument("", skill.name, split[at][0]) for at, skill in enumerate(skills)]),
+        _search(terms, [SearchDocument("", skill.name, "") for skill in skills]),
+        _search(terms, [SearchDocument("", "", against) for _, against in split]),
         strict=True,
     )
     for term, (good, names, bad) in zip(terms, searches, strict=True):
@@ -92,11 +92,11 @@ def _rank(text: str, skills: Sequence[Listed], endings: Sequence[str]) -> list[R
     return sorted(ranked, key=lambda each: (not each.fits, -each.score, each.skill.name))
 
 
-def _search(terms: Sequence[str], documents: Sequence[Document]) -> Iterator[dict[int, float]]:
+def _search(terms: Sequence[str], documents: Sequence[SearchDocument]) -> Iterator[dict[int, float]]:
     """For each term its score in every document that has it."""
     numbered = [document._replace(id=f"{at:06}") for at, document in enumerate(documents)]
     # With a document of all terms, a word that no other has is not searched for by its beginning.
-    numbered.append(Document(_OWN, "", " ".join(terms)))
+    numbered.append(SearchDocument(_OWN, "", " ".join(terms)))
     with open_search(numbered) as index:
         for term in terms:
             yield {int(hit.id): hit.score for hit in index.search(term, len(numbered)) if hit.id != _OWN}

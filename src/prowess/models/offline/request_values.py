@@ -78,7 +78,7 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RequestValues:
     text: str
     arguments: str = ""  # what follows `/skill-name`
     given: tuple[str, ...] = ()  # files of the workspace, `inputs/a.csv`
@@ -95,7 +95,7 @@ class Said:
     plain: str = ""  # the text with everything above blanked out, and as long as it
 
 
-def parse_request(text: str, given: Sequence[str] = ()) -> Said:
+def parse_request(text: str, given: Sequence[str] = ()) -> RequestValues:
     text = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     slash = re.match(r"\s*[/$][^\W_][\w/:-]*(?:\s+|$)", text)
     reader = _Reader(text)
@@ -119,7 +119,7 @@ def parse_request(text: str, given: Sequence[str] = ()) -> Said:
         reader.put("number", start, end, value)
     quoted = [content for _, _, content in reader.found("quoted")]
     files = [(start, name) for start, _, name in reader.found("file")]
-    return Said(
+    return RequestValues(
         text=text,
         arguments=text[slash.end() :].strip() if slash else "",
         given=given,

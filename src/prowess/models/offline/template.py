@@ -50,7 +50,7 @@ class Placeholder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class OptionalGroup:
     """What is left out as a whole when the request does not fill it."""
 
     pieces: tuple[str | Placeholder, ...]
@@ -58,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    pieces: tuple[str | Placeholder | Group, ...]
+    pieces: tuple[str | Placeholder | OptionalGroup, ...]
     refusal: str | None = None
     placeholders: tuple[Placeholder, ...] = field(default=())  # those in groups too
 
@@ -101,8 +101,8 @@ _STARTS_COMMAND = re.compile(
 )
 
 
-def _parse(text: str, prefix: str = "") -> tuple[list[str | Placeholder | Group], str | None]:
-    pieces: list[str | Placeholder | Group] = []
+def _parse(text: str, prefix: str = "") -> tuple[list[str | Placeholder | OptionalGroup], str | None]:
+    pieces: list[str | Placeholder | OptionalGroup] = []
     place: Place = "bare"
     at = start = 0
     refusal = None
@@ -128,7 +128,9 @@ def _parse(text: str, prefix: str = "") -> tuple[list[str | Placeholder | Group]
             literal()
             inside, why = _parse(group["inside"], prefix=text[:at])
             refusal = refusal or why
-            pieces.append(Group(pieces=tuple(piece for piece in inside if not isinstance(piece, Group))))
+            pieces.append(
+                OptionalGroup(pieces=tuple(piece for piece in inside if not isinstance(piece, OptionalGroup)))
+            )
             at = start = group.end()
         elif place == "single":
             place = "bare" if here == "'" else place
@@ -178,10 +180,10 @@ def _group(text: str, at: int) -> re.Match[str] | None:
 
 
 def _flat(
-    pieces: tuple[str | Placeholder | Group, ...] | list[str | Placeholder | Group],
+    pieces: tuple[str | Placeholder | OptionalGroup, ...] | list[str | Placeholder | OptionalGroup],
 ) -> Iterator[str | Placeholder]:
     for piece in pieces:
-        if isinstance(piece, Group):
+        if isinstance(piece, OptionalGroup):
             yield from piece.pieces
         else:
             yield piece
@@ -218,26 +220,26 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-class Wish(NamedTuple):
+class PlaceholderKind(NamedTuple):
     kind: Kind
     words: tuple[str, ...]  # of its name
     extensions: tuple[str, ...] = ()  # any file when there is none
 
 
-def find_wish(placeholder: Placeholder) -> Wish:
+def find_wish(placeholder: Placeholder) -> PlaceholderKind:
     name = placeholder.name.lower()
     words = tuple(word for word in re.split(r"[\W_]+", name) if word)
     if placeholder.choices:
-        return Wish("choice", () if "|" in name else words)
+        return PlaceholderKind("choice", () if "|" in name else words)
     last = words[-1] if words else ""
     extensions = _extensions(name, words, placeholder.after)
     is_file = last in _FILES or last in _EXTENSIONS or bool(re.search(r"\.[a-z]\w{0,7}$", name))
     if last in _OUT or (set(words) & _OUT and (is_file or last in _FOLDERS or last == "name")):
-        return Wish("out_folder" if last in _FOLDERS else "out", words, extensions)
+        return PlaceholderKind("out_folder" if last in _FOLDERS else "out", words, extensions)
     kind = _kind(last, is_file)
     if kind in ("file", "other", "name") and _WRITES.search(placeholder.before):
-        return Wish("out", words, extensions)
-    return Wish(kind, words, extensions)
+        return PlaceholderKind("out", words, extensions)
+    return PlaceholderKind(kind, words, extensions)
 
 
 def mark_files(command: str, own_files: Collection[str]) -> str:

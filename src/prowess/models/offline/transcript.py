@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from prowess.core.values import Message, Part, ToolCall
-from prowess.models.offline.ranking import Listed
+from prowess.models.offline.ranking import ListedSkill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class CallWithOutcome:
     """A call of this turn and what came of it; None when nothing came yet."""
 
     call: ToolCall
@@ -33,15 +33,15 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
+class OfflineTranscript:
     request: str
     given: tuple[str, ...]  # files that were staged, in this turn or before
-    listed: tuple[Listed, ...]
+    listed: tuple[ListedSkill, ...]
     active: tuple[Body, ...]  # activated by the person or the caller, for this request
-    answered: tuple[Answered, ...]  # this turn's calls, in order
+    answered: tuple[CallWithOutcome, ...]  # this turn's calls, in order
     bodies: tuple[Body, ...]  # every one in view, the newest last
 
-    def last(self, tool: str) -> Answered | None:
+    def last(self, tool: str) -> CallWithOutcome | None:
         return next(
             (each for each in reversed(self.answered) if each.call.tool == tool and each.text is not None), None
         )
@@ -51,14 +51,14 @@ class Transcript:
         return next((body for body in reversed(self.bodies) if body.name in (name, bare)), None)
 
 
-def read_transcript(messages: Sequence[Message]) -> Transcript:
+def read_transcript(messages: Sequence[Message]) -> OfflineTranscript:
     at = max((n for n, message in enumerate(messages) if _request(message) is not None), default=-1)
     before, now = messages[: at + 1], messages[at + 1 :]
     spoke = [n for n, message in enumerate(before) if message.role == "assistant"]
     fresh = messages[spoke[-1] + 1 :] if spoke else messages
     answers = {message.call_id: message for message in now if message.role == "tool"}
     calls = [call for message in now if message.role == "assistant" for call in message.calls]
-    return Transcript(
+    return OfflineTranscript(
         request=(_request(messages[at]) or "") if at >= 0 else "",
         given=tuple(dict.fromkeys(path for message in messages for path in _given(message))),
         listed=tuple(_listed(messages)),
@@ -68,12 +68,12 @@ def read_transcript(messages: Sequence[Message]) -> Transcript:
     )
 
 
-def parse_hits(hits: object) -> list[Listed]:
+def parse_hits(hits: object) -> list[ListedSkill]:
     """The skills that skill_search found."""
     if isinstance(hits, dict):
         hits = hits.get("results") or hits.get("skills")
     rows = [hit for hit in hits if isinstance(hit, dict)] if isinstance(hits, list) else []
-    return [Listed(str(hit["name"]), str(hit.get("description") or "")) for hit in rows if hit.get("name")]
+    return [ListedSkill(str(hit["name"]), str(hit.get("description") or "")) for hit in rows if hit.get("name")]
 
 
 _NOTE = re.compile(r"(?:note|skill):")
@@ -109,11 +109,11 @@ def _given(message: Message) -> Iterator[str]:
                 yield from (path.strip(" `") for path in re.split(r",\s+(?=\S*inputs/)", listed) if "inputs/" in path)
 
 
-def _listed(messages: Sequence[Message]) -> Iterator[Listed]:
+def _listed(messages: Sequence[Message]) -> Iterator[ListedSkill]:
     text = "\n".join(part.text or "" for message in messages if message.role == "system" for part in _texts(message))
     start, end = text.rfind("<available_skills>"), text.rfind("</available_skills>")
     for found in _SKILL.finditer(text, max(start, 0), max(end, 0)):
-        yield Listed(html.unescape(found["name"].strip()), html.unescape((found["description"] or "").strip()))
+        yield ListedSkill(html.unescape(found["name"].strip()), html.unescape((found["description"] or "").strip()))
 
 
 def _bodies(message: Message) -> Iterator[Body]:
@@ -147,8 +147,8 @@ def _without_tail(text: str) -> tuple[str, str]:
     return own[: directory.start()] if directory else own, files
 
 
-def _answered(call: ToolCall, message: Message | None) -> Answered:
+def _answered(call: ToolCall, message: Message | None) -> CallWithOutcome:
     if message is None:
-        return Answered(call=call, text=None)
+        return CallWithOutcome(call=call, text=None)
     text = "\n".join(part.text or "" for part in _texts(message) if not (part.ref or "").startswith("note:"))
-    return Answered(call=call, text=text, bodies=tuple(_bodies(message)))
+    return CallWithOutcome(call=call, text=text, bodies=tuple(_bodies(message)))

@@ -18,7 +18,15 @@ from prowess.core.values import Message, Part, ToolSpec, Usage
 from prowess.models.model_info import find_window
 from prowess.models.providers.attachments import PDF, PICTURES, describe_missing, find_attachment, find_text
 from prowess.models.providers.client import Provider, open_endpoint
-from prowess.models.providers.message_order import Assistant, Note, Transcript, User, arrange, clean, wire_name
+from prowess.models.providers.message_order import (
+    Assistant,
+    LateSystemMessage,
+    OrderedMessages,
+    User,
+    arrange,
+    clean,
+    wire_name,
+)
 from prowess.models.providers.reply_builder import Draft, OnDelta, begin_draft, list_of, number_of, table_of, text_of
 from prowess.models.providers.schemas import object_schema
 
@@ -37,7 +45,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 FindBlocks = Callable[[str], Sequence[dict[str, Any]] | None]
 
 
-def render_request(transcript: Transcript, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> dict[str, Any]:
+def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": _messages(transcript, find_blocks)}
     if transcript.system:
         body["system"] = [{"type": "text", "text": text} for text in transcript.system]
@@ -61,13 +69,13 @@ def _mark(blocks: list[dict[str, Any]]) -> None:
     blocks[-1]["cache_control"] = {"type": "ephemeral"}
 
 
-def _messages(transcript: Transcript, find_blocks: FindBlocks) -> list[dict[str, Any]]:
+def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in transcript.turns:
         if isinstance(turn, Assistant):
             messages.append({"role": "assistant", "content": _assistant(turn, find_blocks)})
             continue
-        content = [_text(turn.text)] if isinstance(turn, Note) else _user(turn)
+        content = [_text(turn.text)] if isinstance(turn, LateSystemMessage) else _user(turn)
         if messages and messages[-1]["role"] == "user":  # a note has no role of its own here
             messages[-1]["content"] += content
         else:

@@ -22,7 +22,7 @@ _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' 
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Call:
+class WireCall:
     id: str  # on the wire
     name: str  # on the wire
     args: dict[str, Any]
@@ -32,44 +32,44 @@ class Call:
 @dataclass(slots=True, kw_only=True)
 class Assistant:
     text: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[WireCall] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class User:
     """The results of the calls before it, in their order, and then what was said."""
 
-    results: list[tuple[Call, list[Part]]] = field(default_factory=list)
+    results: list[tuple[WireCall, list[Part]]] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
-class Note:
+class LateSystemMessage:
     """A system message that is not at the beginning."""
 
     text: str
 
 
-Turn = Assistant | User | Note
+Turn = Assistant | User | LateSystemMessage
 
 
 @dataclass(slots=True, kw_only=True)
-class Transcript:
+class OrderedMessages:
     system: list[str]
     turns: list[Turn]
 
 
-def arrange(messages: Sequence[Message]) -> Transcript:
+def arrange(messages: Sequence[Message]) -> OrderedMessages:
     first = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
     system = [text for message in messages[:first] if (text := joined(message.parts)).strip()]
-    return Transcript(system=system, turns=_Turns().of(messages[first:]))
+    return OrderedMessages(system=system, turns=_Turns().of(messages[first:]))
 
 
 class _Turns:
     def __init__(self) -> None:
         self._turns: list[Turn] = []
-        self._waiting: list[Call] = []  # calls of the last assistant turn that have no result yet
-        self._asked: list[Call] = []  # all calls of that turn
+        self._waiting: list[WireCall] = []  # calls of the last assistant turn that have no result yet
+        self._asked: list[WireCall] = []  # all calls of that turn
         self._ids: set[str] = set()
 
     def of(self, messages: Iterable[Message]) -> list[Turn]:
@@ -81,7 +81,7 @@ class _Turns:
                     self._result(message)
                 case "system":
                     self._answer_all()
-                    self._turns.append(Note(text=joined(message.parts)))
+                    self._turns.append(LateSystemMessage(text=joined(message.parts)))
                 case _:
                     self._user().parts.extend(message.parts)
         self._answer_all()
@@ -105,12 +105,12 @@ class _Turns:
         self._waiting = list(self._asked)
         last.calls.extend(self._asked)
 
-    def _call(self, call: ToolCall) -> Call:
+    def _call(self, call: ToolCall) -> WireCall:
         id = wire_id(call.id)
         while id in self._ids:
             id = wire_id(f"{id} again")
         self._ids.add(id)
-        return Call(id=id, name=wire_name(call.tool), args=_plain(call.args), ours=call)
+        return WireCall(id=id, name=wire_name(call.tool), args=_plain(call.args), ours=call)
 
     def _result(self, message: Message) -> None:
         call = next((call for call in self._waiting if call.ours.id == message.call_id), None)

@@ -9,7 +9,15 @@ from typing import Any
 from prowess.core.events import Finish
 from prowess.core.values import Part, ToolSpec, Usage
 from prowess.models.providers.attachments import PDF, PICTURES, describe_missing, find_attachment, find_text
-from prowess.models.providers.message_order import Assistant, Note, Transcript, User, clean, joined, wire_name
+from prowess.models.providers.message_order import (
+    Assistant,
+    LateSystemMessage,
+    OrderedMessages,
+    User,
+    clean,
+    joined,
+    wire_name,
+)
 from prowess.models.providers.reply_builder import Draft, list_of, number_of, table_of, text_of
 from prowess.models.providers.schemas import is_strict, object_schema
 
@@ -24,7 +32,7 @@ _FINISH: dict[str, Finish] = {
 
 
 def render_request(
-    transcript: Transcript, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
+    transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": _messages(transcript)}
     if tools:
@@ -40,13 +48,13 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
     return {"name": wire_name(tool.name), "description": clean(tool.description), "parameters": parameters}
 
 
-def _messages(transcript: Transcript) -> list[dict[str, Any]]:
+def _messages(transcript: OrderedMessages) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if transcript.system:
         messages.append({"role": "system", "content": "\n\n".join(transcript.system)})
     for turn in transcript.turns:
         match turn:
-            case Note():
+            case LateSystemMessage():
                 messages.append({"role": "system", "content": turn.text})
             case Assistant():
                 messages.append(_assistant(turn))

@@ -8,13 +8,21 @@ from typing import Any
 
 from prowess.core.values import Part, ToolSpec, Usage
 from prowess.models.providers.attachments import OFFICE, PDF, PICTURES, describe_missing, find_attachment, find_text
-from prowess.models.providers.message_order import Assistant, Note, Transcript, User, clean, joined, wire_name
+from prowess.models.providers.message_order import (
+    Assistant,
+    LateSystemMessage,
+    OrderedMessages,
+    User,
+    clean,
+    joined,
+    wire_name,
+)
 from prowess.models.providers.reply_builder import Draft, list_of, number_of, table_of, text_of
 from prowess.models.providers.schemas import is_strict, object_schema
 
 
 def render_request(
-    transcript: Transcript, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
+    transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     body: dict[str, Any] = {"input": _items(transcript), "store": False}
     if transcript.system:
@@ -38,11 +46,11 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _items(transcript: Transcript) -> list[dict[str, Any]]:
+def _items(transcript: OrderedMessages) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for turn in transcript.turns:
         match turn:
-            case Note():
+            case LateSystemMessage():
                 items.append(_message("system", turn.text))
             case Assistant():
                 if turn.text.strip():

@@ -19,7 +19,7 @@ _FORBIDDEN_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """One simple command: what to run, and what a person should know about how it was read."""
 
     argv: tuple[str, ...]
@@ -33,15 +33,15 @@ class NotSimple(NamedTuple):
     at: int
 
 
-def split_command(text: str) -> Command | NotSimple:
+def split_command(text: str) -> ShellCommand | NotSimple:
     """The one simple command that the text is, or why it is none."""
     if len(text) > MAX_CHARACTERS:
         return NotSimple(f"The command is longer than {MAX_CHARACTERS} characters.", MAX_CHARACTERS)
     try:
         if "\n" in text or "\r" in text:
-            raise _Refused("The command has a line break; it must be one line.", 0)
+            raise _NotReadable("The command has a line break; it must be one line.", 0)
         if hidden := find_hidden(text):
-            raise _Refused(hidden, 0)
+            raise _NotReadable(hidden, 0)
         words, notes, at = [], [], 0
         while at < len(text):
             if text[at] in " \t":
@@ -51,7 +51,7 @@ def split_command(text: str) -> Command | NotSimple:
             words.append(word)
             notes += note
         return _finished(words, notes)
-    except _Refused as refused:
+    except _NotReadable as refused:
         return refused.problem
 
 
@@ -67,7 +67,7 @@ def find_hidden(text: str) -> str:
     return ""
 
 
-class _Refused(Exception):
+class _NotReadable(Exception):
     def __init__(self, why: str, at: int) -> None:
         self.problem = NotSimple(why, at)
 
@@ -82,7 +82,7 @@ def _read_word(text: str, start: int) -> tuple[str, list[str], int]:
         if character == "'":
             end = text.find("'", at + 1)
             if end < 0:
-                raise _Refused("A single quote is never closed.", at)
+                raise _NotReadable("A single quote is never closed.", at)
             parts.append(text[at + 1 : end])
             at = end + 1
         elif character == '"':
@@ -90,11 +90,11 @@ def _read_word(text: str, start: int) -> tuple[str, list[str], int]:
             parts.append(part)
         elif character == "\\":
             if at + 1 == len(text) or text[at + 1] == "\n":
-                raise _Refused("A backslash stands at the end of the line.", at)
+                raise _NotReadable("A backslash stands at the end of the line.", at)
             parts.append(text[at + 1])
             at += 2
         else:
-            _refuse_syntax(text, at, starts_word=at == start)
+            _check_syntax(text, at, starts_word=at == start)
             if character == "{":  # only as {}, which a shell passes on
                 parts.append("{}")
                 at += 2
@@ -120,40 +120,40 @@ def _read_double_quoted(text: str, start: int) -> tuple[str, int]:
             at += 2
             continue
         if character in "$`":
-            _refuse_expansion(character, at)
+            _check_expansion(character, at)
         parts.append(character)
         at += 1
-    raise _Refused("A double quote is never closed.", start)
+    raise _NotReadable("A double quote is never closed.", start)
 
 
-def _refuse_syntax(text: str, at: int, *, starts_word: bool) -> None:
+def _check_syntax(text: str, at: int, *, starts_word: bool) -> None:
     character = text[at]
     if character in "$`":
-        _refuse_expansion(character, at)
+        _check_expansion(character, at)
     if character in ";&|":
-        raise _Refused(f"'{character}' connects commands, and only one command may run.", at)
+        raise _NotReadable(f"'{character}' connects commands, and only one command may run.", at)
     if character in "<>":
-        raise _Refused(f"'{character}' redirects, and nothing here redirects. Use stdin and outputs.", at)
+        raise _NotReadable(f"'{character}' redirects, and nothing here redirects. Use stdin and outputs.", at)
     if character in "()":
-        raise _Refused(f"'{character}' belongs to the shell's language. Put it in quotes.", at)
+        raise _NotReadable(f"'{character}' belongs to the shell's language. Put it in quotes.", at)
     if (character == "{" and text[at : at + 2] != "{}") or character == "}":
-        raise _Refused("Braces are not expanded. Put them in quotes, or write the words out.", at)
+        raise _NotReadable("Braces are not expanded. Put them in quotes, or write the words out.", at)
     if character == "#" and starts_word:
-        raise _Refused("'#' begins a comment. Put it in quotes.", at)
+        raise _NotReadable("'#' begins a comment. Put it in quotes.", at)
 
 
-def _refuse_expansion(character: str, at: int) -> None:
-    raise _Refused(
+def _check_expansion(character: str, at: int) -> None:
+    raise _NotReadable(
         f"'{character}' is not expanded here. Write the value, or put it in single quotes if it is meant as it is.", at
     )
 
 
-def _finished(words: list[str], notes: list[str]) -> Command:
+def _finished(words: list[str], notes: list[str]) -> ShellCommand:
     if not words or not words[0]:
-        raise _Refused("There is no command.", 0)
+        raise _NotReadable("There is no command.", 0)
     program = words[0]
     if "=" in program:
-        raise _Refused("An assignment in front of the command is the shell's business. Use env.", 0)
+        raise _NotReadable("An assignment in front of the command is the shell's business. Use env.", 0)
     if program in _RESERVED:
-        raise _Refused(f"'{program}' is a word of the shell's language, not a program.", 0)
-    return Command(tuple(words), tuple(dict.fromkeys(notes)))
+        raise _NotReadable(f"'{program}' is a word of the shell's language, not a program.", 0)
+    return ShellCommand(tuple(words), tuple(dict.fromkeys(notes)))

@@ -24,7 +24,7 @@ from prowess.policy.allowed_tools import command_words, is_own_folder
 from prowess.policy.commands.check import SYSTEM_FOLDERS, begins_with
 from prowess.policy.commands.env_names import find_unlisted
 from prowess.policy.commands.parse import NotSimple, split_command
-from prowess.policy.commands.words import STARTERS, Line, program_name, read_line, show, word_key
+from prowess.policy.commands.words import STARTERS, ShellLine, program_name, read_line, show, word_key
 from prowess.policy.globs import is_plain_path, match_anything, match_path
 
 FindProgram = Callable[[str], Located]
@@ -32,7 +32,7 @@ _WORD = re.compile(r"[\w.+\-/*?]+")
 _INPUTS = ("work", "out", "inputs")  # as a command sees the places of inputs from its skill's folder
 
 
-class Wanted(NamedTuple):
+class RuleWord(NamedTuple):
     """One word of a rule that asks or denies."""
 
     name: str
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 class CommandRule(NamedTuple):
     words: tuple[str, ...]  # as an argv begins
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[RuleWord, ...]
 
 
 class Fit(NamedTuple):
@@ -94,14 +94,14 @@ def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
     return Fit(bool(line.unclear), line.unclear and f"{line.unclear} So it counts as what the rule is about.")
 
 
-def read_call(args: Mapping[str, Any]) -> Line:
+def read_call(args: Mapping[str, Any]) -> ShellLine:
     """The words of a call of skill_run or skill_exec: its folder, its command or script, and a program on its stdin."""
     command, script = args.get("command"), args.get("script")
     if script is not None and (written := command_words(args)):
         names = [words[0] for words in written[1:]]
         command, script = shlex.join((*names, *written[0])), None
     if not isinstance(command, str) or script is not None or not command.strip():
-        return Line((), (), "The call does not say either command, or script and args.")
+        return ShellLine((), (), "The call does not say either command, or script and args.")
     if not is_own_folder(cwd := args.get("cwd")):
         command = f"{shlex.quote(str(cwd))}\n{command}"
     line = read_line(command)
@@ -110,7 +110,7 @@ def read_call(args: Mapping[str, Any]) -> Line:
     return line
 
 
-def find_mentioned(wanted: Sequence[Wanted], line: Line) -> list[str] | None:
+def find_mentioned(wanted: Sequence[RuleWord], line: ShellLine) -> list[str] | None:
     """The words of the line that are those of the rule, in this order; None when they are not all there."""
     found: list[str] = []
     for word, key in zip(line.words, line.keys, strict=True):
@@ -121,20 +121,20 @@ def find_mentioned(wanted: Sequence[Wanted], line: Line) -> list[str] | None:
     return None
 
 
-def name_wanted(name: str) -> tuple[Wanted, ...]:
+def name_wanted(name: str) -> tuple[RuleWord, ...]:
     """A denied name of a list."""
     return (_wanted(name, True),)
 
 
-def _wanted(word: str, is_program: bool) -> Wanted:
+def _wanted(word: str, is_program: bool) -> RuleWord:
     key = word_key(word)
     folder, _, last = key.rpartition("/")
     if last.strip("*") or not folder.strip("/"):
-        return Wanted(last, is_program)
-    return Wanted("*" if key.startswith("/") else folder.rpartition("/")[2], is_folder=not key.startswith("/"))
+        return RuleWord(last, is_program)
+    return RuleWord("*" if key.startswith("/") else folder.rpartition("/")[2], is_folder=not key.startswith("/"))
 
 
-def _is_wanted(wanted: Wanted, key: str) -> bool:
+def _is_wanted(wanted: RuleWord, key: str) -> bool:
     if key.startswith("-") and not wanted.name.startswith("-"):
         return False
     if wanted.is_folder:
@@ -145,7 +145,7 @@ def _is_wanted(wanted: Wanted, key: str) -> bool:
     return bool(re.search(r"[*?]", wanted.name)) and match_anything(wanted.name, last)
 
 
-def _may_go_on(wanted: Sequence[Wanted], words: Sequence[str]) -> bool:
+def _may_go_on(wanted: Sequence[RuleWord], words: Sequence[str]) -> bool:
     """Tell whether a word that is not known, behind these of one simple command, may be the next one of the rule:
     between them are only options and their values."""
     found, after_option = 0, False
@@ -159,7 +159,7 @@ def _may_go_on(wanted: Sequence[Wanted], words: Sequence[str]) -> bool:
     return 0 < found < len(wanted)
 
 
-def _reads_program(command: str, line: Line) -> bool:
+def _reads_program(command: str, line: ShellLine) -> bool:
     """Tells whether an interpreter is in the line, unless that is all it is: an interpreter, its file and arguments."""
     starters = [key for key in line.keys if program_name(key) in STARTERS]
     simple = split_command(command)

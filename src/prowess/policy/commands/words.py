@@ -1,8 +1,8 @@
 r"""The words of a shell line at any depth of quoting, and why nobody can say which programs it starts.
 
-For rules that ask or deny. `Line.words` has every word that the line mentions, in order: `bash -c "git 'pu'sh"` has
-git and push, and `r\m` is rm. `Line.unclear` says what is only known while the line runs: a program whose name is an
-expansion, a substitution or a pattern, or a text that cannot be read. What is returned is never run.
+For rules that ask or deny. `ShellLine.words` has every word that the line mentions, in order: `bash -c "git 'pu'sh"`
+has git and push, and `r\m` is rm. `ShellLine.unclear` says what is only known while the line runs: a program whose
+name is an expansion, a substitution or a pattern, or a text that cannot be read. What is returned is never run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ASSIGNMENT = re.compile(r"\w+(?:\[[^]]*\])?\+?=")
 _VERSION = re.compile(r"(?<=[^\W\d])[-.]?\d[\d.\-]*$")
 
 
-class Line(NamedTuple):
+class ShellLine(NamedTuple):
     words: tuple[str, ...]
     keys: tuple[str, ...]  # the same, as they are compared
     unclear: str = ""
@@ -65,16 +65,16 @@ class Line(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def read_line(text: str) -> Line:
+def read_line(text: str) -> ShellLine:
     """The line, read in time that grows with its length."""
     if len(text) > MAX_CHARACTERS:
-        return Line((), (), f"The command is longer than {MAX_CHARACTERS} characters.")
+        return ShellLine((), (), f"The command is longer than {MAX_CHARACTERS} characters.")
     text = _with_our_variables(text)
     words = list(_find_words(text))
     if "\\\n" in text:  # which joins two lines, unless the backslash is itself quoted
         words += _find_words(text.replace("\\\n", ""))
     unclear, guesses = _find_unclear(text)
-    return Line(tuple(words), tuple(map(word_key, words)), find_hidden(text) or unclear, guesses)
+    return ShellLine(tuple(words), tuple(map(word_key, words)), find_hidden(text) or unclear, guesses)
 
 
 def word_key(word: str) -> str:

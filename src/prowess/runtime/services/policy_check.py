@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from prowess.agent.tool_call import approval_keys, is_asked_each_time
-from prowess.agent.toolkit import Kit
+from prowess.agent.toolkit import Toolkit
 from prowess.core.values import Decision, Isolation, ToolCall, to_json
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
@@ -34,8 +34,8 @@ from prowess.policy.decision import (
     CAPABILITIES,
     RISKS,
     Explained,
-    Request,
-    Said,
+    Explanation,
+    PolicyQuery,
     decide,
     explain,
     find_risk,
@@ -72,7 +72,7 @@ async def check_call(
     else:
         about = {"skill": named.id, "source": named.source, "trusted": named.trusted}
     kind = "capability" if call.tool in CAPABILITIES else "call"
-    request = Request(tool=call.tool, args=call.args, kind=kind, **about)
+    request = PolicyQuery(tool=call.tool, args=call.args, kind=kind, **about)
     held, find_program, error = await _isolation(runtime) if isolation or call.tool in _RUNS else _NOT_ASKED
     granted, standing = _approvals(runtime, named, approval_keys(call.tool, isolated=is_isolated(held)))
     around = replace(find_surroundings(runtime.config), isolation=held, grants=granted, find_program=find_program)
@@ -132,7 +132,7 @@ async def check_call(
     }
 
 
-def _named_as_ours(kit: Kit, call: ToolCall, notes: list[str]) -> ToolCall:
+def _named_as_ours(kit: Toolkit, call: ToolCall, notes: list[str]) -> ToolCall:
     if call.tool in CAPABILITIES:
         return call
     routed, word = kit.scene.route(call)
@@ -149,13 +149,13 @@ def _named_as_ours(kit: Kit, call: ToolCall, notes: list[str]) -> ToolCall:
     return ToolCall(id=call.id, tool=ours[0], args=routed.args)
 
 
-def _takes_skill(kit: Kit, tool: str) -> bool:
+def _takes_skill(kit: Toolkit, tool: str) -> bool:
     spec = next((spec for spec in kit.scene.tools.specs() if spec.name == tool), None)
     return spec is not None and "skill" in spec.parameters.get("properties", {})
 
 
 def _find_skills(
-    runtime: Runtime, kit: Kit, call: ToolCall, skills: Sequence[str], notes: list[str]
+    runtime: Runtime, kit: Toolkit, call: ToolCall, skills: Sequence[str], notes: list[str]
 ) -> tuple[Entry | None, list[Entry]]:
     """The skill that the call names, and all that are to count as loaded."""
     said = call.args.get("skill")
@@ -170,7 +170,7 @@ def _find_skills(
     return (entries[0] if entries else None), entries
 
 
-def _with_skill(runtime: Runtime, kit: Kit, call: ToolCall, skills: Sequence[str]) -> ToolCall:
+def _with_skill(runtime: Runtime, kit: Toolkit, call: ToolCall, skills: Sequence[str]) -> ToolCall:
     """A call that names no skill names the first of these; one that names another contradicts them."""
     if not skills or not _takes_skill(kit, call.tool):
         return call
@@ -206,7 +206,7 @@ def _hidden(runtime: Runtime, entry: Entry) -> str | None:
     return f"No model can load {entry.id} now: {'; '.join(seen.reasons) or seen.status}."
 
 
-def _find_load(runtime: Runtime, kit: Kit, call: ToolCall) -> Request | None:
+def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall) -> PolicyQuery | None:
     """To read a SKILL.md is to load that skill, which is a call of its own."""
     if call.tool != "read_file" or not isinstance(path := call.args.get("file_name"), str):
         return None
@@ -216,14 +216,14 @@ def _find_load(runtime: Runtime, kit: Kit, call: ToolCall) -> Request | None:
     if ref is None or entry is None:
         return None
     args = kit.scene.tools.normalise(ToolCall(id="load", tool="skill_load", args={"skill": ref})).args
-    return Request(tool="skill_load", args=args, skill=entry.id, source=entry.source, trusted=entry.trusted)
+    return PolicyQuery(tool="skill_load", args=args, skill=entry.id, source=entry.source, trusted=entry.trusted)
 
 
-def _load_row(loads: Request, loading: Decision) -> dict[str, Any]:
+def _load_row(loads: PolicyQuery, loading: Decision) -> dict[str, Any]:
     return {"skill": loads.skill, "verdict": loading.verdict, "rule": loading.rule, "why": loading.why}
 
 
-def _normalised(kit: Kit, call: ToolCall, *, given: bool, notes: list[str]) -> ToolCall:
+def _normalised(kit: Toolkit, call: ToolCall, *, given: bool, notes: list[str]) -> ToolCall:
     """Its arguments by our own names, as the door hands them to policy."""
     if call.tool in CAPABILITIES:
         return call
@@ -245,7 +245,7 @@ def _normalised(kit: Kit, call: ToolCall, *, given: bool, notes: list[str]) -> T
         return call
 
 
-def _completed(kit: Kit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] | None:
+def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] | None:
     """A call that only lacks what it has to say, in the form that is judged; and what it lacks."""
     (spec,) = [spec for spec in kit.scene.tools.specs() if spec.name == call.tool]
     said = {*call.args, *(("skill",) if _names_skill(call) else ())}
@@ -302,7 +302,7 @@ def _approvals(runtime: Runtime, named: Entry | None, keys: Sequence[str]) -> tu
     return frozenset([named.id] if approvals.grants(skill) else []), None if given is None else given.by
 
 
-def _take_up(runtime: Runtime, kit: Kit, entries: Sequence[Entry]) -> None:
+def _take_up(runtime: Runtime, kit: Toolkit, entries: Sequence[Entry]) -> None:
     """As if they were loaded: a file tool may come to their files."""
     for entry in entries:
         if (skill := _find_content(runtime, entry)) is not None:
@@ -326,9 +326,9 @@ def _skill_row(runtime: Runtime, entry: Entry) -> dict[str, Any]:
 
 def _step(
     runtime: Runtime,
-    said: Said,
+    said: Explanation,
     found: Explained,
-    request: Request,
+    request: PolicyQuery,
     lists: Mapping[str, AllowedTools],
     rules: Sequence[Rules],
 ) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def _step(
 
 
 def _looked_at(
-    runtime: Runtime, said: Said, request: Request, lists: Mapping[str, AllowedTools], rules: Sequence[Rules]
+    runtime: Runtime, said: Explanation, request: PolicyQuery, lists: Mapping[str, AllowedTools], rules: Sequence[Rules]
 ) -> list[str]:
     if said.by == "configuration":
         return [_setting(runtime, name) for name in _settings_for(request)]
@@ -364,7 +364,7 @@ def _looked_at(
     return list(said.missed)
 
 
-def _settings_for(request: Request) -> list[str]:
+def _settings_for(request: PolicyQuery) -> list[str]:
     names = ["tools.enable"] if find_risk(request.tool) == "high" else []
     if request.tool in COMMAND_TOOLS or request.kind == "capability":
         names.append("workspace.require_isolation")
@@ -380,7 +380,7 @@ def _setting(runtime: Runtime, name: str) -> str:
     return f"{name} = {json.dumps(to_json(value), ensure_ascii=False)} ({origin})"
 
 
-def _lists_said(request: Request, lists: Mapping[str, AllowedTools]) -> list[str]:
+def _lists_said(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> list[str]:
     if request.kind == "capability" or request.tool in NEVER_NARROWED:
         return [f"{request.tool} is narrowed by no list"]
     if request.skill is not None:
@@ -399,7 +399,7 @@ def _lists_said(request: Request, lists: Mapping[str, AllowedTools]) -> list[str
 # --- what would change it -------------------------------------------------------------------------------------------
 
 
-def _how_to_change(runtime: Runtime, found: Explained, request: Request, named: Entry | None) -> list[str]:
+def _how_to_change(runtime: Runtime, found: Explained, request: PolicyQuery, named: Entry | None) -> list[str]:
     """For a person; a setting of a file that is not trusted can only make things stricter."""
     tool, rule = request.tool, found.decision.rule
     if found.decision.verdict == "allow":

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from prowess.agent.activation import Wish
+from prowess.agent.activation import SkillRequest
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -85,7 +85,7 @@ class Recorded:
     def calls(self) -> list[ToolCall]:
         return [event.call for event in self.own if isinstance(event, CallPlanned)]
 
-    def wishes(self) -> Iterator[Wish]:
+    def wishes(self) -> Iterator[SkillRequest]:
         """Skills that were put to use by whoever made the request, before the model was asked."""
         for event in self.own:
             if isinstance(event, ModelRequested):
@@ -95,7 +95,7 @@ class Recorded:
                 if trigger in _ACTIVATION and isinstance(ref := args.get("skill"), str):
                     docs = tuple(str(doc) for doc in args.get("docs") or ())
                     source, arguments = args.get("source"), str(args.get("arguments") or "")
-                    yield Wish(ref=ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
+                    yield SkillRequest(ref=ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
 
     def given(self, option: str) -> tuple[str, ...]:
         """Every value of that option of the command that began it."""

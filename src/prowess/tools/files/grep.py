@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from prowess.core.ports import Need, Redaction, Within
+from prowess.core.ports import CallGrant, CapabilityRequest, Redaction
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ProwessError, ToolFailed, ToolRetry
 from prowess.tools.arguments import GrepArguments
@@ -35,7 +35,7 @@ from prowess.tools.files.paths import (
     spelled,
 )
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.dirfd import open_child, walk
 from prowess.workspace.session_folder import Place
 
@@ -48,13 +48,13 @@ _BATCH_S = 0.2
 _MOST_NAMED = 10
 
 
-class Text(NamedTuple):
+class GrepText(NamedTuple):
     name: str
     data: bytes
 
 
 @dataclass(slots=True)
-class Found:
+class GrepResult:
     """What came of a search, and what was left out of it."""
 
     lines: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Found:
 
 
 class Grep:
-    def __init__(self, work: Work, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, work: SessionWork, *, timeout_s: float = TIMEOUT_S) -> None:
         self._work = work
         self._timeout_s = timeout_s
         self.spec = ToolSpec(
@@ -83,13 +83,13 @@ class Grep:
         normal = parse_arguments(GrepArguments, args, self.spec.name).normal()
         return {**normal, "path": spelled(normal["path"] or ".", self._work)}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(GrepArguments, args, self.spec.name)
         ref = await find_ref(wanted.path or ".", self._work)
-        found = Found()
+        found = GrepResult()
         texts = _Texts(found, wanted.glob, within.redaction)
         if ref.loaded is not None:
             source = texts.of_skill(ref.loaded, ref.path)
@@ -101,7 +101,7 @@ class Grep:
         return _render(found, ref, self._timeout_s)
 
 
-async def search(texts: Iterator[Text], wanted: GrepArguments, found: Found, timeout_s: float) -> None:
+async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepResult, timeout_s: float) -> None:
     """The matching lines into `found`, as far as the time goes."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _program()),
@@ -135,7 +135,7 @@ async def _reaped(process: asyncio.subprocess.Process, feeding: asyncio.Future[N
 
 
 async def _feed(
-    stdin: asyncio.StreamWriter, texts: Iterator[Text], names: list[str], wanted: GrepArguments, timeout_s: float
+    stdin: asyncio.StreamWriter, texts: Iterator[GrepText], names: list[str], wanted: GrepArguments, timeout_s: float
 ) -> None:
     order = {
         "pattern": wanted.pattern,
@@ -157,9 +157,9 @@ async def _feed(
         stdin.close()
 
 
-def _batch(texts: Iterator[Text]) -> list[Text]:
+def _batch(texts: Iterator[GrepText]) -> list[GrepText]:
     """Some of them, so that nobody waits for a thread that reads everything."""
-    batch: list[Text] = []
+    batch: list[GrepText] = []
     ends, size = time.monotonic() + _BATCH_S, 0
     for text in texts:
         batch.append(text)
@@ -169,7 +169,7 @@ def _batch(texts: Iterator[Text]) -> list[Text]:
     return batch
 
 
-async def _hear(stdout: asyncio.StreamReader, names: list[str], found: Found) -> None:
+async def _hear(stdout: asyncio.StreamReader, names: list[str], found: GrepResult) -> None:
     name = ""
     while line := await stdout.readline():
         said = json.loads(line)
@@ -194,15 +194,15 @@ async def _hear(stdout: asyncio.StreamReader, names: list[str], found: Found) ->
 class _Texts:
     """Text files one after the other, redacted; what is left out is written down."""
 
-    found: Found
+    found: GrepResult
     glob: str | None
     redaction: Redaction
 
-    def of_skills(self, loaded: Sequence[Loaded]) -> Iterator[Text]:
+    def of_skills(self, loaded: Sequence[LoadedSkill]) -> Iterator[GrepText]:
         for each in sorted(loaded, key=lambda each: each.folder):
             yield from self.of_skill(each, "")
 
-    def of_skill(self, loaded: Loaded, path: str) -> Iterator[Text]:
+    def of_skill(self, loaded: LoadedSkill, path: str) -> Iterator[GrepText]:
         files = [file for file in loaded.skill.files if not path or f"{file.path}/".startswith(f"{path}/")]
         if path and not files:
             loaded.read(path)  # says what there is instead
@@ -220,7 +220,7 @@ class _Texts:
                 continue
             yield from self._text(name, data)
 
-    def of_workspace(self, place: Place, ref: FileRef) -> Iterator[Text]:
+    def of_workspace(self, place: Place, ref: FileRef) -> Iterator[GrepText]:
         tops = TOPS if not ref.path else (ref.path,)
         try:
             if ref.path:
@@ -234,7 +234,7 @@ class _Texts:
         for top in tops:
             yield from self._below(place, top, ref.path)
 
-    def _below(self, place: Place, top: str, base: str) -> Iterator[Text]:
+    def _below(self, place: Place, top: str, base: str) -> Iterator[GrepText]:
         entries = walk(place.root, top)
         while True:
             try:
@@ -260,7 +260,7 @@ class _Texts:
             finally:
                 os.close(fd)
 
-    def _opened(self, fd: int, rel: str) -> Iterator[Text]:
+    def _opened(self, fd: int, rel: str) -> Iterator[GrepText]:
         if os.fstat(fd).st_size > MAX_FILE_BYTES:
             self.found.large.append(rel)
         else:
@@ -273,15 +273,15 @@ class _Texts:
         below = rel[len(base) :].lstrip("/") if base else rel
         return match_glob(self.glob, below or rel) or match_glob(self.glob, rel)
 
-    def _text(self, name: str, data: bytes) -> Iterator[Text]:
+    def _text(self, name: str, data: bytes) -> Iterator[GrepText]:
         if b"\0" in data:
             self.found.binary += 1
             return
         clean = self.redaction.redact_text(data.decode("utf-8", "replace"))
-        yield Text(name, clean.encode("utf-8", "replace"))
+        yield GrepText(name, clean.encode("utf-8", "replace"))
 
 
-def _render(found: Found, ref: FileRef, timeout_s: float) -> Outcome:
+def _render(found: GrepResult, ref: FileRef, timeout_s: float) -> Outcome:
     notes = list(found.notes)
     if found.more:
         notes.append(f"There are more than these {len(found.lines)}: narrow the pattern, the path or the glob.")

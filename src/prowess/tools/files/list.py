@@ -14,13 +14,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ResourceNotFound
 from prowess.tools.arguments import ListArguments
 from prowess.tools.files.paths import TOPS, FileRef, find_ref, match_glob, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.dirfd import MAX_DEPTH, open_folder
 
 MAX_ENTRIES = 500  # that are shown
@@ -28,7 +28,7 @@ MAX_COUNTED = 100_000  # that are looked at
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Listed(NamedTuple):
+class FolderEntry(NamedTuple):
     """One entry: its name from the folder that was asked for, and what to say about it."""
 
     name: str
@@ -40,7 +40,7 @@ class Listed(NamedTuple):
 
 
 class ListDir:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: SessionWork) -> None:
         self._work = work
         self.spec = ToolSpec(
             name="list_dir",
@@ -53,10 +53,10 @@ class ListDir:
         normal = parse_arguments(ListArguments, args, self.spec.name).normal()
         return {**normal, "path": spelled(normal["path"] or ".", self._work)}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ListArguments, args, self.spec.name)
         ref = await find_ref(wanted.path or ".", self._work)
         root = "" if ref.loaded is not None else (await self._work.workspace())[1].root
@@ -64,7 +64,7 @@ class ListDir:
 
     def _list(self, ref: FileRef, wanted: ListArguments, root: str) -> Outcome:
         depth = MAX_DEPTH if wanted.pattern else wanted.depth
-        listed: list[Listed] = []
+        listed: list[FolderEntry] = []
         matching = seen = 0
         try:
             for each in islice(self._entries(ref, depth, root), MAX_COUNTED):
@@ -87,7 +87,7 @@ class ListDir:
         data = {"path": shown(ref.name), "count": len(listed), "left_out": left_out, "paths": [shown(ref.name)]}
         return Outcome(status="ok", content="\n".join(lines), data=data)
 
-    def _entries(self, ref: FileRef, depth: int, root: str) -> Iterator[Listed]:
+    def _entries(self, ref: FileRef, depth: int, root: str) -> Iterator[FolderEntry]:
         if ref.loaded is not None:
             return iter(_of_skill(ref.loaded, ref.path, depth))
         if ref.path in ("", "skills"):
@@ -96,32 +96,34 @@ class ListDir:
             raise FileNotFoundError(ref.path)
         return _of_folder(root, ref.path, depth)
 
-    def _top(self, path: str, depth: int, root: str) -> Iterator[Listed]:
+    def _top(self, path: str, depth: int, root: str) -> Iterator[FolderEntry]:
         """The folders of a workspace; below skills/ only those in use, whatever else was there before."""
         loaded = sorted(self._work.loaded.values(), key=lambda each: each.folder)
         if path == "skills":
             for each in loaded:
-                yield Listed(each.folder, "", is_folder=True)
+                yield FolderEntry(each.folder, "", is_folder=True)
                 yield from _under(each.folder, _of_skill(each, "", depth - 1) if depth > 1 else ())
             return
         for top in sorted((*TOPS, "skills")):
-            yield Listed(top, "", is_folder=True)
+            yield FolderEntry(top, "", is_folder=True)
             if depth > 1:
                 below = self._top(top, depth - 1, root) if top == "skills" else _of_folder(root, top, depth - 1)
                 yield from _under(top, below)
 
 
-def _of_skill(loaded: Loaded, path: str, depth: int) -> list[Listed]:
-    found: dict[str, Listed] = {}
+def _of_skill(loaded: LoadedSkill, path: str, depth: int) -> list[FolderEntry]:
+    found: dict[str, FolderEntry] = {}
     for file in loaded.skill.files:
         if file.path == path:
-            return [Listed(path.rpartition("/")[2], str(file.size_bytes))]
+            return [FolderEntry(path.rpartition("/")[2], str(file.size_bytes))]
         if path and not file.path.startswith(f"{path}/"):
             continue
         parts = file.path[len(path) :].lstrip("/").split("/")
         for end in range(1, min(len(parts), depth) + 1):
             name = "/".join(parts[:end])
-            found[name] = Listed(name, "", is_folder=True) if end < len(parts) else Listed(name, str(file.size_bytes))
+            found[name] = (
+                FolderEntry(name, "", is_folder=True) if end < len(parts) else FolderEntry(name, str(file.size_bytes))
+            )
     if path and not found:
         folders = sorted({file.path.rpartition("/")[0] for file in loaded.skill.files} - {""})
         raise ResourceNotFound(
@@ -131,29 +133,29 @@ def _of_skill(loaded: Loaded, path: str, depth: int) -> list[Listed]:
     return sorted(found.values(), key=lambda each: each.name.split("/"))
 
 
-def _of_folder(root: str, rel: str, depth: int) -> Iterator[Listed]:
+def _of_folder(root: str, rel: str, depth: int) -> Iterator[FolderEntry]:
     """What is at `rel`: the entries of a folder, or the file itself."""
     above, _, name = rel.rpartition("/")
     with open_folder(root, above) as fd:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
-            yield Listed(name, _about(fd, name, status))
+            yield FolderEntry(name, _about(fd, name, status))
             return
     with open_folder(root, rel) as fd:
         yield from _below(fd, depth)
 
 
-def _below(fd: int, depth: int) -> Iterator[Listed]:
+def _below(fd: int, depth: int) -> Iterator[FolderEntry]:
     for name in sorted(os.listdir(fd)):
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
         if not stat.S_ISDIR(status.st_mode):
-            yield Listed(name, _about(fd, name, status))
+            yield FolderEntry(name, _about(fd, name, status))
             continue
         with _entered(fd, name) as below:
-            yield Listed(name, "  (cannot be opened)" if below is None else "", is_folder=True)
+            yield FolderEntry(name, "  (cannot be opened)" if below is None else "", is_folder=True)
             if below is not None and depth > 1:
                 yield from _under(name, _below(below, depth - 1))
 
@@ -182,5 +184,5 @@ def _about(fd: int, name: str, status: os.stat_result) -> str:
         return "(a link)"
 
 
-def _under(folder: str, entries: Iterable[Listed]) -> Iterator[Listed]:
+def _under(folder: str, entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
     return (each._replace(name=f"{folder}/{each.name}") for each in entries)

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from prowess._internal.globs import Glob
-from prowess._internal.paths import is_inside, refuse_unsafe_name
-from prowess.core.ports import Within
+from prowess._internal.paths import check_safe_name, is_inside
+from prowess.core.ports import CallGrant
 from prowess.errors import PathEscape, ProwessError, SkillError, WorkspaceError
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.dirfd import open_file, walk
-from prowess.workspace.export import refuse_protected
+from prowess.workspace.export import check_unprotected
 from prowess.workspace.isolation.mounts import INSIDE
 from prowess.workspace.layout import FOLDERS, LEADS, resolve_pattern
 from prowess.workspace.session_folder import Place
@@ -34,7 +34,7 @@ _MOST_NAMES = 2000
 
 class FileRef(NamedTuple):
     path: str  # below the workspace or the skill; "" is its top
-    loaded: Loaded | None = None  # the skill that it belongs to; None: the workspace
+    loaded: LoadedSkill | None = None  # the skill that it belongs to; None: the workspace
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class FileRef(NamedTuple):
         return name.rstrip("/") or "."
 
 
-async def find_ref(text: str, work: Work) -> FileRef:
+async def find_ref(text: str, work: SessionWork) -> FileRef:
     """Where it leads. PathEscape when that is no place for these tools, SkillError when the skill is not in use."""
     scheme, mark, rest = text.partition("://")
     if mark and scheme == "skill":
@@ -64,7 +64,7 @@ async def find_ref(text: str, work: Work) -> FileRef:
     return workspace_ref(path, work)
 
 
-def workspace_ref(path: str, work: Work) -> FileRef:
+def workspace_ref(path: str, work: SessionWork) -> FileRef:
     rel = plain_path(path)
     top, _, below = rel.partition("/")
     if top == "skills" and below:
@@ -73,9 +73,9 @@ def workspace_ref(path: str, work: Work) -> FileRef:
     return FileRef(f"work/{rel}" if top == "inputs" else rel)  # as a script sees it from its skill's folder
 
 
-def skill_ref(rest: str, work: Work) -> FileRef:
+def skill_ref(rest: str, work: SessionWork) -> FileRef:
     """`name/path`, where a name can have slashes, too: the first that is in use is meant."""
-    refuse_unsafe_name(rest)
+    check_safe_name(rest)
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     for end in range(1, len(parts) + 1):
         try:
@@ -85,7 +85,7 @@ def skill_ref(rest: str, work: Work) -> FileRef:
     return FileRef("", work.get(parts[0] if parts else ""))
 
 
-def skills_read(text: str, work: Work) -> Sequence[Loaded]:
+def skills_read(text: str, work: SessionWork) -> Sequence[LoadedSkill]:
     """The skills in use whose files a call for that path, or one that looks below it, comes to."""
     scheme, mark, rest = text.partition("://")
     try:
@@ -104,11 +104,11 @@ def skills_read(text: str, work: Work) -> Sequence[Loaded]:
 def plain_path(path: str) -> str:
     """`./out//a.txt`, `$OUTPUT_DIR/a.txt` -> `out/a.txt`; the top is "". PathEscape when it leads out."""
     rel = resolve_pattern(path)
-    refuse_unsafe_name(rel)
+    check_safe_name(rel)
     return "/".join(part for part in rel.split("/") if part not in ("", "."))
 
 
-def spelled(text: str, work: Work) -> str:
+def spelled(text: str, work: SessionWork) -> str:
     """The one way to write it that policy judges, as far as its spelling says: a rule for `out/x` is one for
     `workspace://./out//x` and `/workspace/out/x` as well. What cannot be read stays as it is, and is refused later."""
     path = text.removeprefix("workspace://")
@@ -216,7 +216,7 @@ def _names(root: str, *, folders: bool) -> list[str]:
 WRITABLE = ("out", "work")
 
 
-class Target(NamedTuple):
+class FileTarget(NamedTuple):
     root: str  # is opened as it is
     folder: str  # below it, walked without following a link
     file: str
@@ -225,7 +225,7 @@ class Target(NamedTuple):
     in_workspace: bool = True
 
 
-async def find_target(text: str, work: Work, within: Within) -> Target:
+async def find_target(text: str, work: SessionWork, within: CallGrant) -> FileTarget:
     """PathEscape when it is no place that this call may change."""
     path = _path(text)
     workspace, place = await work.workspace()
@@ -242,7 +242,7 @@ async def find_target(text: str, work: Work, within: Within) -> Target:
         raise _refused(text, "is not below work/ or out/")
     if path.endswith("/"):
         raise _refused(text, "names a folder, not a file")
-    return Target(place.root, folder, file, rel, place.uid)
+    return FileTarget(place.root, folder, file, rel, place.uid)
 
 
 def _path(text: str) -> str:
@@ -255,19 +255,19 @@ def _path(text: str) -> str:
     return os.path.expanduser(path) if path.startswith("~") else path
 
 
-def _on_host(text: str, path: str, within: Within) -> Target:
+def _on_host(text: str, path: str, within: CallGrant) -> FileTarget:
     roots = [os.path.realpath(os.path.expanduser(str(root))) for root in within.decision.limits.get("roots") or ()]
     above, name = os.path.split(path)
     if name in ("", ".", "..") or "\0" in path:
         raise _refused(text, "names no file")
-    refuse_unsafe_name(name)
+    check_safe_name(name)
     folder = os.path.realpath(above)
     root = next((root for root in roots if is_inside(root, folder)), None)
     if root is None:
         raise _refused(text, "is not below a folder that was opened for this", code="host-not-allowed")
     below = os.path.relpath(folder, root)
-    refuse_protected(root, os.path.normpath(os.path.join(below, name)))
-    return Target(root, below, name, os.path.join(folder, name), in_workspace=False)
+    check_unprotected(root, os.path.normpath(os.path.join(below, name)))
+    return FileTarget(root, below, name, os.path.join(folder, name), in_workspace=False)
 
 
 def _refused(text: str, why: str, code: str = "write-refused") -> WorkspaceError:

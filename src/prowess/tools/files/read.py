@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._internal.mime import guess_mime, is_text
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec, parse_artifact_ref
 from prowess.errors import ProwessError, SkillError, WorkspaceError
 from prowess.tools.arguments import ReadArguments
 from prowess.tools.files.paths import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 from prowess.workspace.session_folder import Place
 
 MAX_BYTES = 2 << 20  # of a file that is looked at
 MAX_TEXT = 64 << 10  # of what is given at once
-Activate = Callable[[str, Within], Awaitable[Outcome]]
+Activate = Callable[[str, CallGrant], Awaitable[Outcome]]
 
 
-class Found(NamedTuple):
+class FileText(NamedTuple):
     ref: str
     name: str  # the plain one
     data: bytes  # as far as it is looked at
@@ -38,7 +38,11 @@ class ReadFile:
     """`skill_at` knows the id of the skill whose SKILL.md an absolute path is, if it is one."""
 
     def __init__(
-        self, work: Work, *, activate: Activate | None = None, skill_at: Callable[[str], str | None] | None = None
+        self,
+        work: SessionWork,
+        *,
+        activate: Activate | None = None,
+        skill_at: Callable[[str], str | None] | None = None,
     ) -> None:
         self._work = work
         self._activate = activate
@@ -54,10 +58,10 @@ class ReadFile:
         normal = parse_arguments(ReadArguments, args, self.spec.name).normal()
         return {**normal, "file_name": spelled(normal["file_name"], self._work)}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
         if self._activate is not None and (skill := self.find_skill(wanted.file_name)) is not None:
             return await self._activate(skill, within)
@@ -97,18 +101,18 @@ class ReadFile:
         is_resource = loaded is not None and any(file.path == path for file in loaded.skill.files)
         return None if is_resource else called
 
-    async def _read(self, text: str) -> Found:
+    async def _read(self, text: str) -> FileText:
         if text.startswith("artifact://"):
             return await self._artifact(text)
         ref = await find_ref(text, self._work)
         if ref.loaded is not None:
             data = await asyncio.to_thread(ref.loaded.read, ref.path)
-            return Found(text if "://" in text else f"workspace://{ref.name}", ref.name, data, len(data))
+            return FileText(text if "://" in text else f"workspace://{ref.name}", ref.name, data, len(data))
         _, place = await self._work.workspace()
         rel, data, size = await asyncio.to_thread(_read_plain, place, ref)
-        return Found(f"workspace://{rel}", rel, data, size)
+        return FileText(f"workspace://{rel}", rel, data, size)
 
-    async def _artifact(self, ref: str) -> Found:
+    async def _artifact(self, ref: str) -> FileText:
         store = self._work.artifacts
         if store is None:
             raise WorkspaceError(
@@ -121,7 +125,7 @@ class ReadFile:
             data += piece
             if len(data) > MAX_BYTES:
                 break
-        return Found(ref, wanted.name, bytes(data[:MAX_BYTES]), found.size_bytes)
+        return FileText(ref, wanted.name, bytes(data[:MAX_BYTES]), found.size_bytes)
 
 
 def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:

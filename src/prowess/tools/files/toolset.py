@@ -10,11 +10,11 @@ from prowess.tools.files.list import ListDir
 from prowess.tools.files.read import Activate, ReadFile
 from prowess.tools.files.write import DeleteFile, WriteFile
 from prowess.tools.network_request import NetworkRequest
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 
 
 def file_tools(
-    work: Work,
+    work: SessionWork,
     *,
     enabled: Collection[str] = (),
     activate: Activate | None = None,

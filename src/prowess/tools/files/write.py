@@ -16,18 +16,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
-from prowess.core.ports import Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import DeleteFileArguments, WriteFileArguments, parse_write
-from prowess.tools.files.paths import Target, find_target, not_found, shown, spelled
+from prowess.tools.files.paths import FileTarget, find_target, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Work
+from prowess.tools.session_work import SessionWork
 from prowess.workspace.dirfd import open_folder
 
 
 class WriteFile:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: SessionWork) -> None:
         self._work = work
         self.spec = ToolSpec(
             name="write_file",
@@ -39,10 +39,10 @@ class WriteFile:
         normal = parse_write(args, self.spec.name).normal()
         return {**normal, "path": spelled(normal["path"], self._work)}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_write(args, self.spec.name)
         target = await find_target(wanted.path, self._work, within)
         data = wanted.content.encode()
@@ -61,7 +61,7 @@ class WriteFile:
         return Outcome(status="ok", content=did, data=about)
 
 
-class Kept(NamedTuple):
+class FileOwner(NamedTuple):
     """Whose the file will be, and who may do what with it."""
 
     mode: int
@@ -69,7 +69,7 @@ class Kept(NamedTuple):
     gid: int | None
 
 
-def write_at(target: Target, data: bytes) -> bool:
+def write_at(target: FileTarget, data: bytes) -> bool:
     """Whether something was replaced. Every step goes by descriptor, so a folder that becomes a link is noticed."""
     with open_folder(target.root, target.folder, make=True, uid=target.uid) as folder:
         old = _look(folder, target)
@@ -95,7 +95,7 @@ def write_at(target: Target, data: bytes) -> bool:
     return old is not None
 
 
-def _look(folder: int, target: Target) -> os.stat_result | None:
+def _look(folder: int, target: FileTarget) -> os.stat_result | None:
     """Only a plain file is replaced: what a link means, and who waits at a FIFO, is not for us to end."""
     try:
         old = os.stat(target.file, dir_fd=folder, follow_symlinks=False)
@@ -111,19 +111,19 @@ def _look(folder: int, target: Target) -> os.stat_result | None:
     return old
 
 
-def _kept(target: Target, folder: int, old: os.stat_result | None) -> Kept:
+def _kept(target: FileTarget, folder: int, old: os.stat_result | None) -> FileOwner:
     """In the workspace it is the script's; elsewhere it stays whose it was, or becomes its folder's."""
     mode = 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777 | 0o600
     if target.uid is not None:
-        return Kept(mode, target.uid, target.uid)
+        return FileOwner(mode, target.uid, target.uid)
     if target.in_workspace or os.geteuid() != 0:
-        return Kept(mode, None, None)
+        return FileOwner(mode, None, None)
     owner = old or os.fstat(folder)
-    return Kept(mode, owner.st_uid, owner.st_gid)
+    return FileOwner(mode, owner.st_uid, owner.st_gid)
 
 
 class DeleteFile:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: SessionWork) -> None:
         self._work = work
         self.spec = ToolSpec(
             name="delete_file",
@@ -135,10 +135,10 @@ class DeleteFile:
         normal = parse_arguments(DeleteFileArguments, args, self.spec.name).normal()
         return {**normal, "path": spelled(normal["path"], self._work)}
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)
         target = await find_target(wanted.path, self._work, within)
         name = shown(target.name)
@@ -156,7 +156,7 @@ class DeleteFile:
         return Outcome(status="ok", content=f"Deleted {name}.", data={"path": name, "paths": [name]})
 
 
-def _delete(target: Target) -> None:
+def _delete(target: FileTarget) -> None:
     with open_folder(target.root, target.folder) as folder:
         if stat.S_ISDIR(os.stat(target.file, dir_fd=folder, follow_symlinks=False).st_mode):
             raise WorkspaceError(
@@ -168,7 +168,7 @@ def _delete(target: Target) -> None:
         os.unlink(target.file, dir_fd=folder)
 
 
-def _missing(target: Target) -> WorkspaceError:
+def _missing(target: FileTarget) -> WorkspaceError:
     if target.in_workspace:
         return not_found(target.name, target.root)
     try:

@@ -20,7 +20,7 @@ from prowess.errors import ConfigError, WorkspaceError
 from prowess.skills.catalog import matches_pattern
 from prowess.skills.skill import Entry
 from prowess.tools.run.requirements import Python, find_python
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.scripts.environment_store import environment_removed
 from prowess.workspace.scripts.environments import Built, Environments
 from prowess.workspace.scripts.pep723 import ScriptBlock, parse_requirements, python_fits
@@ -39,7 +39,7 @@ class Packages(NamedTuple):
     declared: bool = False  # the script has a list of its own: it sees that, and nothing that the interpreter has
 
 
-class Wanted(NamedTuple):
+class WantedPackages(NamedTuple):
     """Which packages, for which skill and which Python."""
 
     block: ScriptBlock
@@ -72,7 +72,11 @@ def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Call
 
 
 def find_packages(
-    environments: Environments, work: Work, loaded: Loaded, block: ScriptBlock | None, install: Sequence[str]
+    environments: Environments,
+    work: SessionWork,
+    loaded: LoadedSkill,
+    block: ScriptBlock | None,
+    install: Sequence[str],
 ) -> Packages | None:
     """None when a run needs nothing but what is there."""
     block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
@@ -90,30 +94,34 @@ def find_packages(
     return Packages(replace(block, dependencies=tuple(sorted(every))), by, named, added, declared)
 
 
-async def wanted_for(packages: Packages, work: Work, loaded: Loaded, workspace: Workspace) -> Wanted:
+async def wanted_for(
+    packages: Packages, work: SessionWork, loaded: LoadedSkill, workspace: Workspace
+) -> WantedPackages:
     python, elsewhere = workspace.python, None
     if workspace.isolation.executor == "container":
         if python not in work.pythons:
             work.pythons[python] = await find_python(loaded, workspace)
         elsewhere = work.pythons[python]
-    return Wanted(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
+    return WantedPackages(packages.block, packages.added, loaded.tree.digest, python, elsewhere)
 
 
-def find(environments: Environments, wanted: Wanted) -> Built | None:
+def find(environments: Environments, wanted: WantedPackages) -> Built | None:
     """Packages that were installed before and that a person granted to this skill; asks nobody, and works offline. What
     a rule or the configuration allows is decided each time: they may change."""
     built = _find(environments, wanted)
     return built if built is not None and environments.is_granted(built, wanted.skill) else None
 
 
-def _find(environments: Environments, wanted: Wanted) -> Built | None:
+def _find(environments: Environments, wanted: WantedPackages) -> Built | None:
     there = wanted.elsewhere
     if there is None:
         return environments.find(wanted.block, wanted.python)
     return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
 
 
-async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, granted: bool, by_person: bool) -> Built:
+async def hold(
+    environments: Environments, wanted: WantedPackages, held: ExitStack, *, granted: bool, by_person: bool
+) -> Built:
     """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
     more, is not installed without being granted. What a person granted is kept for later runs."""
     for _ in range(_TRIES):
@@ -129,7 +137,7 @@ async def hold(environments: Environments, wanted: Wanted, held: ExitStack, *, g
     raise environment_removed()
 
 
-async def install(environments: Environments, wanted: Wanted) -> Built:
+async def install(environments: Environments, wanted: WantedPackages) -> Built:
     there = wanted.elsewhere
     if there is not None:
         return await environments.build_target(wanted.block, version=_version(there), machine=there.machine)
@@ -143,7 +151,7 @@ async def install(environments: Environments, wanted: Wanted) -> Built:
     return await environments.build(wanted.block, wanted.python)
 
 
-async def refuse_other_python(block: ScriptBlock, loaded: Loaded, workspace: Workspace) -> None:
+async def check_python(block: ScriptBlock, loaded: LoadedSkill, workspace: Workspace) -> None:
     """A script may need a version of Python and nothing else."""
     if not block.requires_python:
         return

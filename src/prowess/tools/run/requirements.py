@@ -18,7 +18,7 @@ from typing import NamedTuple
 from prowess.core.ports import Program, Workspace
 from prowess.errors import WorkspaceError
 from prowess.skills.requirements import missing_requirements
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.layout import environment
 
 _LOOK = 'for name; do command -v -- "$name" >/dev/null 2>&1 && printf "%s\\n" "$name"; done; exit 0'
@@ -32,14 +32,14 @@ class Python(NamedTuple):
     version: tuple[int, ...]
 
 
-async def find_programs(names: Sequence[str], loaded: Loaded, workspace: Workspace) -> frozenset[str]:
+async def find_programs(names: Sequence[str], loaded: LoadedSkill, workspace: Workspace) -> frozenset[str]:
     """Those of the names that are there."""
     if not names:
         return frozenset()
     return frozenset((await _ask(loaded, workspace, ["sh", "-c", _LOOK, "sh", *names])).splitlines())
 
 
-async def find_python(loaded: Loaded, workspace: Workspace) -> Python | None:
+async def find_python(loaded: LoadedSkill, workspace: Workspace) -> Python | None:
     """The interpreter for scripts that name none; None when there is none."""
     if not workspace.python:
         return None
@@ -48,7 +48,7 @@ async def find_python(loaded: Loaded, workspace: Workspace) -> Python | None:
     return Python(platform, machine, tuple(version))
 
 
-async def _ask(loaded: Loaded, workspace: Workspace, argv: Sequence[str]) -> str:
+async def _ask(loaded: LoadedSkill, workspace: Workspace, argv: Sequence[str]) -> str:
     run = f"look-{secrets.token_hex(6)}"
     await workspace.stage(loaded.tree, loaded.folder)
     program = Program(
@@ -85,7 +85,7 @@ _HINTS = {
 }
 
 
-async def refuse_missing(work: Work, loaded: Loaded, workspace: Workspace, env: Mapping[str, str]) -> None:
+async def check_present(work: SessionWork, loaded: LoadedSkill, workspace: Workspace, env: Mapping[str, str]) -> None:
     controls = loaded.skill.entry.controls
     if not controls.requires or loaded.skill.digest in work.fit:
         return

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from prowess.core.ports import Need, Within, Workspace
+from prowess.core.ports import CallGrant, CapabilityRequest, Workspace
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import SKILL_NAMES, RunArguments
 from prowess.tools.run import packages as installed
-from prowess.tools.run.requirements import refuse_missing
+from prowess.tools.run.requirements import check_present
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Loaded, Work
-from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, Result, Wanted, run_job
+from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, JobResult, WantedOutputs, run_job
 from prowess.workspace.scripts.interpreter import Launch, plan_script
 
 DESCRIPTION = (
@@ -27,17 +27,17 @@ DESCRIPTION = (
 
 
 class SkillRun:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: SessionWork) -> None:
         self._work = work
         self.spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return parse_arguments(RunArguments, with_skill(args, self._work), self.spec.name).normal()
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return await find_needs(self._work, parse_arguments(RunArguments, args, self.spec.name))
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(RunArguments, args, self.spec.name)
         desk = await self._work.desk(within)
         with ExitStack() as held:
@@ -47,14 +47,14 @@ class SkillRun:
         return render_outcome(result)
 
 
-def with_skill(args: Mapping[str, Any], work: Work) -> Mapping[str, Any]:
+def with_skill(args: Mapping[str, Any], work: SessionWork) -> Mapping[str, Any]:
     """A call that names no skill, as `Bash {command}`, belongs to the skill in use when there is exactly one."""
     if any(args.get(name) for name in ("skill", *SKILL_NAMES)) or len(work.loaded) != 1:
         return args
     return {**args, "skill": next(iter(work.loaded))}
 
 
-async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
+async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
     """Packages that were not installed for this skill before need that to be granted."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
@@ -72,13 +72,13 @@ async def find_needs(work: Work, args: RunArguments) -> Sequence[Need]:
     work.to_install.add(wanted.what)
     given: dict[str, Any] = {"skill": args.skill, **({"script": launch.script} if launch else {})}
     given |= {"dependencies": list(wanted.block.dependencies), "digest": wanted.block.digest, "by": packages.by}
-    return [Need(capability="install_dependencies", args=given)]
+    return [CapabilityRequest(capability="install_dependencies", args=given)]
 
 
 async def plan_job(
-    work: Work,
+    work: SessionWork,
     args: RunArguments,
-    within: Within,
+    within: CallGrant,
     workspace: Workspace,
     held: ExitStack,
     *,
@@ -88,7 +88,7 @@ async def plan_job(
     disk stays there until `held` is closed, which is for whoever runs it to do."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
-    await refuse_missing(work, loaded, workspace, within.env)
+    await check_present(work, loaded, workspace, within.env)
     judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
     launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
     by_person = "install_dependencies" in within.granted
@@ -116,7 +116,7 @@ async def plan_job(
     )
 
 
-def as_script(args: RunArguments, loaded: Loaded) -> RunArguments:
+def as_script(args: RunArguments, loaded: LoadedSkill) -> RunArguments:
     """`python3 scripts/x.py a b` means that script, with the packages it declares. What a shell would make anything
     else of is left to the shell."""
     if args.command is None or args.cwd is not None or _SHELL.search(args.command):
@@ -148,8 +148,8 @@ class Equipment(NamedTuple):
 
 
 async def _equip(
-    work: Work,
-    loaded: Loaded,
+    work: SessionWork,
+    loaded: LoadedSkill,
     args: RunArguments,
     launch: Launch | None,
     workspace: Workspace,
@@ -164,7 +164,7 @@ async def _equip(
         return Equipment(env, notes=notes)
     packages = installed.find_packages(work.environments, work, loaded, block, args.install)
     if block is not None and not block.dependencies:
-        await installed.refuse_other_python(block, loaded, workspace)
+        await installed.check_python(block, loaded, workspace)
     if packages is None:
         failed = work.not_installed.get(loaded.tree.digest)
         return Equipment(
@@ -193,11 +193,11 @@ def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) ->
     return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
 
 
-def _plan(loaded: Loaded, args: RunArguments, workspace: Workspace) -> Launch:
+def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace) -> Launch:
     return plan_script(loaded.tree.path, args.script or "", args.args, python=workspace.python, skill=loaded.skill.name)
 
 
-def render_outcome(result: Result) -> Outcome:
+def render_outcome(result: JobResult) -> Outcome:
     """Failing is a result as well: the model sees what the command printed, and how it ended."""
     data = result.to_json()
     content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
@@ -213,15 +213,15 @@ def render_outcome(result: Result) -> Outcome:
     return Outcome(status="failed", content=content, code="command-failed", hint=hint, data=data)
 
 
-def _wanted(args: RunArguments) -> Wanted:
+def _wanted(args: RunArguments) -> WantedOutputs:
     """`output_files` wins over `outputs`, as in the source."""
     inline = not args.omit_inline_content
     if args.output_files or args.outputs is None:
-        return Wanted(
+        return WantedOutputs(
             patterns=tuple(args.output_files), inline=inline, save=args.save_as_artifacts, prefix=args.artifact_prefix
         )
     outputs = args.outputs
-    return Wanted(
+    return WantedOutputs(
         patterns=tuple(outputs.globs),
         inline=outputs.inline and inline,
         save=outputs.save or args.save_as_artifacts,

@@ -19,15 +19,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from prowess.core.ports import Interactive, Need, Within
+from prowess.core.ports import CallGrant, CapabilityRequest, Interactive
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import ExecArguments, PollArguments, SessionArguments, WriteArguments
 from prowess.tools.base import PlainTool
 from prowess.tools.run.skill_run import find_needs, plan_job, with_skill
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import Work
-from prowess.workspace.job import Desk, Prepared, Result, finish, prepare
+from prowess.tools.session_work import SessionWork
+from prowess.workspace.job import JobContext, JobResult, Prepared, finish, prepare
 from prowess.workspace.limits import watch_disk
 from prowess.workspace.output_capture import Printed
 
@@ -41,7 +41,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _NUMBERED = re.compile(r"\s*(?:\[?\d+[.)\]]|\d+\s*[-:])\s*\S")
 
 
-class Lines:
+class LastLines:
     """The last lines of a stream. A line that was not ended yet counts, and is given again when it grows."""
 
     def __init__(self) -> None:
@@ -80,18 +80,18 @@ class Lines:
 
 
 @dataclass(slots=True, kw_only=True)
-class Running:
+class TerminalProcess:
     """One program, from its start to the result that it leaves."""
 
     id: str
     skill: str  # the id of the skill it belongs to
     session: Interactive
     prepared: Prepared
-    desk: Desk
+    desk: JobContext
     printed: Printed
-    lines: Lines
+    lines: LastLines
     seen: int = 0
-    result: Result | None = None
+    result: JobResult | None = None
     writing: asyncio.Task[None] | None = None  # what the program has not taken yet
     watching: asyncio.Task[None] | None = None  # until it has ended, and its result is there
     held: ExitStack = field(default_factory=ExitStack)  # what must not be removed while it runs
@@ -102,10 +102,10 @@ class Programs:
     """All programs of one session."""
 
     def __init__(self) -> None:
-        self._programs: dict[str, Running] = {}
+        self._programs: dict[str, TerminalProcess] = {}
         self._starting = 0
 
-    async def start(self, prepared: Prepared, desk: Desk, skill: str) -> Running:
+    async def start(self, prepared: Prepared, desk: JobContext, skill: str) -> TerminalProcess:
         running = [each for each in self._programs.values() if each.session.ended is None]
         if len(running) + self._starting >= MOST_RUNNING:
             raise WorkspaceError(
@@ -114,7 +114,7 @@ class Programs:
                 code="too-many-sessions",
                 hint=f"End one with skill_kill_session: {', '.join(each.id for each in running)}",
             )
-        lines = Lines()
+        lines = LastLines()
         printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=lambda _, data: lines.feed(data))
         self._starting += 1
         try:
@@ -124,7 +124,7 @@ class Programs:
             raise
         finally:
             self._starting -= 1
-        started = Running(
+        started = TerminalProcess(
             id=f"session-{secrets.token_hex(4)}",
             skill=skill,
             session=session,
@@ -138,7 +138,7 @@ class Programs:
         self._forget()
         return started
 
-    async def write(self, running: Running, data: bytes, *, wait_s: float, eof: bool = False) -> None:
+    async def write(self, running: TerminalProcess, data: bytes, *, wait_s: float, eof: bool = False) -> None:
         """To its input, in the order of the calls. One that does not read holds nobody up for longer than that."""
         before = running.writing
 
@@ -152,7 +152,7 @@ class Programs:
         running.writing = asyncio.ensure_future(in_turn())
         await asyncio.wait((running.writing,), timeout=max(wait_s, SETTLED_S))
 
-    def get(self, id: str) -> Running:
+    def get(self, id: str) -> TerminalProcess:
         if id not in self._programs:
             raise WorkspaceError(
                 f"There is no session '{id[:100]}'.",
@@ -162,7 +162,7 @@ class Programs:
             )
         return self._programs[id]
 
-    async def look(self, running: Running, *, wait_s: float, most_lines: int) -> dict[str, Any]:
+    async def look(self, running: TerminalProcess, *, wait_s: float, most_lines: int) -> dict[str, Any]:
         """What is new, after waiting for it to settle; and the result, once it has ended."""
         await _settled(running, wait_s)
         if running.session.ended is not None:
@@ -190,7 +190,7 @@ class Programs:
             document |= {"exit_code": running.result.exit_code, "result": running.result.to_json()}
         return document
 
-    async def kill(self, running: Running) -> dict[str, Any]:
+    async def kill(self, running: TerminalProcess) -> dict[str, Any]:
         was = running.session.ended
         if was is None:
             await running.session.kill()
@@ -210,7 +210,7 @@ class Programs:
                 running.printed.close()
         self._programs.clear()
 
-    async def _watch(self, running: Running) -> None:
+    async def _watch(self, running: TerminalProcess) -> None:
         """Whether or not somebody looks: it is ended for writing too much, and once it has ended its result is made."""
         desk, run = running.desk, running.prepared.program.run
         quota = asyncio.ensure_future(watch_disk(desk.workspace.layout, run, desk.disk_bytes))
@@ -225,7 +225,7 @@ class Programs:
             quota.cancel()
             ended.cancel()
 
-    async def _finish(self, running: Running) -> None:
+    async def _finish(self, running: TerminalProcess) -> None:
         """Once, however many look at the same time."""
         async with running.turn:
             if running.result is None:
@@ -263,7 +263,7 @@ def guess_interaction(tail: list[str]) -> dict[str, Any]:
     return {"needs_input": False}
 
 
-async def _settled(running: Running, wait_s: float) -> None:
+async def _settled(running: TerminalProcess, wait_s: float) -> None:
     """Until it has ended, or has said something and then nothing for a moment, or the time is up. What it said since
     the last look counts: while it was written to, it may have answered already."""
     loop = asyncio.get_running_loop()
@@ -307,7 +307,7 @@ SESSION_S = 3600.0
 
 
 class SkillExec:
-    def __init__(self, work: Work, programs: Programs) -> None:
+    def __init__(self, work: SessionWork, programs: Programs) -> None:
         self._work, self._programs = work, programs
         self.spec = ToolSpec(
             name="skill_exec",
@@ -318,10 +318,10 @@ class SkillExec:
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return parse_arguments(ExecArguments, with_skill(args, self._work), self.spec.name).normal()
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[Need]:
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return await find_needs(self._work, parse_arguments(ExecArguments, args, self.spec.name))
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ExecArguments, args, self.spec.name)
         desk = await self._work.desk(within)
         with ExitStack() as held:
@@ -355,7 +355,7 @@ class SkillWriteStdin(_OnSession):
         parameters=render_schema(WriteArguments),
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(WriteArguments, args, self.spec.name)
         running = self._programs.get(wanted.session_id)
         text = wanted.chars + ("\n" if wanted.submit else "")
@@ -374,7 +374,7 @@ class SkillPollSession(_OnSession):
         read_only=True,
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(PollArguments, args, self.spec.name)
         running = self._programs.get(wanted.session_id)
         wait_s = wanted.yield_ms / 1000
@@ -389,7 +389,7 @@ class SkillKillSession(_OnSession):
         parameters=render_schema(SessionArguments),
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SessionArguments, args, self.spec.name)
         return _outcome(await self._programs.kill(self._programs.get(wanted.session_id)))
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ToolRetry
 from prowess.skills.render import neutralise
 from prowess.tools.arguments import SelectArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.session_work import Loaded
+from prowess.tools.session_work import LoadedSkill
 from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
 from prowess.tools.skills.state import ALL
 
@@ -31,7 +31,7 @@ class SkillListDocs(ShelfTool):
         read_only=True,
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         ref = parse_arguments(SkillArguments, args, self.spec.name).skill
         loaded = self._shelf.find_loaded(ref)
         skill = self._shelf.look(ref, within.trigger) if loaded is None else loaded.skill
@@ -53,7 +53,7 @@ class SkillSelectDocs(ShelfTool):
         parameters=advertise(SelectArguments, "skill", "docs", "include_all_docs", "mode"),
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SelectArguments, args, self.spec.name)
         shelf = self._shelf
         loaded = shelf.find_loaded(wanted.skill)
@@ -72,7 +72,7 @@ class SkillSelectDocs(ShelfTool):
             )
         return self._select(loaded, wanted, all_docs=all_docs)
 
-    def _select(self, loaded: Loaded, wanted: SelectArguments, *, all_docs: bool) -> Outcome:
+    def _select(self, loaded: LoadedSkill, wanted: SelectArguments, *, all_docs: bool) -> Outcome:
         shelf = self._shelf
         name, before = shown_name(loaded.skill.name), shelf.selected(loaded)
         added = shelf.choose(loaded, (doc for doc in wanted.docs if doc != ALL))

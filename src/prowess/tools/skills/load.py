@@ -13,18 +13,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ResourceNotFound, SkillError, SkillNotFound
 from prowess.skills.skill import Entry
 from prowess.tools.arguments import LoadArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.session_work import Loaded
-from prowess.tools.skills.loaded import Shelf, ShelfTool, body_ref, describe, shown_name, shown_names
+from prowess.tools.session_work import LoadedSkill
+from prowess.tools.skills.loaded import LoadedSkills, ShelfTool, body_ref, describe, shown_name, shown_names
 from prowess.tools.skills.state import ALL
 
 
-def _itself(loaded: Loaded) -> tuple[str, ...]:
+def _itself(loaded: LoadedSkill) -> tuple[str, ...]:
     """Names that mean no doc: all of them, or the skill that is being loaded; small models name it twice."""
     entry = loaded.skill.entry
     return (ALL, "", entry.name, entry.qualified, entry.id, entry.file)
@@ -41,16 +41,16 @@ class SkillLoad(ShelfTool):
         parameters=advertise(LoadArguments, "skill", "docs", "include_all_docs"),
     )
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: LoadedSkills) -> None:
         super().__init__(shelf)
         self._turn = asyncio.Lock()  # one at a time: each counts what the others have loaded
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome | Spawn:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         wanted = parse_arguments(LoadArguments, args, self.spec.name)
         async with self._turn:
             return await self._load(wanted, within)
 
-    async def _load(self, wanted: LoadArguments, within: Within) -> Outcome | Spawn:
+    async def _load(self, wanted: LoadArguments, within: CallGrant) -> Outcome | Spawn:
         shelf = self._shelf
         try:
             entry = shelf.find(wanted.skill, wanted.source)
@@ -69,15 +69,15 @@ class SkillLoad(ShelfTool):
         in_use = loaded.skill.entry.id in used and shelf.is_loaded(loaded)
         return await self._outcome(loaded, wanted, within, changed=changed, in_use=in_use)
 
-    def _may_have(self, entry: Entry, within: Within) -> bool:
+    def _may_have(self, entry: Entry, within: CallGrant) -> bool:
         """A child is not a way around what is kept from the model: then activating it here says why not."""
         return within.trigger != "model" or entry.name in self._shelf.names()
 
     async def _outcome(
         self,
-        loaded: Loaded,
+        loaded: LoadedSkill,
         wanted: LoadArguments,
-        within: Within,
+        within: CallGrant,
         *,
         changed: bool,
         in_use: bool,
@@ -121,7 +121,7 @@ class SkillLoad(ShelfTool):
             data["missing_docs"] = missing
         return Outcome(status="ok", content=content, data=data, state_delta=delta)
 
-    def _choose(self, loaded: Loaded, docs: Sequence[str]) -> tuple[list[str], list[str]]:
+    def _choose(self, loaded: LoadedSkill, docs: Sequence[str]) -> tuple[list[str], list[str]]:
         """The docs that are meant, and the names that mean none."""
         chosen: list[str] = []
         missing: list[str] = []
@@ -132,7 +132,7 @@ class SkillLoad(ShelfTool):
                 missing.append(doc)
         return chosen, missing
 
-    async def _evict(self, loaded: Loaded, delta: dict[str, Any]) -> list[Loaded]:
+    async def _evict(self, loaded: LoadedSkill, delta: dict[str, Any]) -> list[LoadedSkill]:
         """Those that were not touched for the longest time, until there are no more in use than may be."""
         shelf, most = self._shelf, self._shelf.max_loaded
         if most is None:
@@ -180,7 +180,7 @@ class SkillUnload(ShelfTool):
         parameters=advertise(SkillArguments, "skill"),
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SkillArguments, args, self.spec.name)
         try:
             loaded = self._shelf.work.get(wanted.skill)

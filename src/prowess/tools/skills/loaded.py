@@ -10,47 +10,47 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prowess.core.findings import visible
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, Trigger
 from prowess.errors import ResourceNotFound, SkillError
 from prowess.skills.load import select_docs
 from prowess.skills.render import neutralise
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.base import PlainTool
-from prowess.tools.session_work import Loaded, Work
+from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.state import ALL, DOCS_KEY, LOADED_KEY, parse_docs, part_ref, render_docs
 
 _MAX_NAMES = 20
 _MAX_NAME = 200
 _MAX_HINT = 2000
 
-Activate = Callable[[str, str | None, Trigger, str | None], Awaitable[Loaded]]
+Activate = Callable[[str, str | None, Trigger, str | None], Awaitable[LoadedSkill]]
 
 
-def body_ref(loaded: Loaded) -> str:
+def body_ref(loaded: LoadedSkill) -> str:
     return part_ref(loaded.skill.entry.id, loaded.skill.digest)
 
 
-def doc_ref(loaded: Loaded, doc: str) -> str:
+def doc_ref(loaded: LoadedSkill, doc: str) -> str:
     return part_ref(loaded.skill.entry.id, loaded.skill.digest, doc)
 
 
-class Shelf:
+class LoadedSkills:
     """`activate` loads a skill with everything that belongs to it, `find` only says which one is meant, `unloaded`
     writes down that one is gone, `search` ranks what the model may see, `names` are those it may load. `look` reads a
     skill that may be loaded, and leaves it as it is; `load_first` makes a call of skill_load, decided as any other."""
 
     def __init__(
         self,
-        work: Work,
+        work: SessionWork,
         *,
         activate: Activate,
         find: Callable[[str, str | None], Entry],
-        unloaded: Callable[[Loaded, str], Awaitable[None]],
+        unloaded: Callable[[LoadedSkill, str], Awaitable[None]],
         search: Callable[[str, int], Sequence[tuple[Entry, float]]],
         names: Callable[[], Sequence[str]],
         look: Callable[[str, Trigger], Skill | None],
-        load_first: Callable[[Mapping[str, Any], Within], Awaitable[Outcome]],
+        load_first: Callable[[Mapping[str, Any], CallGrant], Awaitable[Outcome]],
         max_loaded: int | None = None,
         max_bodies_per_turn: int = 2,
     ) -> None:
@@ -67,13 +67,13 @@ class Shelf:
     def new_turn(self) -> None:
         self.bodies.clear()
 
-    def key(self, loaded: Loaded) -> str:
+    def key(self, loaded: LoadedSkill) -> str:
         """Its name; of several skills of one name, only the first that was loaded has it, and the others their ids."""
         name, id = loaded.skill.name, loaded.skill.entry.id
         first = next((other for other, each in self.work.known.items() if each.skill.name == name), id)
         return name if first == id else id
 
-    def find_loaded(self, ref: str) -> Loaded | None:
+    def find_loaded(self, ref: str) -> LoadedSkill | None:
         """The skill in use that is meant; None when it has to be loaded first."""
         try:
             return self.work.get(ref)
@@ -84,7 +84,7 @@ class Shelf:
 
     # --- docs ---------------------------------------------------------------------------------------------------------
 
-    def choose(self, loaded: Loaded, docs: Iterable[str]) -> list[str]:
+    def choose(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
         """The docs that names and patterns mean. What means none is an error that lists the real ones."""
         chosen: list[str] = []
         for given in docs:
@@ -98,16 +98,16 @@ class Shelf:
             chosen += [each for each in found if each not in chosen]
         return chosen
 
-    def is_loaded(self, loaded: Loaded) -> bool:
+    def is_loaded(self, loaded: LoadedSkill) -> bool:
         return LOADED_KEY + self.key(loaded) in self.state
 
-    def has_selection(self, loaded: Loaded) -> bool:
+    def has_selection(self, loaded: LoadedSkill) -> bool:
         return DOCS_KEY + self.key(loaded) in self.state
 
-    def is_all(self, loaded: Loaded) -> bool:
+    def is_all(self, loaded: LoadedSkill) -> bool:
         return self.state.get(DOCS_KEY + self.key(loaded)) == ALL
 
-    def selected(self, loaded: Loaded) -> list[str]:
+    def selected(self, loaded: LoadedSkill) -> list[str]:
         """As the state says; a doc that the skill does not have any more is not among them."""
         named = parse_docs(self.state.get(DOCS_KEY + self.key(loaded)))
         if named is None:
@@ -115,19 +115,19 @@ class Shelf:
         real = set(loaded.skill.docs)
         return [doc for doc in dict.fromkeys(named) if doc in real]
 
-    def unseen(self, loaded: Loaded, docs: Iterable[str]) -> list[str]:
+    def unseen(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
         return [doc for doc in docs if not self.in_view(doc_ref(loaded, doc))]
 
     # --- what should change in the state ------------------------------------------------------------------------------
 
-    def delta_loaded(self, loaded: Loaded) -> dict[str, Any]:
+    def delta_loaded(self, loaded: LoadedSkill) -> dict[str, Any]:
         return {LOADED_KEY + self.key(loaded): "1"}
 
-    def delta_docs(self, loaded: Loaded, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
+    def delta_docs(self, loaded: LoadedSkill, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
         """Nothing selected removes the key."""
         return {DOCS_KEY + self.key(loaded): ALL if all else render_docs(docs)}
 
-    async def drop(self, loaded: Loaded, reason: str) -> dict[str, Any]:
+    async def drop(self, loaded: LoadedSkill, reason: str) -> dict[str, Any]:
         """It is no longer in use, and that is written down."""
         self.work.unload(loaded.skill.entry.id)
         await self._unloaded(loaded, reason)
@@ -137,7 +137,7 @@ class Shelf:
 class ShelfTool(PlainTool):
     """A tool of knowledge."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: LoadedSkills) -> None:
         self._shelf = shelf
 
 

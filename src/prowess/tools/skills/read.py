@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._internal.mime import SNIFF_BYTES, guess_mime, is_text
-from prowess.core.ports import Redaction, Within
+from prowess.core.ports import CallGrant, Redaction
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ResourceNotFound
 from prowess.skills.render import neutralise, render_doc
 from prowess.skills.skill import Skill
 from prowess.tools.arguments import SkillReadArguments, advertise
 from prowess.tools.schema import parse_arguments
-from prowess.tools.session_work import Loaded
+from prowess.tools.session_work import LoadedSkill
 from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
 
 MAX_TEXT = 63 << 10  # bytes of what is given at once; with its frame it fits into an outcome
@@ -35,7 +35,7 @@ class SkillRead(ShelfTool):
         read_only=True,
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SkillReadArguments, args, self.spec.name)
         loaded = self._shelf.work.get(wanted.skill)
         path = wanted.path.removeprefix("./")
@@ -73,7 +73,7 @@ def _excerpt(data: bytes, wanted: SkillReadArguments, path: str, redaction: Reda
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as editors count them, which str.splitlines does not
 
 
-async def _read(loaded: Loaded, path: str) -> bytes | None:
+async def _read(loaded: LoadedSkill, path: str) -> bytes | None:
     """None: too large to be read, and no text by its name."""
     try:
         return await asyncio.to_thread(loaded.read, path)

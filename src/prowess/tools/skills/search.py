@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prowess._internal.text import strip_invisible
-from prowess.core.ports import Within
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import SkillNotFound, ToolRetry
 from prowess.skills.render import neutralise
@@ -28,7 +28,7 @@ class SkillSearch(ShelfTool):
         read_only=True,
     )
 
-    async def call(self, args: Mapping[str, Any], within: Within) -> Outcome:
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SearchArguments, args, self.spec.name)
         query = " ".join(wanted.query.split())[:_MAX_QUERY]
         if not query:

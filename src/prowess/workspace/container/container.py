@@ -21,10 +21,10 @@ from typing import Any
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container import init as inside
 from prowess.workspace.container.engine import Engine, remove_container
-from prowess.workspace.container.init_protocol import Line
+from prowess.workspace.container.init_protocol import InitConnection
 from prowess.workspace.container.spec import (
     BUILD_HINT,
-    Plan,
+    ContainerSpec,
     create_container,
     image_missing,
     not_started,
@@ -59,18 +59,18 @@ class NotTheSame(WorkspaceError):
 class Cell:
     """Made by `open`. Whoever has it closes it."""
 
-    def __init__(self, engine: Engine, id: str, plan: Plan) -> None:
+    def __init__(self, engine: Engine, id: str, plan: ContainerSpec) -> None:
         self.engine, self.id, self.plan = engine, id, plan
         self.facts: dict[str, Any] = {}  # what process 1 found
         self.worn = False  # something was left behind in it that the next program must not find
         self.gone: str | None = None  # why, when it is
-        self._line: Line | None = None
+        self._line: InitConnection | None = None
         self._ready = asyncio.Event()
-        self._runs: dict[int, Running] = {}
+        self._runs: dict[int, ContainerProcess] = {}
         self._numbers = itertools.count(1)
 
     @staticmethod
-    async def open(engine: Engine, plan: Plan) -> Cell:
+    async def open(engine: Engine, plan: ContainerSpec) -> Cell:
         import docker.errors
 
         try:
@@ -95,7 +95,7 @@ class Cell:
         try:
             params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
             stream = await self.engine.call("attach", api.attach_socket, self.id, params=params)
-            self._line = Line(stream, self._heard, self._over)
+            self._line = InitConnection(stream, self._heard, self._over)
             await self.engine.call("start", api.start, self.id)
         except docker.errors.APIError as error:
             raise not_started(self.plan.image, error) from error
@@ -130,7 +130,7 @@ class Cell:
         tmp: str = "",
         interactive: bool = False,
         listen: tuple[bool, bool] = (True, True),
-    ) -> Running:
+    ) -> ContainerProcess:
         """Have it started. Its cwd must be `within` that folder, whatever links there are; `tmp` is there for as long
         as it runs; `listen` says which of its outputs somebody wants to have."""
         if self._line is None or self.gone is not None:
@@ -147,14 +147,14 @@ class Cell:
             "streams": listen,
             "stdin_bytes": len(stdin),
         }
-        running = Running(self, next(self._numbers), command)
+        running = ContainerProcess(self, next(self._numbers), command)
         self._runs[running.number] = running
         self.send(inside.RUN, running, json.dumps(task).encode())
         for at in range(0, len(stdin), PIECE_BYTES):
             self.send(inside.INPUT, running, stdin[at : at + PIECE_BYTES])
         return running
 
-    def send(self, kind: bytes, running: Running, content: bytes = b"") -> None:
+    def send(self, kind: bytes, running: ContainerProcess, content: bytes = b"") -> None:
         if self._line is not None:
             self._line.send(kind, running.number, content)
 
@@ -193,7 +193,7 @@ class Cell:
         self._runs.clear()
 
 
-class Running:
+class ContainerProcess:
     """A program in a container, as seen from here. It is over when `over` is set, one way or another."""
 
     def __init__(self, cell: Cell, number: int, command: Command) -> None:
@@ -306,7 +306,7 @@ class ContainerSession:
 
     def __init__(
         self,
-        running: Running,
+        running: ContainerProcess,
         *,
         on_output: Callable[[bytes], None] | None = None,
         on_end: Callable[[], Awaitable[None]] | None = None,

@@ -21,11 +21,11 @@ from prowess.errors import ConfigError, WorkspaceUnavailable
 from prowess.workspace.container.container import NotTheSame
 from prowess.workspace.container.engine import PATIENCE_S, Engine, connect, sweep
 from prowess.workspace.container.image import DEFAULT_IMAGE, PATH
-from prowess.workspace.container.selftest import Trial, refuse_weaker, try_out
+from prowess.workspace.container.selftest import Trial, check_not_weaker, try_out
 from prowess.workspace.container.spec import image_missing, refused
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
-from prowess.workspace.executors.isolation_report import Once, refuse_root
-from prowess.workspace.executors.preconditions import refuse_other_owner
+from prowess.workspace.executors.isolation_report import Once, check_root
+from prowess.workspace.executors.preconditions import check_owner
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.session_folder import Place
@@ -35,7 +35,7 @@ Files = Literal["auto", "mount", "tar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Proven:
+class _ProvenContainer:
     setup: Setup
     isolation: Isolation
     python: str
@@ -83,14 +83,14 @@ class ContainerExecutor:
 
     async def open(self, place: Place) -> ContainerWorkspace:
         found = await self._found.get()
-        refuse_other_owner(place, self.uid)
+        check_owner(place, self.uid)
         self._open = {workspace for workspace in self._open if not workspace.closed}
         workspace = ContainerWorkspace(
             place,
             found.setup,
             isolation=found.isolation,
             python=found.python,
-            check=refuse_weaker(self._limits, found.isolation.limits),
+            check=check_not_weaker(self._limits, found.isolation.limits),
         )
         self._open.add(workspace)
         return workspace
@@ -102,8 +102,8 @@ class ContainerExecutor:
             self._engine.close()
             self._engine = None
 
-    async def _find(self) -> _Proven:
-        refuse_root(self.uid)
+    async def _find(self) -> _ProvenContainer:
+        check_root(self.uid)
         if self._network_allow:
             raise WorkspaceUnavailable(
                 "A list of hosts (workspace.network_allow) cannot be kept in a container, which has no network at all.",
@@ -132,7 +132,7 @@ class ContainerExecutor:
             limits=trial.limits,
             notes=(*self._notes, *notes, *_about_limits(self._limits, trial)),
         )
-        return _Proven(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
+        return _ProvenContainer(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
 
     async def _inspect(self, engine: Engine) -> Setup:
         import docker.errors

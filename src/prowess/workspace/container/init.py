@@ -184,7 +184,7 @@ class Relay:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.link.settimeout(PATIENCE_S)
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, InitRun] = {}
         self.heard = bytearray()
         self.to_say: collections.deque[memoryview] = collections.deque()
         self.to_say_bytes = 0
@@ -223,7 +223,7 @@ class Relay:
             content = bytes(memoryview(self.heard)[FRAME.size : FRAME.size + size])
             del self.heard[: FRAME.size + size]
             if kind == RUN:
-                self.runs[number] = run = Run(self, number, json.loads(content))
+                self.runs[number] = run = InitRun(self, number, json.loads(content))
                 if not run.task["stdin_bytes"]:
                     run.start()
             elif number in self.runs:  # otherwise it ended while this was on its way
@@ -248,7 +248,7 @@ class Relay:
                 self.to_say[0] = self.to_say[0][written:]
 
 
-class Run:
+class InitRun:
     """A program, from its description to its end."""
 
     def __init__(self, relay: Relay, number: int, task: dict[str, Any]) -> None:
@@ -265,7 +265,7 @@ class Run:
         """Have it started by the supervisor. What cannot be had for it is its problem and nobody else's."""
         step, theirs = "cwd", []
         try:
-            self.refuse_leaving(self.task["spec"]["cwd"], self.task["within"])
+            self.check_may_leave(self.task["spec"]["cwd"], self.task["within"])
             step = "tmp"
             if self.task["tmp"]:
                 os.mkdir(self.task["tmp"], 0o700)
@@ -293,7 +293,7 @@ class Run:
         ours.setblocking(False)
         self.control = ours
 
-    def refuse_leaving(self, cwd: str, within: str) -> None:
+    def check_may_leave(self, cwd: str, within: str) -> None:
         """By way of a link, or to where nothing is."""
         real = os.path.realpath(cwd)
         if real != within and not real.startswith(within.rstrip("/") + "/"):

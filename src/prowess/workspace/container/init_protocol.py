@@ -24,7 +24,7 @@ _LAST_WORDS_BYTES = 8000
 _LARGEST_BYTES = 64 << 20  # no frame of ours comes near; a length beyond it is no frame
 
 
-class Line:
+class InitConnection:
     """`on_frame(kind, run, content)` and `on_end(why)` are called in the loop, in order, and never after `close`."""
 
     def __init__(

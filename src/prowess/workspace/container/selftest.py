@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from prowess.core.ports import Program
-from prowess.core.values import Held, Isolation, SessionKey
+from prowess.core.values import Isolation, LimitStatus, SessionKey
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace import system_programs as system_files
 from prowess.workspace.container import selftest_probe as look
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
     """What came of it: promise by promise, limit by limit."""
 
     promises: dict[str, bool]
-    limits: dict[str, Held]
+    limits: dict[str, LimitStatus]
     python: str
     programs: dict[str, tuple[str, str]]  # see system_files.list_system_files
     said: dict[str, Any]
@@ -136,11 +136,11 @@ def _judge(
 _PROMISED_ENVIRONMENT = {"PATH", "PROMISED", "HOME", "TMPDIR", "PWD", "LC_CTYPE"}
 
 
-def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> dict[str, Held]:
+def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> dict[str, LimitStatus]:
     """Enforced is what was found in force. What is written to a disk is only looked at while a run goes on."""
     limits = setup.limits
     found = {**looked["limits"], **group_limits(facts), "tmp": looked["tmp"]}
-    held: dict[str, Held] = {name: _held(getattr(limits, name), found.get(name)) for name in NAMES}
+    held: dict[str, LimitStatus] = {name: _held(getattr(limits, name), found.get(name)) for name in NAMES}
     if limits.disk is not None:
         held["disk"] = "best-effort" if setup.mounted else _held(limits.disk, looked["workspace"])
     return held
@@ -152,11 +152,11 @@ def group_limits(facts: dict[str, Any]) -> dict[str, int | None]:
     return {"memory": facts["memory"], "processes": None if processes is None else processes - OWN_PROCESSES}
 
 
-def _held(wanted: int | None, found: int | None) -> Held:
+def _held(wanted: int | None, found: int | None) -> LimitStatus:
     return "enforced" if wanted is not None and found is not None and found <= wanted else "absent"
 
 
-def refuse_weaker(limits: RunLimits, held: dict[str, Held]) -> Callable[[Cell], None]:
+def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callable[[Cell], None]:
     """What held in the self-test has to hold in every container."""
 
     def check(cell: Cell) -> None:

@@ -81,7 +81,7 @@ class Folder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ContainerSpec:
     """What a container is to be."""
 
     image: str  # as a person calls it
@@ -98,7 +98,7 @@ class Plan:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_container(engine: Engine, plan: Plan) -> str:
+def create_container(engine: Engine, plan: ContainerSpec) -> str:
     from docker.types import LogConfig, Mount, Ulimit
 
     api = engine.client.api
@@ -240,7 +240,7 @@ def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
         return None
 
 
-def refuse_readable(folder: str, socket: str | None) -> None:
+def check_private(folder: str, socket: str | None) -> None:
     """It appears under the same path, so it must not cover what is there; and it is never the way to the engine."""
     covers = folder in _SYSTEM or any(folder == own or folder.startswith(f"{own}/") for own in _OURS)
     leads_out = socket is not None and os.path.realpath(socket).startswith(f"{os.path.realpath(folder)}/")

@@ -35,7 +35,7 @@ _LIST_BYTES = 64 << 20
 _SPOOLED_BYTES = 8 << 20
 
 
-class Entry(NamedTuple):
+class SyncEntry(NamedTuple):
     kind: str  # file, folder or link
     mark: tuple[int, ...]  # changes with the content
     target: str = ""  # of a link
@@ -53,14 +53,14 @@ class Carrier:
         self._folders = {name: os.path.join(place.root, name) for name in ("work", "out", "runs")} | {".venv": venv}
         self._most_bytes = most_bytes or MOST_BYTES
         self._runs: set[str] = set()
-        self._here: dict[str, Entry] = {}
-        self._there: dict[str, Entry] = {}
+        self._here: dict[str, SyncEntry] = {}
+        self._there: dict[str, SyncEntry] = {}
         self._agreed = False
 
     async def push(self, run: str) -> None:
         """What is new or changed here, and the folder of that run; a program does not need those of others."""
         self._runs.add(f"runs/{run}")
-        here = await asyncio.to_thread(scan, self._folders) | {f"runs/{run}": Entry("folder", ())}
+        here = await asyncio.to_thread(scan, self._folders) | {f"runs/{run}": SyncEntry("folder", ())}
         changed = [name for name, entry in here.items() if self._here.get(name) != entry]
         gone = [name for name in self._here if name not in here and not name.startswith("runs/")]
         if self._agreed and not changed and not gone:
@@ -90,7 +90,7 @@ class Carrier:
         self._there = there
         self._here = await asyncio.to_thread(scan, self._folders)
 
-    def _apply(self, gone: list[str], changed: Mapping[str, Entry], tar: IO[bytes]) -> None:
+    def _apply(self, gone: list[str], changed: Mapping[str, SyncEntry], tar: IO[bytes]) -> None:
         now = scan(self._folders)
         for name in sorted(gone, reverse=True):  # what is in a folder before the folder
             if name in now and now[name] == self._here.get(name):
@@ -116,8 +116,8 @@ class Carrier:
     def _at(self, name: str) -> tuple[str, str]:
         return _at(self._folders, name)
 
-    def _parse_list(self, data: bytes) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    def _parse_list(self, data: bytes) -> dict[str, SyncEntry]:
+        found: dict[str, SyncEntry] = {}
         try:
             for line in data.splitlines():
                 name, kind, mark, target = json.loads(line)
@@ -129,7 +129,7 @@ class Carrier:
                 if kind not in ("file", "folder", "link") or len(found) >= MOST_ENTRIES:
                     raise ValueError("too many files, or files of an unknown kind")
                 if top != "runs" or f"runs/{parts[0]}" in self._runs:  # a script can make folders there; nobody has use
-                    found[name] = Entry(kind, tuple(int(each) for each in mark), str(target))
+                    found[name] = SyncEntry(kind, tuple(int(each) for each in mark), str(target))
         except (ValueError, TypeError) as error:
             raise _failed(f"The list of files in the container cannot be read: {error}") from error
         return found
@@ -209,20 +209,20 @@ def source() -> str:
     return (files("prowess.workspace.container") / "sync_agent.py").read_text(encoding="utf-8")
 
 
-def scan(folders: Mapping[str, str]) -> dict[str, Entry]:
+def scan(folders: Mapping[str, str]) -> dict[str, SyncEntry]:
     """What is in those folders, but for the runs, which others do not need to see; by name in the workspace."""
-    found: dict[str, Entry] = {}
+    found: dict[str, SyncEntry] = {}
     for top, folder in folders.items():
         if top == "runs":
             continue
         for rel, status, folder_fd, name in walk(folder, max_entries=MOST_ENTRIES):
             mark = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode & 0o100)
             if stat.S_ISDIR(status.st_mode):
-                found[f"{top}/{rel}"] = Entry("folder", ())
+                found[f"{top}/{rel}"] = SyncEntry("folder", ())
             elif stat.S_ISREG(status.st_mode):
-                found[f"{top}/{rel}"] = Entry("file", mark)
+                found[f"{top}/{rel}"] = SyncEntry("file", mark)
             elif stat.S_ISLNK(status.st_mode):
-                found[f"{top}/{rel}"] = Entry("link", mark, os.readlink(name, dir_fd=folder_fd))
+                found[f"{top}/{rel}"] = SyncEntry("link", mark, os.readlink(name, dir_fd=folder_fd))
     return found
 
 
@@ -232,7 +232,7 @@ def _at(folders: Mapping[str, str], name: str) -> tuple[str, str]:
     return folders[top], rest
 
 
-def _pack(file: IO[bytes], folders: Mapping[str, str], entries: Mapping[str, Entry], names: Iterable[str]) -> None:
+def _pack(file: IO[bytes], folders: Mapping[str, str], entries: Mapping[str, SyncEntry], names: Iterable[str]) -> None:
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name in names:
             entry, info = entries[name], tarfile.TarInfo(name)

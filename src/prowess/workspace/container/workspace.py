@@ -18,19 +18,19 @@ from typing import NamedTuple
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
 from prowess.errors import WorkspaceError
-from prowess.workspace.container.container import Cell, ContainerSession, Running
+from prowess.workspace.container.container import Cell, ContainerProcess, ContainerSession
 from prowess.workspace.container.engine import SESSION_LABEL, Engine
 from prowess.workspace.container.init import SCRATCH
-from prowess.workspace.container.spec import INSIDE, Plan, find_folders, identity_below, refuse_readable
+from prowess.workspace.container.spec import INSIDE, ContainerSpec, check_private, find_folders, identity_below
 from prowess.workspace.container.sync import MOST_BYTES, Carrier, fill
 from prowess.workspace.executors.isolation_report import rlimits
 from prowess.workspace.executors.preconditions import (
+    check_names,
+    check_open,
+    check_program,
     leaving_cwd,
     making_folders,
     missing_cwd,
-    refuse_closed,
-    refuse_other_names,
-    refuse_program,
     with_own_home,
 )
 from prowess.workspace.layout import Layout
@@ -63,7 +63,7 @@ class Key(NamedTuple):
     readable: tuple[str, ...]
 
 
-class Kept:
+class SharedContainer:
     """A container and who uses it."""
 
     def __init__(self, key: Key, cell: Cell, carrier: Carrier | None) -> None:
@@ -94,16 +94,16 @@ class ContainerWorkspace:
         self.environment: Mapping[str, str] = {"PATH": setup.path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         self._place, self._setup, self._check = place, setup, check
         self._staged: dict[str, Tree] = {}
-        self._cells: dict[Key, asyncio.Future[Kept]] = {}  # the one used longest ago first
-        self._opening: set[asyncio.Future[Kept]] = set()
-        self._retired: set[Kept] = set()
-        self._running: set[Running] = set()
+        self._cells: dict[Key, asyncio.Future[SharedContainer]] = {}  # the one used longest ago first
+        self._opening: set[asyncio.Future[SharedContainer]] = set()
+        self._retired: set[SharedContainer] = set()
+        self._running: set[ContainerProcess] = set()
         self._going: set[asyncio.Event] = set()  # each set when nothing is left to do for a run
         self._carrying = asyncio.Lock()
         self.closed = False
 
     async def stage(self, tree: Tree, name: str) -> None:
-        refuse_other_names(name)
+        check_names(name)
         self._staged[name] = tree
         for key in [key for key in self._cells if key.skill == name and key.digest != tree.digest]:
             self._retire(key)
@@ -152,7 +152,7 @@ class ContainerWorkspace:
     # --- containers -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _lent(self, program: Program) -> AsyncIterator[Kept]:
+    async def _lent(self, program: Program) -> AsyncIterator[SharedContainer]:
         """A container for that program, with the files of the session as they are now."""
         self._refuse(program)
         over = asyncio.Event()
@@ -173,7 +173,7 @@ class ContainerWorkspace:
             self._going.discard(over)
             over.set()
 
-    async def _usable(self, program: Program) -> Kept:
+    async def _usable(self, program: Program) -> SharedContainer:
         """Counted as one of its users. When several ask at the same time, one is made for all of them; who is cancelled
         does not cancel that."""
         key = Key(program.skill, self._staged[program.skill].digest, tuple(dict.fromkeys(program.readable)))
@@ -189,7 +189,7 @@ class ContainerWorkspace:
             finally:
                 if _failed(opening) and self._cells.get(key) is opening:
                     del self._cells[key]
-            refuse_closed(self.closed)
+            check_open(self.closed)
             if self._cells.get(key) is not opening:
                 continue
             if kept.usable and await self._still_the_same(kept):
@@ -201,12 +201,12 @@ class ContainerWorkspace:
                 self._retire(key)
                 await self._tidy()
 
-    async def _open(self, key: Key) -> Kept:
+    async def _open(self, key: Key) -> SharedContainer:
         setup, tree = self._setup, self._staged[key.skill]
         limits = setup.limits
         for folder in key.readable:
-            refuse_readable(folder, setup.engine.socket)
-        plan = Plan(
+            check_private(folder, setup.engine.socket)
+        plan = ContainerSpec(
             image=setup.image,
             image_id=setup.image_id,
             uid=setup.uid,
@@ -235,9 +235,9 @@ class ContainerWorkspace:
         finally:
             if not done:
                 await cell.aclose()
-        return Kept(key, cell, carrier)
+        return SharedContainer(key, cell, carrier)
 
-    async def _still_the_same(self, kept: Kept) -> bool:
+    async def _still_the_same(self, kept: SharedContainer) -> bool:
         """A script can replace work/inputs, which is mounted a second time in its skill."""
         if not self._setup.mounted:
             return True
@@ -253,7 +253,7 @@ class ContainerWorkspace:
         else:
             task.add_done_callback(self._retire_opened)
 
-    def _retire_opened(self, task: asyncio.Future[Kept]) -> None:
+    def _retire_opened(self, task: asyncio.Future[SharedContainer]) -> None:
         if not _failed(task):
             self._retired.add(task.result())
 
@@ -265,7 +265,7 @@ class ContainerWorkspace:
         self._retired.difference_update(idle)
         await asyncio.gather(*(kept.cell.aclose() for kept in idle))
 
-    async def _pull(self, kept: Kept) -> None:
+    async def _pull(self, kept: SharedContainer) -> None:
         if kept.carrier is not None and kept.cell.gone is None:
             async with self._carrying:
                 await kept.carrier.pull()
@@ -273,9 +273,14 @@ class ContainerWorkspace:
     # --- programs ---------------------------------------------------------------------------------------------------
 
     def _begin(
-        self, kept: Kept, program: Program, *, interactive: bool = False, listen: tuple[bool, bool] = (True, True)
-    ) -> Running:
-        refuse_closed(self.closed)
+        self,
+        kept: SharedContainer,
+        program: Program,
+        *,
+        interactive: bool = False,
+        listen: tuple[bool, bool] = (True, True),
+    ) -> ContainerProcess:
+        check_open(self.closed)
         tmp = f"{SCRATCH[0]}/{program.run}"
         command = Command(
             argv=program.argv,
@@ -290,7 +295,7 @@ class ContainerWorkspace:
         self._running.add(running)
         return running
 
-    async def _begun(self, running: Running, program: Program) -> None:
+    async def _begun(self, running: ContainerProcess, program: Program) -> None:
         try:
             await running.begin()
         except NotStarted as error:
@@ -301,8 +306,8 @@ class ContainerWorkspace:
             raise
 
     def _refuse(self, program: Program) -> None:
-        refuse_closed(self.closed)
-        refuse_program(program, staged=self._staged, place=self._place)
+        check_open(self.closed)
+        check_program(program, staged=self._staged, place=self._place)
         memory = self._setup.limits.memory
         if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in there
             raise WorkspaceError(
@@ -313,5 +318,5 @@ class ContainerWorkspace:
             )
 
 
-def _failed(task: asyncio.Future[Kept]) -> bool:
+def _failed(task: asyncio.Future[SharedContainer]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from prowess.core.values import Held, Isolation, Located
+from prowess.core.values import Isolation, LimitStatus, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.limits import NAMES, RunLimits
 from prowess.workspace.process.cgroup import Groups, find_groups
 from prowess.workspace.process.client import Processes
-from prowess.workspace.process.command import Limits
+from prowess.workspace.process.command import ProcessLimits
 from prowess.workspace.system_programs import find_system_file
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ProbeResult:
     """What was found out by trying."""
 
     isolation: Isolation
     python: str
     groups: Groups | None
-    limits: Limits
+    limits: ProcessLimits
 
 
 def system_environment(python: str, home: str) -> dict[str, str]:
@@ -43,13 +43,15 @@ def host_programs(python: str) -> Callable[[str], Located]:
     return lambda name: Located(*find_system_file(name, path))
 
 
-def rlimits(limits: RunLimits, processes: int | None = None) -> Limits:
-    return Limits(cpu_s=limits.cpu, open_files=limits.open_files, file_bytes=limits.file_size, processes=processes)
+def rlimits(limits: RunLimits, processes: int | None = None) -> ProcessLimits:
+    return ProcessLimits(
+        cpu_s=limits.cpu, open_files=limits.open_files, file_bytes=limits.file_size, processes=processes
+    )
 
 
-def held(limits: RunLimits, groups: Groups | None, **known: Held) -> dict[str, Held]:
+def held(limits: RunLimits, groups: Groups | None, **known: LimitStatus) -> dict[str, LimitStatus]:
     """What holds of each limit: those of a single process always, those of a group when there is one."""
-    table: dict[str, Held] = {"cpu": "enforced", "open_files": "enforced", "file_size": "enforced", **known}
+    table: dict[str, LimitStatus] = {"cpu": "enforced", "open_files": "enforced", "file_size": "enforced", **known}
     if groups is not None:
         table["memory"] = "enforced"
         if groups.counts_processes:
@@ -87,7 +89,7 @@ def _tasks_of(uid: int) -> int:
     return count
 
 
-def refuse_root(uid: int | None) -> None:
+def check_root(uid: int | None) -> None:
     """Scripts never run as root, and only root can run them as somebody else."""
     if os.geteuid() == 0 and not uid:
         raise WorkspaceUnavailable(

@@ -15,23 +15,23 @@ from functools import partial
 from prowess.core.ports import Program
 from prowess.core.values import Isolation, Located
 from prowess.workspace.executors.isolation_report import (
-    Found,
     Once,
+    ProbeResult,
     cannot_drop,
+    check_root,
     groups_for,
     held,
     host_programs,
-    refuse_root,
     rlimits,
     room_for,
 )
-from prowess.workspace.executors.preconditions import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.preconditions import check_owner, check_reachable
 from prowess.workspace.executors.private_copies import Here, Unbound
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.selftest import find_interpreter
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.process.client import Processes
-from prowess.workspace.process.command import Command, Limits, NotStarted
+from prowess.workspace.process.command import Command, NotStarted, ProcessLimits
 from prowess.workspace.process.posix_client import NOTE
 from prowess.workspace.scripts.configured_python import try_python
 from prowess.workspace.session_folder import Place
@@ -69,8 +69,8 @@ class LocalExecutor:
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._found.get()
-        refuse_other_owner(place, self.uid)
-        refuse_unreachable(place.root, self.uid)
+        check_owner(place, self.uid)
+        check_reachable(place.root, self.uid)
         enclose = partial(_bare, uid=self.uid, limits=found.limits)
         enclosure = Unbound(place, python=found.python, enclose=enclose)
         return self._open.open(place, enclosure, isolation=await self.isolation(), groups=found.groups)
@@ -78,8 +78,8 @@ class LocalExecutor:
     async def aclose(self) -> None:
         await self._open.aclose()
 
-    async def _find(self) -> Found:
-        refuse_root(self.uid)
+    async def _find(self) -> ProbeResult:
+        check_root(self.uid)
         if self._python is not None:
             python, _ = await try_python(self._python, self._processes, self.uid)
         else:
@@ -98,7 +98,7 @@ class LocalExecutor:
         )
         room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
         limits = rlimits(self._limits, room)
-        return Found(isolation=isolation, python=python or "", groups=groups, limits=limits)
+        return ProbeResult(isolation=isolation, python=python or "", groups=groups, limits=limits)
 
     async def _try_to_start(self) -> None:
         """There may be no Python, but if there is no way to become that user, nothing will ever run."""
@@ -109,7 +109,7 @@ class LocalExecutor:
                 raise cannot_drop(self.uid, error) from error
 
 
-def _bare(program: Program, here: Here, *, uid: int | None, limits: Limits) -> Command:
+def _bare(program: Program, here: Here, *, uid: int | None, limits: ProcessLimits) -> Command:
     """Nothing around a program but its limits."""
     return Command(
         argv=program.argv,

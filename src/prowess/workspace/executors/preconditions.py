@@ -18,7 +18,7 @@ from prowess.workspace.layout import FOLDERS, safe_name
 from prowess.workspace.session_folder import Place
 
 
-def refuse_other_names(name: str, what: str = "skill") -> None:
+def check_names(name: str, what: str = "skill") -> None:
     """A name becomes a path here, and must already be one."""
     if name != safe_name(name):
         raise WorkspaceError(
@@ -29,7 +29,7 @@ def refuse_other_names(name: str, what: str = "skill") -> None:
         )
 
 
-def refuse_changed(place: Place) -> None:
+def check_unchanged(place: Place) -> None:
     """Our own folders are what we made, and nothing that leads elsewhere: where a script runs as ourselves and without
     a box, it could have put a link in their place."""
     for path in (place.root, *(os.path.join(place.root, folder) for folder in FOLDERS)):
@@ -46,7 +46,7 @@ def refuse_changed(place: Place) -> None:
             )
 
 
-def refuse_other_owner(place: Place, uid: int | None) -> None:
+def check_owner(place: Place, uid: int | None) -> None:
     """What scripts write belongs to whoever they run as; `uid` is None when that is ourselves."""
     owner = os.geteuid() if uid is None else uid
     found = os.stat(os.path.join(place.root, "work")).st_uid
@@ -59,7 +59,7 @@ def refuse_other_owner(place: Place, uid: int | None) -> None:
         )
 
 
-def refuse_unreachable(path: str, uid: int | None) -> None:
+def check_reachable(path: str, uid: int | None) -> None:
     """Every folder on the way can be passed by that user. We ourselves got there."""
     if uid is None:
         return
@@ -100,10 +100,10 @@ def leaving_cwd(given: str) -> PathEscape:
     )
 
 
-def refuse_program(program: Program, *, staged: Container[str], place: Place) -> None:
+def check_program(program: Program, *, staged: Container[str], place: Place) -> None:
     """Names of skill and run become paths; what the kernel would cut short at a NUL is not run at all."""
-    refuse_other_names(program.run, "run")
-    refuse_other_names(program.skill)
+    check_names(program.run, "run")
+    check_names(program.skill)
     if program.skill not in staged:
         raise WorkspaceError(
             f"The skill '{program.skill}' is not staged in this workspace.",
@@ -118,10 +118,10 @@ def refuse_program(program: Program, *, staged: Container[str], place: Place) ->
     for name, value in program.env.items():
         if not name or "=" in name or "\0" in name + value:
             raise WorkspaceError(f"{name!r} cannot be a variable with that value.", op="run", code="bad-variable")
-    refuse_changed(place)
+    check_unchanged(place)
 
 
-def refuse_closed(closed: bool) -> None:
+def check_open(closed: bool) -> None:
     if closed:
         raise WorkspaceError("This workspace was closed.", op="run", code="workspace-closed")
 

@@ -16,16 +16,16 @@ from typing import Literal
 from prowess.core.values import Isolation, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.executors.isolation_report import (
-    Found,
     Once,
+    ProbeResult,
+    check_root,
     groups_for,
     held,
     host_programs,
-    refuse_root,
     rlimits,
     room_for,
 )
-from prowess.workspace.executors.preconditions import refuse_other_owner, refuse_unreachable
+from prowess.workspace.executors.preconditions import check_owner, check_reachable
 from prowess.workspace.executors.private_copies import Unbound
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.bwrap import find_trusted
@@ -50,14 +50,14 @@ WRAPPERS = 2  # bubblewrap outside the box and its first process inside: a contr
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _NothingHeld:
     """No mechanism held; why, for each that was tried."""
 
     reasons: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Proven(Found):
+class _ProvenSandbox(ProbeResult):
     proof: Proof
     folders: tuple[str, ...]  # of the interpreter
     prlimit: str | None
@@ -95,8 +95,8 @@ class SandboxExecutor:
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._proven()
-        refuse_other_owner(place, self.uid)
-        refuse_unreachable(place.root, self.uid)
+        check_owner(place, self.uid)
+        check_reachable(place.root, self.uid)
         if found.isolation.mechanism == BWRAP:
             enclosure = Boxed(
                 place,
@@ -117,14 +117,14 @@ class SandboxExecutor:
     async def aclose(self) -> None:
         await self._open.aclose()
 
-    async def _proven(self) -> _Proven:
+    async def _proven(self) -> _ProvenSandbox:
         found = await self._found.get()
-        if isinstance(found, _Refused):
+        if isinstance(found, _NothingHeld):
             raise _unavailable(found.reasons, network=self._proxy is not None)
         return found
 
-    async def _find(self) -> _Proven | _Refused:
-        refuse_root(self.uid)
+    async def _find(self) -> _ProvenSandbox | _NothingHeld:
+        check_root(self.uid)
         cache = await asyncio.to_thread(_cache_in, self._dir)
         reasons: dict[str, str] = {}
         for mechanism in self._mechanisms:
@@ -134,9 +134,9 @@ class SandboxExecutor:
             if proof.holds:
                 return await self._describe(proof, reasons)
             reasons[mechanism] = why_not(proof)
-        return _Refused(reasons)
+        return _NothingHeld(reasons)
 
-    async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _Proven:
+    async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _ProvenSandbox:
         boxed = proof.mechanism == BWRAP
         groups, notes = await groups_for(self._limits, self._processes, self.uid, wrappers=WRAPPERS if boxed else 0)
         prlimit = find_trusted("prlimit") if boxed else None
@@ -162,7 +162,7 @@ class SandboxExecutor:
             limits=limits,
             notes=(*instead, *notes),
         )
-        return _Proven(
+        return _ProvenSandbox(
             isolation=isolation,
             python=python,
             folders=folders,

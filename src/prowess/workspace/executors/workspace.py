@@ -16,17 +16,17 @@ from typing import Protocol
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
 from prowess.workspace.executors.preconditions import (
+    check_names,
+    check_open,
+    check_program,
     making_folders,
-    refuse_closed,
-    refuse_other_names,
-    refuse_program,
     with_own_home,
 )
 from prowess.workspace.layout import Layout
-from prowess.workspace.process.cgroup import Group, Groups
-from prowess.workspace.process.client import Processes, Run
+from prowess.workspace.process.cgroup import ControlGroup, Groups
+from prowess.workspace.process.client import Processes, StartedCommand
 from prowess.workspace.process.command import Command, Ended
-from prowess.workspace.process.interactive import Session
+from prowess.workspace.process.interactive import InteractiveProcess
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree, remove_tree
 
@@ -85,7 +85,7 @@ class OpenedWorkspace:
         self._closed = False
 
     async def stage(self, tree: Tree, name: str) -> None:
-        refuse_other_names(name)
+        check_names(name)
         await self._enclosure.stage(tree, name)
         self._staged.add(name)
 
@@ -112,7 +112,7 @@ class OpenedWorkspace:
             self._sessions.add(live)
             if self._closed:
                 await live.aclose()
-                refuse_closed(self._closed)
+                check_open(self._closed)
             return live
 
     async def aclose(self) -> None:
@@ -129,8 +129,8 @@ class OpenedWorkspace:
     @asynccontextmanager
     async def _begun(self, program: Program) -> AsyncIterator[_Going]:
         """Folders before, and no folder, group or process after."""
-        refuse_closed(self._closed)
-        refuse_program(program, staged=self._staged, place=self._place)
+        check_open(self._closed)
+        check_program(program, staged=self._staged, place=self._place)
         going = _Going()
         self._going.add(going)
         tmp = ""
@@ -190,12 +190,12 @@ class _Going:
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
-        self.group: Group | None = None
-        self._run: Run | None = None
+        self.group: ControlGroup | None = None
+        self._run: StartedCommand | None = None
         self._to_end = False
         self._said = bytearray()
 
-    def started(self, run: Run) -> None:
+    def started(self, run: StartedCommand) -> None:
         self._run = run
         if self._to_end:
             run.kill()
@@ -229,7 +229,7 @@ class LiveSession:
     """See ports.Interactive. When the program has ended, its folders go, too; what it printed can still be read."""
 
     def __init__(
-        self, session: Session, going: _Going, stack: AsyncExitStack, forget: Callable[[LiveSession], None]
+        self, session: InteractiveProcess, going: _Going, stack: AsyncExitStack, forget: Callable[[LiveSession], None]
     ) -> None:
         self._session, self._going, self._stack, self._forget = session, going, stack, forget
         self._over: Ended | None = None

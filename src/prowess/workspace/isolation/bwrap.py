@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prowess.workspace.process import seccomp as kernel
-from prowess.workspace.process.command import Command, Limits
+from prowess.workspace.process.command import Command, ProcessLimits
 
 TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -95,7 +95,7 @@ def boxed(
     *,
     uid: int | None = None,
     gid: int | None = None,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     stdin: bytes | str | os.PathLike[str] | None = None,
     timeout_s: float | None = None,
     status_fd: int | None = None,
@@ -115,7 +115,7 @@ def boxed(
         env={},
         stdin=stdin,
         timeout_s=timeout_s,
-        limits=limits or Limits(),
+        limits=limits or ProcessLimits(),
         uid=uid,
         gid=gid,
         fds={

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from prowess.workspace.isolation.bwrap import SYSTEM_FILES, SYSTEM_NAMES
 from prowess.workspace.process import seccomp as kernel
-from prowess.workspace.process.command import Command, Landlock, Limits
+from prowess.workspace.process.command import Command, Landlock, ProcessLimits
 
 SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES, *kernel.PROC)
 OWN = tuple(f"/proc/self/{name}" for name in kernel.PROC_OF_FIRST)  # as the command itself finds them
@@ -29,7 +29,7 @@ def walled(
     write: Sequence[str] = (),
     uid: int | None = None,
     gid: int | None = None,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     stdin: bytes | str | os.PathLike[str] | None = None,
     timeout_s: float | None = None,
     tty: bool = False,
@@ -42,7 +42,7 @@ def walled(
         env=env,
         stdin=stdin,
         timeout_s=timeout_s,
-        limits=limits or Limits(),
+        limits=limits or ProcessLimits(),
         uid=uid,
         gid=gid,
         landlock=Landlock(read=(*SYSTEM, *OWN, *read), write=(*write, *devices)),

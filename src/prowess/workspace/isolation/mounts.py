@@ -22,7 +22,7 @@ from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_folder
 from prowess.workspace.executors.isolation_report import system_environment
-from prowess.workspace.executors.preconditions import leaving_cwd, missing_cwd, refuse_unreachable
+from prowess.workspace.executors.preconditions import check_reachable, leaving_cwd, missing_cwd
 from prowess.workspace.executors.private_copies import Here
 from prowess.workspace.executors.workspace import Ready
 from prowess.workspace.isolation.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has_run, system_of_host
@@ -31,8 +31,8 @@ from prowess.workspace.isolation.path_view import NotSeen, View
 from prowess.workspace.isolation.selftest import Proof
 from prowess.workspace.layout import LEADS, Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.network.proxy import Link, Proxy
-from prowess.workspace.process.command import Command, Ended, Limits, NotStarted
+from prowess.workspace.network.proxy import Proxy, RunProxy
+from prowess.workspace.process.command import Command, Ended, NotStarted, ProcessLimits
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
 
@@ -57,7 +57,7 @@ class Boxed:
         python: str,
         folders: Sequence[str],
         limits: RunLimits,
-        rlimits: Limits,
+        rlimits: ProcessLimits,
         prlimit: str | None,
         uid: int | None,
         proxy: Proxy | None = None,
@@ -82,7 +82,7 @@ class Boxed:
         self._stage(tree, name)  # which copies nothing
 
     def _stage(self, tree: Tree, name: str) -> None:
-        refuse_unreachable(tree.path, self._uid)
+        check_reachable(tree.path, self._uid)
         if not os.path.isdir(tree.path):
             raise WorkspaceError(
                 f"The tree of the skill '{name}' is not at {tree.path} any more.",
@@ -152,7 +152,9 @@ class Boxed:
         return [name if plain else path, *arguments]
 
 
-def walled_in(program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: Limits) -> Command:
+def walled_in(
+    program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: ProcessLimits
+) -> Command:
     """By Landlock; see unbound.Unbound."""
     host = here.layout.host
     read = [here.skill, host("runs"), *folders]
@@ -184,7 +186,7 @@ def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:
                 code="not-readable",
                 hint="Name an existing folder by its absolute path, and not one that holds the whole system.",
             )
-        refuse_unreachable(path, uid)
+        check_reachable(path, uid)
     return list(paths)
 
 
@@ -216,7 +218,7 @@ def _mode(path: str) -> int:
         return 0
 
 
-def _checker(program: Program, status: int, link: Link | None) -> Callable[[Ended, bytes], None]:
+def _checker(program: Program, status: int, link: RunProxy | None) -> Callable[[Ended, bytes], None]:
     def check(ended: Ended, said: bytes) -> None:
         if ended.why == "exit" and ended.exit_code is not None and not has_run(os.pread(status, 1 << 16, 0)):
             if os.strerror(errno.E2BIG).encode() in said:  # only at the last step is it known

@@ -22,7 +22,7 @@ _HEAD = 4096
 _NOWHERE = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
-class Seen(NamedTuple):
+class BoxPath(NamedTuple):
     """`path` is what it is called in the box once no link is left in it; `host` is "" for a folder of the box alone."""
 
     path: str
@@ -50,10 +50,10 @@ class View:
                 target = os.path.dirname(target)
                 self._above.add(target)
 
-    def find(self, path: str, *, cwd: str = "/") -> Seen:
+    def find(self, path: str, *, cwd: str = "/") -> BoxPath:
         """What is there. NotSeen when there is nothing, or nobody can know."""
         waiting = [part for part in reversed(os.path.join(cwd, path).split("/")) if part not in ("", ".")]
-        here = Seen("/", self._sources.get("/", ""), _NOWHERE)
+        here = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
         followed = 0
         while waiting:
             part = waiting.pop()
@@ -72,7 +72,7 @@ class View:
                 raise NotSeen(errno.ELOOP)
             waiting += [part for part in reversed(leads_to.split("/")) if part not in ("", ".")]
             if leads_to.startswith("/"):
-                here = Seen("/", self._sources.get("/", ""), _NOWHERE)
+                here = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
         return here
 
     def find_program(self, name: str, env: Mapping[str, str], *, cwd: str, uid: int) -> str:
@@ -82,7 +82,7 @@ class View:
         problem = NotSeen(errno.ENOENT)
         for path in [name] if "/" in name else [os.path.join(folder, name) for folder in folders]:
             try:
-                self._refuse_unexecutable(os.path.join(cwd, path), uid)
+                self._check_executable(os.path.join(cwd, path), uid)
                 return path
             except NotSeen as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
@@ -91,7 +91,7 @@ class View:
                     problem = error
         raise problem
 
-    def _look(self, path: str) -> Seen:
+    def _look(self, path: str) -> BoxPath:
         if any(path == unknown or path.startswith(f"{unknown}/") for unknown in UNKNOWN):
             raise NotSeen(0)
         bound = path
@@ -101,15 +101,15 @@ class View:
         if source is not None:
             host = source + path[len(bound.rstrip("/")) :]
             try:
-                return Seen(path, host, os.stat(host, follow_symlinks=path == bound))
+                return BoxPath(path, host, os.stat(host, follow_symlinks=path == bound))
             except OSError as error:
                 if path not in self._above:
                     raise NotSeen(error.errno or errno.ENOENT) from error
         if path in self._above:
-            return Seen(path, "", _NOWHERE)
+            return BoxPath(path, "", _NOWHERE)
         raise NotSeen(errno.ENOENT)
 
-    def _refuse_unexecutable(self, path: str, uid: int, depth: int = 0) -> None:
+    def _check_executable(self, path: str, uid: int, depth: int = 0) -> None:
         seen = self.find(path)
         if not stat.S_ISREG(seen.status.st_mode) or not _executable(seen, uid):
             raise NotSeen(errno.EACCES)
@@ -118,14 +118,14 @@ class View:
             words = head[2:].partition(b"\n")[0].split(maxsplit=1)
             if not words:
                 raise NotSeen(errno.ENOEXEC)
-            self._refuse_unexecutable(os.path.join("/", os.fsdecode(words[0])), uid, depth + 1)
+            self._check_executable(os.path.join("/", os.fsdecode(words[0])), uid, depth + 1)
         elif head and not head.startswith((b"#!", b"\x7fELF")):
             raise NotSeen(errno.ENOEXEC)
         elif head[:4] == b"\x7fELF" and (loader := _loader(head)):
             self.find(loader)
 
 
-def _executable(seen: Seen, uid: int) -> bool:
+def _executable(seen: BoxPath, uid: int) -> bool:
     """We ourselves may be in more groups than the one that another user is left with."""
     return os.access(seen.host, os.X_OK) if uid == os.geteuid() else may(seen.status, uid, 0o1)
 

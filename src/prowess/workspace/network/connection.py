@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prowess._internal.addresses import Address, new_socket, why_not_outside
-from prowess.workspace.network.host_rules import SETTING, Rule, Target, find_rule, is_listed, why_not
-from prowess.workspace.network.http import END, Refused, Request, begins_well, parse_request, render_answer
+from prowess.workspace.network.host_rules import SETTING, HostRule, HostTarget, find_rule, is_listed, why_not
+from prowess.workspace.network.http import END, ProxyRequest, Refused, begins_well, parse_request, render_answer
 
 Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, and then not reached
 OnEvent = Callable[[str, int, Verdict, str], None]
@@ -47,7 +47,7 @@ class ProxyLimits:
 class Exchange:
     """What all connections of a run have in common."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[HostRule]
     limits: ProxyLimits
     resolve: Resolve
     tell: OnEvent
@@ -94,7 +94,7 @@ class Exchange:
             raise Refused(408, f"the request took longer than {self.limits.head_s:g} s to arrive") from error
         return bytes(data[:end]), bytes(data[end + len(END) :])
 
-    async def _reach(self, target: Target) -> socket.socket:
+    async def _reach(self, target: HostTarget) -> socket.socket:
         """A connection to an address that was judged, or Refused."""
         rule = find_rule(self.rules, target)
         if rule is None:
@@ -107,7 +107,7 @@ class Exchange:
         except TimeoutError as error:
             raise Refused(504, f"{target} did not answer in {self.limits.connect_s:g} s", target=target) from error
 
-    async def _addresses(self, target: Target) -> list[Address]:
+    async def _addresses(self, target: HostTarget) -> list[Address]:
         if target.address is not None:
             return [target.address]
         try:
@@ -118,7 +118,7 @@ class Exchange:
             raise Refused(502, f"{target.host} has no address", target=target)
         return found
 
-    def _judged(self, found: list[Address], target: Target) -> list[Address]:
+    def _judged(self, found: list[Address], target: HostTarget) -> list[Address]:
         problems = {address: self._why_not(address, target.port) for address in found}
         good = [address for address, problem in problems.items() if problem is None]
         if not good:
@@ -132,7 +132,7 @@ class Exchange:
             return None
         return why_not_outside(address)
 
-    async def _connected(self, addresses: list[Address], target: Target) -> socket.socket:
+    async def _connected(self, addresses: list[Address], target: HostTarget) -> socket.socket:
         """To the first that answers; each has its share of the time."""
         why = ""
         for address in addresses:
@@ -158,7 +158,7 @@ class Exchange:
             client.shutdown(socket.SHUT_WR)
             await _discard(client, LINGER_BYTES)
 
-    async def _carry(self, client: socket.socket, upstream: socket.socket, request: Request, rest: bytes) -> None:
+    async def _carry(self, client: socket.socket, upstream: socket.socket, request: ProxyRequest, rest: bytes) -> None:
         loop = asyncio.get_running_loop()
 
         def alive() -> None:

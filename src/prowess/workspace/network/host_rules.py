@@ -30,7 +30,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN = 100
 
 
-class Target(NamedTuple):
+class HostTarget(NamedTuple):
     """What a program wants to reach, in its one spelling; `address` when it was written as one."""
 
     host: str
@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class HostRule:
     """One entry of the setting."""
 
     text: str
@@ -51,7 +51,7 @@ class Rule:
     address: Address | None = None
     ports: tuple[int, ...] = WEB_PORTS
 
-    def names(self, target: Target) -> bool:
+    def names(self, target: HostTarget) -> bool:
         if self.address is not None or target.address is not None:
             return self.address == target.address
         return target.host.endswith(f".{self.host}") if self.below else target.host == self.host
@@ -61,11 +61,11 @@ class NotAHost(ValueError):
     """Not something that could be reached by any rule; says why."""
 
 
-def parse_rules(entries: Iterable[str]) -> tuple[Rule, ...]:
+def parse_rules(entries: Iterable[str]) -> tuple[HostRule, ...]:
     return tuple(parse_rule(entry) for entry in entries)
 
 
-def parse_rule(entry: str) -> Rule:
+def parse_rule(entry: str) -> HostRule:
     """ConfigError when it is none, because one that matches nothing would be noticed too late."""
     text = entry.strip()
     below = text.startswith("*.")
@@ -82,10 +82,10 @@ def parse_rule(entry: str) -> Rule:
             code="host-invalid",
             hint="Write a host ('example.org'), all below it ('*.example.org'), or one port ('example.org:8443').",
         ) from error
-    return Rule(text=text, host=name, below=below, address=address, ports=WEB_PORTS if port is None else (port,))
+    return HostRule(text=text, host=name, below=below, address=address, ports=WEB_PORTS if port is None else (port,))
 
 
-def parse_target(authority: str, *, default_port: int | None = None) -> Target:
+def parse_target(authority: str, *, default_port: int | None = None) -> HostTarget:
     """`host:port` as a program sent it. NotAHost says what is wrong with it."""
     host, port = _split(authority)
     if port is None:
@@ -93,15 +93,15 @@ def parse_target(authority: str, *, default_port: int | None = None) -> Target:
     if port is None:
         raise NotAHost("it has no port")
     name, address = _host(host)
-    return Target(name, port, address)
+    return HostTarget(name, port, address)
 
 
-def find_rule(rules: Sequence[Rule], target: Target) -> Rule | None:
+def find_rule(rules: Sequence[HostRule], target: HostTarget) -> HostRule | None:
     """The rule by which it may be reached, as far as its name goes; where that leads is judged once it is known."""
     return next((rule for rule in rules if rule.names(target) and target.port in rule.ports), None)
 
 
-def why_not(rules: Sequence[Rule], target: Target) -> str:
+def why_not(rules: Sequence[HostRule], target: HostTarget) -> str:
     """Why there is no rule by which it may be reached, for whoever asked."""
     ports = sorted({port for rule in rules if rule.names(target) for port in rule.ports})
     if ports:
@@ -111,7 +111,7 @@ def why_not(rules: Sequence[Rule], target: Target) -> str:
     return f"{target.host} is not allowed"
 
 
-def is_listed(rules: Sequence[Rule], address: Address, port: int) -> bool:
+def is_listed(rules: Sequence[HostRule], address: Address, port: int) -> bool:
     """Whether a connection may go there even if it is not public."""
     return any(rule.address == address and port in rule.ports for rule in rules)
 

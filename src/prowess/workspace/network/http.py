@@ -10,7 +10,7 @@ import http
 import re
 from typing import NamedTuple
 
-from prowess.workspace.network.host_rules import NotAHost, Target, parse_target
+from prowess.workspace.network.host_rules import HostTarget, NotAHost, parse_target
 
 END = b"\r\n\r\n"
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")
@@ -20,8 +20,8 @@ _PLAIN = re.compile(r"(?i:http)://([^/?#]*)([/?][^#]*)?")
 _HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "proxy-authorization", "te", "trailer", "upgrade"}
 
 
-class Request(NamedTuple):
-    target: Target
+class ProxyRequest(NamedTuple):
+    target: HostTarget
     tunnel: bool
     head: bytes = b""  # for the server, when there is no tunnel
     body_bytes: int = 0
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 class Refused(Exception):
     """The program gets an answer of ours instead of a connection. `target` is what it was about, as far as known."""
 
-    def __init__(self, status: int, why: str, *, target: Target | None = None, shown: str = "") -> None:
+    def __init__(self, status: int, why: str, *, target: HostTarget | None = None, shown: str = "") -> None:
         super().__init__(why)
         self.status, self.why, self.target = status, why, target
         self.host = target.host if target else shown[:253]
@@ -42,7 +42,7 @@ def begins_well(data: bytes | bytearray) -> bool:
     return re.match(rb"[A-Za-z]+( |$)", data[:33]) is not None
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> ProxyRequest:
     """`head` is everything before the empty line."""
     first, *lines = head.split(b"\r\n")
     line = _LINE.fullmatch(first)
@@ -50,7 +50,7 @@ def parse_request(head: bytes) -> Request:
         raise Refused(400, "this is an HTTP/1.1 proxy, and that was no request to one")
     method, target = line[1].decode("ascii"), line[2].decode("ascii")
     if method == "CONNECT":
-        return Request(_target(target, None), tunnel=True)
+        return ProxyRequest(_target(target, None), tunnel=True)
     plain = _PLAIN.fullmatch(target)
     if plain is None:
         raise Refused(400, "a proxy is asked for http://host/path, or to CONNECT to host:port")
@@ -60,10 +60,10 @@ def parse_request(head: bytes) -> Request:
     host = str(where).removesuffix(":80")
     asked = f"{method} {'/' if path.startswith('?') else ''}{path} HTTP/1.{line[3].decode('ascii')}"
     first = f"{asked}\r\nHost: {host}\r\nConnection: close\r\n".encode("ascii")
-    return Request(where, tunnel=False, head=first + fields + b"\r\n", body_bytes=body_bytes)
+    return ProxyRequest(where, tunnel=False, head=first + fields + b"\r\n", body_bytes=body_bytes)
 
 
-def _target(authority: str, default_port: int | None) -> Target:
+def _target(authority: str, default_port: int | None) -> HostTarget:
     try:
         return parse_target(authority, default_port=default_port)
     except NotAHost as error:

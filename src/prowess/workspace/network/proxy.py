@@ -62,11 +62,11 @@ class Proxy:
         self.limits = limits or ProxyLimits()
         self.places = threading.Semaphore(self.limits.connections_in_all)
 
-    def session(self) -> Link:
-        return Link(self)
+    def session(self) -> RunProxy:
+        return RunProxy(self)
 
 
-class Link:
+class RunProxy:
     """One run's proxy. It is of use once, and from inside one box."""
 
     def __init__(self, proxy: Proxy) -> None:
@@ -121,7 +121,7 @@ class Link:
                 hint=f"Does {self._python} run inside the box? Without hosts in {SETTING} no proxy is needed.",
             )
 
-    async def __aenter__(self) -> Link:
+    async def __aenter__(self) -> RunProxy:
         self._loop = asyncio.get_running_loop()
         self._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control[0].setblocking(False)

@@ -32,7 +32,7 @@ class Parent(NamedTuple):
     settings: tuple[tuple[str, str, bool], ...]
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """One run's group: in version 1 a folder for memory and one for processes, in version 2 a single one."""
 
     paths: tuple[str, ...]
@@ -60,17 +60,17 @@ class Groups:
         self.counts_processes = any(name == "pids.max" for parent in parents for name, _, _ in parent.settings)
 
     @asynccontextmanager
-    async def made(self) -> AsyncIterator[Group]:
+    async def made(self) -> AsyncIterator[ControlGroup]:
         """A group that is there until the end, when nothing may be left in it."""
         name = f"{PREFIX}-{os.getpid()}-{_started_at(os.getpid())}-{next(_numbers)}"
-        group = Group(tuple(os.path.join(parent.path, name) for parent in self._parents))
+        group = ControlGroup(tuple(os.path.join(parent.path, name) for parent in self._parents))
         try:
             await asyncio.to_thread(self._make, group)
             yield group
         finally:
             await _remove(group)
 
-    def _make(self, group: Group) -> None:
+    def _make(self, group: ControlGroup) -> None:
         try:
             for parent, path in zip(self._parents, group.paths, strict=True):
                 os.mkdir(path)
@@ -162,7 +162,7 @@ def _joined(point: str, root: str, path: str) -> str:
     return joined if os.path.isdir(joined) else point
 
 
-def _limit_of(group: Group) -> int:
+def _limit_of(group: ControlGroup) -> int:
     for path in group.paths:
         for name in ("memory.limit_in_bytes", "memory.max"):
             for line in _lines(os.path.join(path, name)):
@@ -170,7 +170,7 @@ def _limit_of(group: Group) -> int:
     return 1 << 63
 
 
-async def _remove(group: Group) -> None:
+async def _remove(group: ControlGroup) -> None:
     """It may take the kernel a moment to notice that the last process is gone."""
     paths = [path for path in group.paths if not _removed(path)]
     until = asyncio.get_running_loop().time() + REMOVE_S

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from prowess._internal.files import open_regular
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.process.command import Command, Ended, NotStarted, render_spec
-from prowess.workspace.process.interactive import Session, Terminal
+from prowess.workspace.process.interactive import InteractiveProcess, Terminal
 from prowess.workspace.process.streams import Reader, memory_file
 
 STARTS_AT_ONCE = 32  # descriptors on their way are counted by the kernel, and it does not take many
@@ -52,7 +52,7 @@ class Processes:
         on_stdout: Callable[[bytes], None] | None = None,
         on_stderr: Callable[[bytes], None] | None = None,
         *,
-        on_start: Callable[[Run], None] | None = None,
+        on_start: Callable[[StartedCommand], None] | None = None,
     ) -> Ended:
         """Run it to the end. The callbacks get every byte, in order, as it comes; if one raises, the command is ended
         and the error raised here. Being cancelled ends the command, too, before CancelledError goes on. `on_start` is
@@ -71,13 +71,13 @@ class Processes:
 
     async def open_session(
         self, command: Command, *, buffer_bytes: int = 1 << 20, on_output: Callable[[bytes], None] | None = None
-    ) -> Session:
+    ) -> InteractiveProcess:
         """Start it and leave it running, with an open stdin and both outputs in one stream."""
-        session: Session | None = None
+        session: InteractiveProcess | None = None
         async with self._starts():
             terminal = Terminal(command.tty, command.rows, command.columns, buffer_bytes, on_output)
             try:
-                session = Session(await self._start(command, terminal.theirs()), terminal)
+                session = InteractiveProcess(await self._start(command, terminal.theirs()), terminal)
                 return session
             finally:
                 if session is None:
@@ -100,7 +100,7 @@ class Processes:
     def supervisor_pid(self) -> int | None:
         return self._popen.pid if self._popen else None
 
-    async def _start(self, command: Command, streams: list[int]) -> Run:
+    async def _start(self, command: Command, streams: list[int]) -> StartedCommand:
         """Takes `streams`: they are closed here whatever comes."""
         with ExitStack() as stack:
 
@@ -115,7 +115,7 @@ class Processes:
             stack.callback(theirs.close)
             ours.setblocking(False)
             number = next(self._numbers)
-            run = Run(self, number, command, ours)
+            run = StartedCommand(self, number, command, ours)
             message = {"op": "run", "run": number, "wrapped": command.wrapped}
             message |= {"timeout_s": command.timeout_s, "grace_s": command.grace_s}
             begun = False
@@ -189,7 +189,7 @@ class Processes:
             pass
 
 
-class Run:
+class StartedCommand:
     """A started command, seen from here: what its init says, and what comes out of it."""
 
     def __init__(self, processes: Processes, number: int, command: Command, control: socket.socket) -> None:

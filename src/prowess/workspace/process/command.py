@@ -16,7 +16,7 @@ Why = Literal["exit", "timeout", "kill", "closed", "supervisor", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """Per process, as rlimits are, except `processes`, which counts all processes of the user (in a user namespace of
     its own: all in there). None leaves it as it is. There is no core dump, ever."""
 
@@ -48,7 +48,7 @@ class Command:
     stdin: bytes | str | os.PathLike[str] | None = None
     timeout_s: float | None = None
     grace_s: float = 0.5
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
     uid: int | None = None
     gid: int | None = None
     landlock: Landlock | None = None
@@ -126,7 +126,7 @@ def render_spec(command: Command) -> dict[str, Any]:
         raise ValueError("uid and gid are for becoming somebody else than root")
     if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
         raise ValueError(f"0, 1 and 2 are the streams of the command, and it is given at most {MOST_FDS} more")
-    limits = {name: getattr(command.limits, name) for name in Limits.__slots__}
+    limits = {name: getattr(command.limits, name) for name in ProcessLimits.__slots__}
     landlock = command.landlock
     return {
         "argv": list(command.argv),

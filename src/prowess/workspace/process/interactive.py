@@ -54,7 +54,7 @@ class Unread:
         return data
 
 
-class Running(Protocol):
+class RunningProcess(Protocol):
     """What a session needs to know of the command behind it."""
 
     pid: int
@@ -65,10 +65,10 @@ class Running(Protocol):
     def close(self) -> None: ...
 
 
-class Session:
+class InteractiveProcess:
     """A command that runs until it ends, is killed, or its runtime closes."""
 
-    def __init__(self, run: Running, terminal: Terminal) -> None:
+    def __init__(self, run: RunningProcess, terminal: Terminal) -> None:
         self._run = run
         self._terminal = terminal
         self._waiter = asyncio.ensure_future(self._watch())

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack
 
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
-from prowess.workspace.process.client import BELT_S, Processes, Run, start_script
+from prowess.workspace.process.client import BELT_S, Processes, StartedCommand, start_script
 from prowess.workspace.process.command import Command, render_spec
 from prowess.workspace.process.posix_watcher import signal_group
 from prowess.workspace.process.streams import memory_file
@@ -52,7 +52,7 @@ class PosixProcesses(Processes):
                     watcher.kill()
             await asyncio.sleep(0.002)
 
-    async def _start(self, command: Command, streams: list[int]) -> Run:
+    async def _start(self, command: Command, streams: list[int]) -> StartedCommand:
         with ExitStack() as stack:
 
             def kept(fd: int) -> int:
@@ -91,7 +91,7 @@ class PosixProcesses(Processes):
         return bool(self.watchers)
 
 
-class _WatchedRun(Run):
+class _WatchedRun(StartedCommand):
     watcher: subprocess.Popen[bytes] | None = None
     _heard = b""
 

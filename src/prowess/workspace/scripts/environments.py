@@ -34,7 +34,7 @@ from prowess.workspace.scripts.environment_store import (
     read_record,
     try_hold,
 )
-from prowess.workspace.scripts.installers import Lines, Target, environment_python
+from prowess.workspace.scripts.installers import InstallerOutput, PythonTarget, environment_python
 from prowess.workspace.scripts.pep723 import ScriptBlock, canonical_name, parse_version, python_fits
 
 _VERSION_CODE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -126,7 +126,7 @@ class Environments:
         if found is not None:
             return found
         version = await self.version(python)
-        _refuse_version(block, version, python)
+        _check_version(block, version, python)
         key, real = _interpreter_key(block, python)
         until = time.monotonic() + self._timeout_s
         async with self._alone(key, until) as attempt:
@@ -156,7 +156,7 @@ class Environments:
         if found is not None:
             return found
         target = _target(version, machine, libc)
-        _refuse_version(block, version, f"the one for {machine}")
+        _check_version(block, version, f"the one for {machine}")
         until = time.monotonic() + self._timeout_s
         async with self._alone(_key(block, target.tag), until) as attempt:
             found = self.find_target(block, version=version, machine=machine, libc=libc)
@@ -220,7 +220,7 @@ class Environments:
         return "pip", installers.pip_environment(pip, python, folder, dependencies)
 
     async def _target_step(
-        self, folder: str, target: Target, dependencies: Sequence[str], until: float
+        self, folder: str, target: PythonTarget, dependencies: Sequence[str], until: float
     ) -> tuple[installers.Name, list[str], str]:
         uv = self._find_uv()
         if uv is not None:
@@ -249,7 +249,7 @@ class Environments:
 
     async def _run(self, argv: Sequence[str], until: float, on_line: OnLine | None, *, must: bool = True) -> bool:
         """Whether it succeeded; if it must and does not, `dependencies-failed` with its last words."""
-        lines = Lines(on_line)
+        lines = InstallerOutput(on_line)
         command = Command(
             argv=argv,
             cwd="/",  # where nothing is that an installer could take for a setting or a package
@@ -303,14 +303,14 @@ def _key(block: ScriptBlock, made_for: str) -> str:
     return f"{block.digest.removeprefix('sha256:')[:16]}-{made_for}"
 
 
-def _target(version: str, machine: str, libc: str) -> Target:
+def _target(version: str, machine: str, libc: str) -> PythonTarget:
     numbers = parse_version(version)
     if len(numbers) < 2 or not re.fullmatch(r"\w{1,20}", machine) or not re.fullmatch(r"(?:glibc|musl)-\d+\.\d+", libc):
         raise _failed(
             f"There are no packages for Python '{version}' on '{machine}' with '{libc}'.",
             "Give them as in 3.11.2, x86_64 and glibc-2.36.",
         )
-    return Target(numbers, machine, libc)
+    return PythonTarget(numbers, machine, libc)
 
 
 def _fingerprint(path: str) -> list[int]:
@@ -346,7 +346,7 @@ def _resolved(site: str) -> list[str]:
     return sorted(f"{canonical_name(match[1])}=={match[2]}" for match in found if match)
 
 
-def _refuse_version(block: ScriptBlock, version: str, who: str) -> None:
+def _check_version(block: ScriptBlock, version: str, who: str) -> None:
     if not python_fits(block.requires_python, parse_version(version)):
         raise WorkspaceError(
             f"The script needs Python {block.requires_python}, and {who} is Python {version}.",

@@ -42,7 +42,7 @@ _UV_OPTIONS = "--no-python-downloads --no-progress --color never".split()
 _UV_INSTALL = ["pip", "install", "--only-binary", ":all:", "--link-mode", "copy", *_UV_OPTIONS]
 
 
-class Target(NamedTuple):
+class PythonTarget(NamedTuple):
     """A Python that is not on this machine, such as a container's."""
 
     version: tuple[int, ...]
@@ -101,7 +101,7 @@ def pip_environment(pip: Sequence[str], python: str, folder: str, dependencies: 
     return [make, [*use, *_PIP_OPTIONS, "--", *dependencies]]
 
 
-def uv_target(uv: str, python: str, folder: str, target: Target, dependencies: Sequence[str]) -> list[str]:
+def uv_target(uv: str, python: str, folder: str, target: PythonTarget, dependencies: Sequence[str]) -> list[str]:
     libc, _, number = target.libc.partition("-")
     machine = _MACHINES.get(target.machine, target.machine)
     system = "unknown-linux-musl" if libc == "musl" else f"manylinux_{number.replace('.', '_')}"
@@ -109,7 +109,7 @@ def uv_target(uv: str, python: str, folder: str, target: Target, dependencies: S
     return [uv, *_UV_INSTALL, *where, "--python-platform", f"{machine}-{system}", "--", *dependencies]
 
 
-def pip_target(pip: Sequence[str], folder: str, target: Target, dependencies: Sequence[str]) -> list[str]:
+def pip_target(pip: Sequence[str], folder: str, target: PythonTarget, dependencies: Sequence[str]) -> list[str]:
     where = ["--target", folder, "--python-version", ".".join(map(str, target.version)), "--implementation", "cp"]
     for platform in _platforms(target):
         where += ["--platform", platform]
@@ -154,7 +154,7 @@ _HINTS = (
 )
 
 
-def _platforms(target: Target) -> list[str]:
+def _platforms(target: PythonTarget) -> list[str]:
     """Every tag that fits: pip takes them as they are."""
     libc, _, number = target.libc.partition("-")
     machine = _MACHINES.get(target.machine, target.machine)
@@ -182,7 +182,7 @@ def _names_an_index(path: str) -> bool:
         return False
 
 
-class Lines:
+class InstallerOutput:
     """What a program says, line by line, as it comes; the last lines are kept. Passwords in addresses are left out."""
 
     def __init__(self, on_line: Callable[[str], None] | None, keep: int = 40) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from prowess._internal.files import open_regular, read_regular
-from prowess._internal.paths import inside, refuse_unsafe_name
+from prowess._internal.paths import check_safe_name, inside
 from prowess.errors import WorkspaceError
 from prowess.skills.validate import WORKSPACE_NAMES
 from prowess.workspace.scripts.pep723 import ScriptBlock, find_almost_block, parse_block
@@ -179,7 +179,7 @@ def _choose(
         if _is_python(first_line[0]) or _runs_python(first_line):
             options = first_line[1:] if _is_python(first_line[0]) else ()
             return _python_launch(path, python, options, "shebang")
-        _refuse_missing(first_line[:1], path, interpreters)
+        _check_present(first_line[:1], path, interpreters)
         return Launch(way=first_line, script=path, why="shebang")
     system = next((system for magic, system in _FOREIGN.items() if head.startswith(magic)), None)
     if system is not None:
@@ -217,7 +217,7 @@ def _by_extension(
     names = [way[0] for way in ways]
     there = [way for way in ways if interpreters is None or way[0] in interpreters]
     if not there:
-        _refuse_missing(names, path, interpreters)
+        _check_present(names, path, interpreters)
     way = next((way for way in there if way[0] == named), there[0])
     if named == way[0]:
         return Launch(way=(*way, *options), script=path, why="extension")
@@ -248,7 +248,7 @@ def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> 
 
 def _python_launch(path: str, python: str, options: tuple[str, ...], why: Why, notes: tuple[str, ...] = ()) -> Launch:
     if not python:
-        _refuse_missing(("python3",), path, ())
+        _check_present(("python3",), path, ())
     return Launch(way=(python, *options), script=path, why=why, is_python=True, notes=notes)
 
 
@@ -265,7 +265,7 @@ def _disagreement(path: str, named: str, taken: str) -> str:
     return f"The first line of {path} asks for {named}; its extension says {taken}, and that is what runs it."
 
 
-def _refuse_missing(names: Sequence[str], path: str, interpreters: Collection[str] | None) -> None:
+def _check_present(names: Sequence[str], path: str, interpreters: Collection[str] | None) -> None:
     if interpreters is None or any(name in interpreters for name in names):
         return
     raise WorkspaceError(
@@ -291,7 +291,7 @@ def _is_executable(host_path: str) -> bool:
 def _candidates(script: str, skill: str) -> list[str]:
     """What a person or a model may have meant, the most literal first."""
     text = re.sub(r"^\$(?:SKILL_DIR\b|\{SKILL_DIR\})/*", "", script)
-    refuse_unsafe_name(text)
+    check_safe_name(text)
     found = []
     for spelling in dict.fromkeys((text, text.replace("\\", "/"))):
         path = posixpath.normpath(spelling) if spelling else "."
