@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, example, given
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from conftest import dear
@@ -84,14 +84,40 @@ _PIECES = st.sampled_from(
         *(" [a, b]", "é", "e: f"),
     ]
 )
+_LINE = st.sampled_from(["one", "it''s two", "- three", "four: #", "五つ", "six'", "''", "", " seven ", "#", "a: b"])
+_FORMS = st.tuples(
+    st.sampled_from([" '", " >\n  ", " |-\n  ", " >-\n", "\n- ", "\n  - ", " か", " "]),
+    st.lists(_LINE, min_size=1, max_size=4),
+    st.sampled_from(["\n  ", "\n", "\n\n  ", "\n- ", "\n  - ", "\n   "]),
+    st.sampled_from(["", "'", "\n  '", "\n\n  '", " ", "\n"]),
+).map(lambda form: f"{form[0]}{form[2].join(form[1])}{form[3]}")
+_LONG = st.lists(_FORMS, min_size=1, max_size=3).map(
+    lambda forms: "\n".join(f"{key}:{form}" for key, form in zip("abc", forms, strict=False))
+)
 
 
-@given(st.lists(_PIECES, max_size=14).map("".join))
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@given(st.lists(_PIECES, max_size=14).map("".join) | _LONG)
 @example("metadata:\n  a: b\n  c: 'd'\ntags: [x, y-z]")
 @example("metadata:\n  a: b\n   c: d")
 @example("metadata:\nname: x")
 @example("a: b\n  c: d")
 @example("a: b \nc: d:")
+@example("d: 'one\n  it''s two  \n    three '\ntags: [x]")
+@example("d: 'x\n  '")
+@example("d: 'x''\n  y'''  ")
+@example("d: 'x'' y''\n  z'")
+@example("d: 'it''s")
+@example("d: >\n  one\n  two # three\ntags: [x]")
+@example("d: |\n    one:\n    - two")
+@example("d: >-\n  one\n   two")
+@example("d: >-")
+@example("d: 'one\n\n  two\n\n\n  three.\n\n  '\nl:\n- a\n- 'b: c'\n- d e\nx: y")
+@example("d: 'one\n\n'")
+@example("d: 'one'\n\nx: y")
+@example("l:\n  - a\n- b")
+@example("l:\n- a\n  b: c")
+@example("l:\n- a: b")
 def test_what_is_read_strictly_is_what_yaml_says(front: str) -> None:
     """Most front matter never meets the YAML parser, and nobody can tell."""
     text = f"name: pdf\n{front}"
@@ -111,15 +137,18 @@ def test_plain_front_matter_needs_no_yaml_parser(tmp_path: Path) -> None:
         "name: a\ndescription: Fills forms (PDF). Use when asked — or told.",
         "name: b\ndescription: \"Quoted: it's so.\"\nmetadata:\n  author: ann\n  version: '2'\ntags: [x, y-z]",
         "name: c\ndescription: 从 CSV 文件生成报告。",
+        "name: d\ndescription: 'Fills forms.\n  Use when it''s time.'",
+        "name: e\ndescription: >\n  Fills forms.\n  Use when asked.\nlicense: MIT",
+        "name: f\ndescription: レポートを作る。\ntags:\n- a\n- b c",
     ]
-    for name, front in zip("abc", fronts, strict=True):
+    for name, front in zip("abcdef", fronts, strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_bytes(_file(front))
     code = (
         "import sys, prowess; c = prowess.discover(sys.argv[1]); print(len(c), len(c.findings), 'yaml' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["3", "0", "False"]
+    assert done.stdout.split() == ["6", "0", "False"]
 
 
 _SEEDS = [
