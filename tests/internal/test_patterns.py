@@ -122,33 +122,35 @@ def _compiled(node: ast.Call, method: str, module: dict[str, Any]) -> re.Pattern
 
 # Sees no more than so many characters; within them, its time may grow with their square.
 BOUNDED = {
-    "models.offline_values._number": 40,
-    "workspace.script.missing._RULES": 2_000,
+    "models.offline.request_values._number": 40,
+    "workspace.scripts.missing_dependency._RULES": 2_000,
 }
 # Made at the time it is used: the patterns that come of it.
 MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
-    "_config_file._find_json_line": [r'"key"\s*:'],
-    "_glob._letters": [r"(?!/)[^a-z]"],
-    "models.offline_commands._inside": [r"[ \t>]*`{3,}[ \t]*"],
-    "models.offline_fill._says": [r"(?<![a-z0-9])word"],
-    "models.offline_find._by_name": [r"(?<![\w-])(?:--?)?a[\s_-]b\s*[=:：]\s*|(?<!\S)--a[\s_-]b\s+"],
-    "models.offline_find._rest": [r"(?<![\s,;，；])[\s,;，；]++(?:--?)?a[\s_-]b\s*+[=:：]"],
-    "models.offline_phrases.find_choice": [r"(?<![a-z0-9])a[\s_-]+b(?:s|ending)(?![a-z0-9])"],
-    "models.offline_rank._is_named": [r"(?<![\w./-])[/$]?a-b(?![\w-]|\.\w)"],
-    "models.offline_values.take": [getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()]
+    "runtime.config_file._find_json_line": [r'"key"\s*:'],
+    "_internal.globs._letters": [r"(?!/)[^a-z]"],
+    "models.offline.commands._inside": [r"[ \t>]*`{3,}[ \t]*"],
+    "models.offline.fill._says": [r"(?<![a-z0-9])word"],
+    "models.offline.fill._by_name": [r"(?<![\w-])(?:--?)?a[\s_-]b\s*[=:：]\s*|(?<!\S)--a[\s_-]b\s+"],
+    "models.offline.fill._rest": [r"(?<![\s,;，；])[\s,;，；]++(?:--?)?a[\s_-]b\s*+[=:：]"],
+    "models.offline.request_values.find_choice": [r"(?<![a-z0-9])a[\s_-]+b(?:s|ending)(?![a-z0-9])"],
+    "models.offline.ranking._is_named": [r"(?<![\w./-])[/$]?a-b(?![\w-]|\.\w)"],
+    "models.offline.request_values.take": [
+        getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()
+    ]
     + [offline_values._GIVEN.format(r"f0\.csv")],
-    "policy.shell_words._OURS": list(shell_words._OURS["WORK_DIR"]),
+    "policy.commands.words._OURS": list(shell_words._OURS["WORK_DIR"]),
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
-    "skills.scan._p": [each.expression for each in scan.PATTERNS],
-    "stores.postgres_link._refusal": [pattern for pattern, _ in postgres_link._REFUSALS],
-    "workspace.script.installers.explain_installer": [pattern for pattern, _, _ in installers._HINTS],
-    "workspace.script.missing._RULES": [pattern for pattern, _ in missing._RULES],
+    "skills.security_scan._p": [each.expression for each in scan.PATTERNS],
+    "stores.postgres_pool._refusal": [pattern for pattern, _ in postgres_link._REFUSALS],
+    "workspace.scripts.installers.explain_installer": [pattern for pattern, _, _ in installers._HINTS],
+    "workspace.scripts.missing_dependency._RULES": [pattern for pattern, _ in missing._RULES],
 }
 ELSEWHERE = {
-    "tools.matcher.main": "a model's pattern, in a process of its own that is ended at a deadline",
-    "policy.patterns.compile_pattern": "a person's pattern, judged by its form, and met by windows of 8 KiB",
-    "policy.patterns._may_and_must": "sees one character",
-    "policy.patterns._kind": "sees one character",
+    "tools.files.grep_worker.main": "a model's pattern, in a process of its own that is ended at a deadline",
+    "policy.safe_regex.compile_pattern": "a person's pattern, judged by its form, and met by windows of 8 KiB",
+    "policy.safe_regex._may_and_must": "sees one character",
+    "policy.safe_regex._kind": "sees one character",
 }
 
 
