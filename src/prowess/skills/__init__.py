@@ -1,27 +1,26 @@
-"""Skills on disk: a SKILL.md becomes a catalog entry and a loaded skill. Needs PyYAML and nothing else.
+"""Skills on disk: parses SKILL.md files, builds the catalog and loads skills. Needs only PyYAML.
 
-- catalog: the catalog
-- catalog_budget: which skills the model is shown, within a budget of tokens; and nothing is left out without a word
-- discover: discover
-- entry_reader: one SKILL.md on disk becomes an Entry
-- front_matter: front matter is read strictly, else repaired narrowly, else salvaged line by line; and which of the
-  three is never hidden
-- in_memory: skills defined in code are skills
-- load: load
-- metadata: what the front matter of one skill says, as far as discovery needs it
-- nested: SKILL.md files below a skill
-- parse: bytes of a SKILL.md become a Head and a body, whatever the bytes are
+- catalog: every skill found; resolves a name to a skill and decides who may use it
+- catalog_budget: chooses the skills that the model is shown, within a token budget
+- discover: reads roots into a Catalog; reloads it
+- entry_reader: reads the head of one SKILL.md into an Entry
+- front_matter: reads front matter: strict YAML, then a narrow repair, then salvage
+- in_memory: skills defined in code
+- load: loads a skill: body, file list, digest; reads its docs and resources
+- metadata: reads the fields of the front matter into values and notes
+- nested: finds SKILL.md files below a skill
+- parse: splits a SKILL.md into head and body
 - reference: the specification's reference library in Python
-- render: what a model reads about skills
-- requirements: whether what a skill says it needs is there
-- roots: where skills are looked for, in order
-- scan_cache: what a scan remembers of a root
-- scanner: A root becomes entries
-- search: search finds skills by the words of their name, keywords and description, and of the beginning of their body
-- security_scan: the static security scan
-- skill: A skill before and after it is loaded, and where it was looked for
-- spelling: names that a misspelt name may mean
-- url_root: A root behind a URL is a folder in the cache whose digest is that of the files that lie there now
-- validate: what an author should know about a skill beyond its head
-- watch: something below the roots changed
+- render: text that a model reads about skills: the catalog, a loaded skill, a doc
+- requirements: checks that the programs, variables and versions a skill needs are present
+- roots: places where skills are looked for, in order
+- scan_cache: the file in which a scan remembers the skills of a root
+- scanner: walks a root and finds its skills
+- search: full-text search over the catalog
+- security_scan: static scan for dangerous commands, secrets and hidden instructions
+- skill: values: an Entry (found), a Skill (loaded), a Root
+- spelling: suggests names for a misspelt name
+- url_root: downloads a root from a URL into the cache
+- validate: checks a skill's body, references and scripts for its author
+- watch: watches the roots for changes
 """

@@ -1,9 +1,7 @@
-"""The catalog: every skill that was found, and the one place that says which is meant and who
-may have it.
+"""Catalog of every skill found. Resolves a name to a skill and decides who may use it.
 
-Listing, loading, reading and running all go through `Catalog.get` (which skill is meant) and `Catalog.visibility`
-(who may see it, and why), so they cannot disagree. A catalog is immutable: a reload makes a new one, a filtered view
-is another one.
+Listing, loading, reading and running all use `Catalog.get` (resolves the name) and `Catalog.visibility` (who may see
+it, and why), so they cannot disagree. A catalog is immutable: a reload makes a new one, and so does a filter.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ _RANK = {source: rank for rank, source in enumerate(PRIORITY)}
 
 
 class Catalog:
-    """Every skill that was found, in order of priority, with one answer to 'which one is meant' and 'who may have
-    it'.
-    """
+    """Every skill found, in order of priority. Resolves names and decides who may use a skill."""
 
     def __init__(
         self,
@@ -50,17 +46,17 @@ class Catalog:
         self._entries, self._winners = self._arrange(entries)
 
     def _arrange(self, entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
-        """The entries by priority, each with a unique id, and what each qualified name means.
+        """Sorts the entries by priority, makes ids unique, and resolves each qualified name to one entry.
 
-        Trusted comes before untrusted, then priority, then order. What is broken or switched off stands in nobody's
-        way; an MCP skill is had by its id only. Two skills of one source may share a name: the later one's id gets a
-        short hash of its place.
+        A trusted skill wins over an untrusted one; then the source's priority decides, then the order. A broken or
+        disabled skill wins no name. An MCP skill is found by its id only. When two skills of one source share a name,
+        the later one's id gets a short hash of its path.
         """
         arranged: list[Entry] = []
         winners: dict[str, Entry] = {}
         taken: set[str] = set()
         source = None
-        for entry in sorted(entries, key=_rank):  # stable: roots keep the order they were given in
+        for entry in sorted(entries, key=_rank):  # stable: roots keep their given order
             if entry.source != source:
                 source, taken = entry.source, set()
             name = entry.qualified if "/" in entry.rel else entry.name
@@ -110,9 +106,9 @@ class Catalog:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that should be known about the library: its roots first, then each skill in order."""
+        """Findings about the library: its roots first, then each skill in order."""
         own: list[Finding] = []
-        same: dict[tuple[str, int | None, int], Finding] = {}  # skills that were read before share their notes
+        same: dict[tuple[str, int | None, int], Finding] = {}  # skills from the cache share notes
         for entry in self._entries:
             if not entry.notes:
                 continue
@@ -131,13 +127,14 @@ class Catalog:
         return tuple(dict.fromkeys(note.code for note in self._notes_of(entry)))
 
     def memory_skill(self, entry: Entry) -> Skill | None:
-        """The skill behind an entry that was defined in code."""
+        """Returns the skill of an entry that was defined in code, or None."""
         return self._memory.get(entry.root)
 
     # --- which one is meant ------------------------------------------------------------------------------------
 
     def get(self, ref: str, *, source: str | None = None) -> Entry:
-        """The entry that an id, a name or a nearly right name means. SkillNotFound says what comes close."""
+        """Returns the entry for an id, a name or a nearly right name. Raises SkillNotFound, which suggests similar
+        names."""
         entry = self.find(ref, source=source)
         if entry is None:
             raise self._not_found(ref, source)
@@ -153,12 +150,13 @@ class Catalog:
         return self._only(self._loosely(ref), None)
 
     def _loosely(self, ref: str) -> list[Entry]:
-        """Entries whose id, name, qualified name or declared name is `ref`, case and `_` for `-` forgiven."""
+        """Returns entries whose id, name, qualified name or declared name is `ref`. Ignores case, and `_` equals
+        `-`."""
         key = _loose_key(ref)
         return self._by_loose_key.get(key, []) if key else []
 
     def _only(self, found: list[Entry], source: str | None) -> Entry | None:
-        """The one that is meant: unique among those that may be had by this name; MCP skills only by id."""
+        """Returns the only entry that this name can mean, or None. MCP skills are found by id only."""
         if source is not None:
             found = [entry for entry in found if entry.source == source]
         else:
@@ -176,7 +174,7 @@ class Catalog:
                 hint="Go on without it, or restore its folder.",
             )
         meant = sorted(entry.id for entry in self._loosely(ref))
-        if meant:  # it is there, and not by this name alone
+        if meant:  # it exists, but this name does not resolve to it
             several = len(meant) > 1 and source is None
             return SkillNotFound(
                 f"'{shown}' can mean {len(meant)} skills." if several else f"No skill '{shown}' can be had this way.",
@@ -203,7 +201,7 @@ class Catalog:
     # --- who may have it ---------------------------------------------------------------------------------------
 
     def visibility(self, entry: Entry) -> Visibility:
-        """The one decision that listing, loading, reading and running share."""
+        """Decides who may see a skill. Listing, loading, reading and running share this decision."""
         own = self._by_itself(entry)
         winner = self._winners.get(entry.qualified)
         if own.status in ("invalid", "off") or winner is None or winner is entry or entry.source == "mcp":
@@ -212,7 +210,7 @@ class Catalog:
         return Visibility("shadowed", (why, *own.reasons), False, False, own.mode)
 
     def _by_itself(self, entry: Entry) -> Visibility:
-        """The decision about a skill as if it were the only one. Being shadowed lifts none of it."""
+        """Decides about a skill as if it were the only one. Shadowing does not lift these restrictions."""
         mode, why_mode = self._mode_of(entry)
         fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL] if entry.notes else []
         if fatal:
@@ -234,8 +232,10 @@ class Catalog:
         return Visibility("active", reasons, True, user_visible, mode)
 
     def allow(self, entry: Entry, *, trigger: Trigger = "caller") -> Visibility:
-        """The same decision for somebody who wants to load, read or run it: SkillDenied or SkillInvalid says why not.
-        A shadowed skill can be had by its id, by whoever could have it if nothing stood before it."""
+        """Checks that the caller may load, read or run a skill. Raises SkillDenied or SkillInvalid with the reason.
+
+        A shadowed skill can be used by its id, by everybody who could use it if it were not shadowed.
+        """
         if trigger not in TRIGGERS:
             raise ConfigError(
                 f"'{trigger}' is no trigger.", code="trigger-unknown", hint=f"Use one of {', '.join(TRIGGERS)}."
@@ -276,8 +276,11 @@ class Catalog:
         return parent if folder in (".agent", ".agents", ".claude") else entry.root
 
     def _mode_of(self, entry: Entry) -> tuple[Mode, str]:
-        """What the configuration says, the narrower pattern first; else what the author says. What the author
-        keeps for people stays so, unless the skill is named and pinned or set to auto: a wildcard is no such wish."""
+        """Returns the skill's mode and the reason: the configuration first (narrow patterns before wide ones), then the
+        author.
+
+        When the author reserves a skill for people, only a pattern without wildcards that says pin or auto lifts that.
+        """
         for pattern in self._patterns:
             mode = self.modes[pattern]
             keeps = mode in ("manual", "off") or (mode in ("pin", "auto") and not _is_wild(pattern))
@@ -298,8 +301,8 @@ class Catalog:
     # --- other catalogs from this one --------------------------------------------------------------------------
 
     def where(self, keep: Callable[[Entry], bool]) -> Catalog:
-        """A view in which a skill that is not kept does not exist: same listing, same look-ups, same error as a
-        missing one. What it shadowed comes to light."""
+        """Returns a view without the skills that are not kept. They are missing from lists and look-ups, with the same
+        error as a skill that does not exist. Skills that they shadowed become visible."""
         kept = [entry for entry in self._entries if keep(entry)]
         hidden = {entry.location for entry in self._entries} - {entry.location for entry in kept}
         findings = [finding for finding in self._findings if finding.path not in hidden]
@@ -311,7 +314,7 @@ class Catalog:
         return self._with(entries=kept, findings=findings, roots=roots, modes=modes, removed=())
 
     def distrusting(self, is_taken_back: Callable[[Entry], bool]) -> Catalog:
-        """The same skills, of which some are not trusted any more."""
+        """Returns the same skills; those for which `is_taken_back` is true are no longer trusted."""
         entries = [entry._replace(trusted=False) if is_taken_back(entry) else entry for entry in self._entries]
         return self._with(entries=entries, removed=self._removed)
 
@@ -324,7 +327,7 @@ class Catalog:
         )
 
     def remembering(self, before: Catalog) -> Catalog:
-        """This catalog, able to answer 'removed' for what `before` had and this one has not."""
+        """Returns this catalog, which answers "removed" for skills that only `before` had."""
         had = before._removed.union(*(_names(entry) for entry in before._entries))
         return self._with(entries=self._entries, removed=had.difference(*(_names(entry) for entry in self._entries)))
 
@@ -339,7 +342,7 @@ class Catalog:
         return Catalog(**{**kept, **changed})
 
 
-_ACTIVE = Visibility("active", (), True, True, "auto")  # nearly all are, so that it is made once
+_ACTIVE = Visibility("active", (), True, True, "auto")  # made once: nearly every skill is active
 
 _DENIAL_HINTS = {
     "untrusted": "Look at it, then run: prowess trust {place}",
@@ -350,7 +353,7 @@ _DENIAL_HINTS = {
 
 
 def matches_pattern(pattern: str, entry: Entry) -> bool:
-    """`pdf`, `pdf-*`, `acme/*` or `project:pdf`."""
+    """True when a pattern fits a skill: `pdf`, `pdf-*`, `acme/*` or `project:pdf`."""
     if pattern in (entry.name, entry.qualified) or pattern == entry.id:
         return True
     if not _is_wild(pattern):
@@ -364,7 +367,7 @@ def _rank(entry: Entry) -> int:
 
 
 def _width(pattern: str) -> tuple[bool, int, int, str]:
-    """Narrow before wide: ids, qualified names, names; then wildcards, the longer first."""
+    """Sort key of patterns, narrow before wide: ids, qualified names, names, then wildcards, longer ones first."""
     return _is_wild(pattern), 0 if ":" in pattern else 1 if "/" in pattern else 2, -len(pattern), pattern
 
 
@@ -377,7 +380,7 @@ def _names(entry: Entry) -> set[str]:
 
 
 def _told_apart(entry: Entry, name: str, taken: set[str]) -> Entry:
-    """With a suffix made of its place, so that it stays the same while the skill stays where it is."""
+    """Adds a suffix to the id. The suffix is a hash of the path, so it stays the same while the skill is not moved."""
     from zlib import crc32
 
     suffix = base = f"@{crc32(entry.path.encode('utf-8', 'surrogateescape')) & 0xFFFFFF:06x}"

@@ -1,8 +1,9 @@
-"""Which skills the model is shown, within a budget of tokens; and nothing is left out without a word.
+"""Chooses the skills that the model is shown, within a token budget. Skills that do not fit are announced, never
+dropped silently.
 
-Within the budget everything is shown whole. Above it: pinned skills, then by source priority, then by name, whole
-descriptions for as many as fit; the rest is found by search, and one line tells the model how many and how. A
-description is never cut.
+Within the budget every skill is shown whole. Above it, skills are taken in this order: pinned ones, then by source
+priority, then by name. Those that fit get their whole description; a description is never cut. The rest is found by
+search, and one line tells the model how many there are and how to find them.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from prowess.skills.skill import PRIORITY, Entry
 
 CONTEXT_WINDOW = 200_000
 SHARE = 0.02
-LEAST = 400  # tokens: of a small window 2 % would be one skill, or none
+LEAST = 400  # tokens: 2 % of a small window would be one skill, or none
 _FRAME = "<available_skills>\n</available_skills>\n"
 
 
 class CatalogBudget(NamedTuple):
-    """Tokens that the catalog may take, and why so many."""
+    """Tokens that the catalog may take, and the reason."""
 
     tokens: int
     why: str
 
 
 def find_budget(model: str, window: int | None) -> CatalogBudget:
-    """Share of the model's window; where that is not known, of a common one."""
+    """Returns the share of the model's window, or of a common window when the model's is not known."""
     if window is None:
         return CatalogBudget(
             int(CONTEXT_WINDOW * SHARE), f"2 % of {CONTEXT_WINDOW}: the window of {model} is not known"
@@ -49,7 +50,7 @@ def plan_catalog(
     count: Callable[[str], int] = estimate,
     exact: bool = False,
 ) -> CatalogPlan:
-    """Every skill of the catalog in exactly one list: shown, name_only, searchable or hidden."""
+    """Puts every skill of the catalog into exactly one list: shown, name_only, searchable or hidden."""
     budget = int(context_window * SHARE) if budget_tokens is None else budget_tokens
     visible, hidden = _split(catalog)
     costs = _costs(catalog, visible, count)
@@ -96,8 +97,8 @@ def _costs(catalog: Catalog, visible: list[Entry], count: Callable[[str], int]) 
 
 
 def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room: int) -> list[Entry]:
-    """In order, as many as fit; one that is too long for what is left does not cost those after it. Pinned skills are
-    shown even where they alone exceed the budget."""
+    """Returns the skills that fit, in order. A skill that is too long is skipped; later ones may still fit. Pinned
+    skills are shown even above the budget."""
     kept: list[Entry] = []
     for entry in visible:
         if costs[entry.id] <= room or catalog.visibility(entry).mode == "pin":

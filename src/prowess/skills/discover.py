@@ -1,10 +1,10 @@
-"""discover: roots become a Catalog, ordered, each skill once, with everything that was wrong on the way.
+"""Reads roots into a Catalog: in order, each skill once, with a finding for every problem.
 
-    discover("./skills")                        only what you name; nothing else on the machine is looked at
-    discover("./skills", cache_dir="…")         the second time nearly for free
-    Library(["./skills"]).reload()              what was added, changed, removed since
+    discover("./skills")                        reads only the places you name
+    discover("./skills", cache_dir="…")         the second call is much faster
+    Library(["./skills"]).reload()              returns added, changed and removed skills
 
-One bad skill never costs its neighbours.
+A bad skill never affects its neighbours.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def discover(
     accepts: Callable[[str, str], bool] = lambda place, digest: False,
     refuse_angle_brackets: bool = False,
 ) -> Catalog:
-    """Everything below the given places: folders, archive addresses, skills made in code, or a source of them.
+    """Reads all skills from the given places: folders, archive URLs, skills made in code, or skill sources.
 
-    A path that does not exist is an error. `nested` also takes in the skills below a skill. `accepts(place, digest)`
-    says whether content from an address or an MCP server was accepted; nothing is by default.
+    A path that does not exist is an error. `nested` also reads the skills below a skill. `accepts(place, digest)` says
+    whether content from a URL or an MCP server was accepted; by default nothing is.
     """
     for pattern, mode in (modes or {}).items():
         if mode not in MODES:
@@ -58,7 +58,7 @@ def discover(
         if root.url:
             root, shown, trouble = _open_url(root, folder, accepts)
             findings += trouble
-            if root.path == root.url:  # nothing could be had from there
+            if root.path == root.url:  # the download failed and there is no cached copy
                 reports.append(RootReport(root.source, shown, 0, False, False, shown, root.origin))
                 continue
         found = scan(root, bounds=bounds, cache_dir=folder)
@@ -70,7 +70,7 @@ def discover(
             RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, shown, root.origin)
         )
     for number, skill in enumerate(_skills_of(places, accepts)):
-        # A root of its own: two skills in code may have one name, and neither may answer for the other.
+        # Each skill made in code gets its own root, so two of them with the same name stay apart.
         entry = skill.entry._replace(root=f"memory:{number}")
         entries.append(entry)
         memory[entry.root] = skill._replace(entry=entry)
@@ -87,7 +87,7 @@ def discover(
 
 
 class Library:
-    """A catalog that can be read again. Whoever holds a catalog keeps it: a reload makes a new one."""
+    """Catalog that can be read again. A reload makes a new catalog; the old one stays valid."""
 
     def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
         self._read, self._options = read, options
@@ -100,9 +100,8 @@ class Library:
         return self.catalog.changes_since(before)
 
     def watch(self, on_change: Callable[[Changes], None], *, stop: object | None = None) -> None:
-        """Reload whenever something below the roots changes, until `stop` (a threading.Event) is set. Needs
-        prowess[watch].
-        """
+        """Reloads whenever something below the roots changes, until `stop` (a threading.Event) is set. Needs
+        prowess[watch]."""
         from prowess.skills.watch import watch_roots
 
         for _ in watch_roots([root.path for root in self.catalog.roots if root.exists], stop=stop):
@@ -132,7 +131,8 @@ def _named(place: str | os.PathLike[str]) -> Root:
 
 
 def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> Iterable[Skill]:
-    """Skills made in code. What came from far is untrusted until exactly this content was accepted."""
+    """Returns the skills made in code. A skill from a URL or an MCP server is untrusted until exactly this content was
+    accepted."""
     for place in places:
         if isinstance(place, (str, os.PathLike, Root)):
             continue
@@ -147,8 +147,8 @@ def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> 
 def _open_url(
     root: Root, cache_dir: str | None, accepts: Callable[[str, str], bool]
 ) -> tuple[Root, str, tuple[Finding, ...]]:
-    """The root on disk, its address as anyone may see it, and what happened."""
-    from prowess._internal.urls import shown_url  # late, both: they bring an archive reader and HTTP
+    """Returns the root on disk, its URL without secrets, and the findings."""
+    from prowess._internal.urls import shown_url  # both late: they import an archive reader and HTTP
     from prowess.skills.url_root import open_url_root
 
     assert root.url is not None
@@ -163,7 +163,7 @@ def _open_url(
 
 @cache
 def _own_folder() -> str:
-    """For those who gave no cache: a folder that nobody else can write to, gone with the process."""
+    """Temporary cache for callers without a cache folder. Only this user can write to it; it is deleted at exit."""
     import atexit
     import shutil
     import tempfile
@@ -174,7 +174,8 @@ def _own_folder() -> str:
 
 
 def _each_once(entries: list[Entry]) -> list[Entry]:
-    """One real folder is one skill, however many links lead to it: a trusted way to it first, then by priority."""
+    """Keeps one entry per real folder, even when several links lead to it. Prefers a trusted path, then the higher
+    priority."""
     if len({entry.root for entry in entries}) < 2 and not any(entry.linked for entry in entries):
         return entries
     best: dict[str, Entry] = {}

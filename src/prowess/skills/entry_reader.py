@@ -1,5 +1,6 @@
-"""One SKILL.md on disk becomes an Entry: one open, of a regular file inside the skill, read little further than its
-closing fence.
+"""Reads the head of one SKILL.md into an Entry: one open of a regular file inside the skill.
+
+Reading stops shortly after the closing fence.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, par
 from prowess.skills.render import cost_in_catalog
 from prowess.skills.skill import Entry, Root
 
-_FIRST_READ = 4096  # nearly every head fits; with the next reads never more than 8 KiB past the closing fence
+_FIRST_READ = 4096  # nearly every head fits; later reads go at most 8 KiB past the closing fence
 _NEXT_READ = 8192
 
 
 def read_entry(
     root: Root, base: str, rel: str, location: str, found: os.stat_result, *, linked: str | None = None
 ) -> Entry:
-    """Whatever is wrong becomes a note of the entry."""
+    """Reads an entry. Every problem becomes a note of the entry."""
     name = folder_name(base, rel)
     file = os.path.basename(location)
     head, size, notes = _read_head(location, name, found)
@@ -68,7 +69,7 @@ _NOTHING = SkillHead(None, None)
 
 
 def read_head_bytes(path: str) -> bytes:
-    """The beginning of a regular file up to a little past its closing fence."""
+    """Reads the beginning of a regular file, up to shortly after its closing fence."""
     fd = open_regular(path)
     try:
         data = os.read(fd, _FIRST_READ)
@@ -85,7 +86,7 @@ def read_head_bytes(path: str) -> bytes:
 
 
 def read_opening(entry: Entry, chars: int) -> str:
-    """The beginning of a skill's body, for search. Nothing if it cannot be read."""
+    """Reads the beginning of a skill's body, for search. Returns "" if the file cannot be read."""
     path = entry.location
     try:
         if os.path.islink(path):
@@ -114,7 +115,7 @@ def make_entry(
     notes: tuple[Note, ...] = (),
     linked: str | None = None,
 ) -> Entry:
-    """The folder's name is the skill's name; a declared name that differs is remembered, and understood."""
+    """Makes an entry named after its folder. A different declared name is kept, and look-ups accept it."""
     name = folder_name(root, rel)
     declared = head.name if head.name and head.name != name else None
     entry = Entry(
@@ -133,7 +134,7 @@ def make_entry(
         trusted,
         linked,
     )
-    return Entry(*entry[:-1], cost_in_catalog(entry))  # a third of the time of _replace
+    return Entry(*entry[:-1], cost_in_catalog(entry))  # three times as fast as _replace
 
 
 def folder_name(root: str, rel: str) -> str:

@@ -1,9 +1,8 @@
-"""Front matter is read strictly, else repaired narrowly, else salvaged line by line; and which of the three is never
-hidden.
+"""Reads front matter: strict YAML, then a narrow repair, then salvage line by line. `how` says which one was used.
 
-`parse_front_matter(text)` takes the text between the fences. Scalars stay strings: no surprise booleans, dates or
-floats. Nothing recurses and nothing is expanded, so depth, aliases and merge keys cannot hurt: they are refused while
-the C parser streams events.
+`parse_front_matter(text)` takes the text between the fences. Scalars stay strings: there are no surprise booleans,
+dates or floats. Nothing recurses and nothing is expanded, so deep nesting, aliases and merge keys do no harm: they are
+refused while the C parser streams events.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from prowess._internal.text import Spans
 from prowess.core.findings import Note
 
 MAX_DEPTH = 24
-FIRST_LINE = 2  # the text begins on the line below the opening fence
+FIRST_LINE = 2  # the text starts on the line below the opening fence
 
 
 class FrontMatter(NamedTuple):
@@ -27,7 +26,7 @@ class FrontMatter(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Why a text is not the mapping we need; becomes a finding."""
+    """Reason why a text is not a usable mapping. Becomes a finding."""
 
     def __init__(self, code: str, line: int | None, reason: str) -> None:
         super().__init__(reason)
@@ -35,7 +34,7 @@ class Unreadable(Exception):
 
 
 def parse_front_matter(text: str) -> FrontMatter:
-    """Raises Unreadable only when not even a description can be salvaged."""
+    """Parses front matter. Raises Unreadable only when not even a description can be salvaged."""
     plain = _read_plain(text)
     if plain is not None:
         return plain
@@ -58,8 +57,9 @@ def parse_front_matter(text: str) -> FrontMatter:
 
 # --- plain ----------------------------------------------------------------------------------------------------------
 
-# A line with a key, and a text that means the same to every YAML parser: it begins with a letter or a digit, or stands
-# in quotes and has neither these quotes nor a backslash. Or a list of words; or nothing, where a map begins.
+# A line with a key and a text that means the same to every YAML parser. The text starts with a letter or a digit, or
+# stands in quotes and contains neither that quote nor a backslash. A list of words is accepted too, and an empty value
+# where a map starts.
 _BEYOND = r"\xa1-\u2027\u2030-\ud7ff\U00010000-\U0010ffff"  # printable, no line end, no byte order mark
 _WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _KEY = r"(?P<key>[A-Za-z][A-Za-z0-9_-]{0,63}):"
@@ -75,12 +75,12 @@ _NEXT_LINE = re.compile(rf" +[!-~{_BEYOND}][ -~{_BEYOND}]*")
 
 
 def _read_plain(text: str) -> FrontMatter | None:
-    """Front matter of the plainest texts, which most are, read at a fraction of the cost of YAML and with the same
-    result. None for all others."""
+    """Reads plain texts, as most are, without YAML: same result, at a fraction of the cost. Returns None for all
+    others."""
     fields: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    inner: dict[str, Any] | None = None  # the map that the last key without a text began
-    depth = ""  # its indentation
+    inner: dict[str, Any] | None = None  # the map that the last key without a value started
+    depth = ""  # indentation of that map or list
     source = text.removesuffix("\n").split("\n")
     at = 0
     while at < len(source):
@@ -171,8 +171,8 @@ def _join_block(style: str, lines: list[str]) -> str | None:
 
 
 def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dict[str, int], list[Note]]:
-    """One YAML mapping of strings, lists and mappings. `plain` also refuses flow style, duplicate keys and tabs between
-    tokens, as the reference library's parser does."""
+    """Reads one YAML mapping of strings, lists and mappings. `plain` also refuses flow style, duplicate keys and tabs
+    between tokens, like the reference library's parser."""
     import yaml
 
     next_event = _parser_type()(text).get_event
@@ -180,7 +180,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     lines: dict[str, int] = {}
     root: Any = None
     stack: list[Any] = []  # the open containers
-    keys: list[str | None] = []  # for each, the key that waits for its value
+    keys: list[str | None] = []  # for each container, the key that waits for its value
     watch_comments = " #" in text or "\t#" in text
     source = text.split("\n") if watch_comments else []
     quoted: list[tuple[int, int]] = []
@@ -243,7 +243,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
                 keys.append(None)
     except yaml.YAMLError as error:
         raise Unreadable("yaml-invalid", _error_line(error), _error_reason(error)) from None
-    except ValueError as error:  # a lone surrogate, a code point beyond Unicode
+    except ValueError as error:  # a lone surrogate or a code point beyond Unicode
         raise Unreadable("yaml-invalid", None, str(error)[:120]) from None
     if plain and "\t" in text:
         _check_tabs(text, quoted)
@@ -255,7 +255,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
 
 
 def _check_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
-    """A tab may stand inside quotes, in a block of text below its '|' or '>' line, and in a comment."""
+    """Refuses a tab outside quotes, block scalars (below the '|' or '>' line) and comments."""
     inside = Spans((text.find("\n", start) if text[start] in "|>" else start, end) for start, end in quoted)
     comment_until = 0
     for found in re.finditer(r"\t|(?:^|(?<=[ \t]))#", text, re.MULTILINE):
@@ -273,7 +273,7 @@ def _check_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
 def _parser_type() -> Any:
     try:
         from yaml.cyaml import CParser  # type: ignore[attr-defined]
-    except ImportError:  # a PyYAML built without libyaml: slower, same events
+    except ImportError:  # PyYAML without libyaml: slower, same events
         from yaml import BaseLoader
 
         return BaseLoader
@@ -300,12 +300,12 @@ _BLOCK = re.compile(r"^[|>][+-]?[1-9]?[+-]?(?:[ \t]+#.*)?$")
 _WHOLE_QUOTED = re.compile(r"""^(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?$""")
 _WHOLE_FLOW = re.compile(r"^(?:\[[^\[\]]*\]|\{[^{}]*\})(?:[ \t]+#.*)?$")
 _COMMENT = re.compile(r"[ \t]#")
-_QUOTES = {'"': re.compile(r'(?<!\\)"'), "'": re.compile(r"(?<!\w)'|'(?!\w)")}  # an apostrophe within a word is none
+_QUOTES = {'"': re.compile(r'(?<!\\)"'), "'": re.compile(r"(?<!\w)'|'(?!\w)")}  # an apostrophe in a word is no quote
 _SENTENCE = re.compile(r"[.!?:]\Z|: ")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
-# A key that narrows what a skill may do, at the start of a line, however it is indented or quoted.
+# A key that restricts a skill, at the start of a line. Indentation and quotes do not matter.
 _RESTRICTION = re.compile(
     r"""^[ \t]*["']?(?P<key>allowed-tools|allowed_tools|allowedTools|disable-model-invocation)["']?[ \t]*:""",
     re.MULTILINE,
@@ -313,11 +313,11 @@ _RESTRICTION = re.compile(
 
 
 def _repair(text: str) -> tuple[str, list[int], list[Note]]:
-    """Quote plain values that YAML cannot read as plain: those with a ': ' inside or a reserved first character; and
-    those whose own quotes are broken.
+    """Quotes plain values that YAML cannot read as plain, and mends values with broken quotes.
 
-    Block scalars, whole quoted values and whole flow values are left alone; so are comments, with a note. A repair that
-    would make a restriction part of some other value is none: nothing is changed.
+    A plain value needs quotes when it contains ': ' or starts with a reserved character. Block scalars, complete quoted
+    values and complete flow values stay as they are. Comments stay too, with a note. When a repair would make a
+    restriction part of another value, nothing is changed.
     """
     lines = text.split("\n")
     out: list[str] = []
@@ -337,7 +337,7 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
             deeper += 1
         value, comment = _split_comment(found["value"].rstrip())
         more = [part.strip() for part in lines[at:deeper] if part.strip()]
-        if _BLOCK.match(found["value"].rstrip()):  # a block scalar owns everything that is deeper
+        if _BLOCK.match(found["value"].rstrip()):  # a block scalar owns all deeper lines
             out += [line, *lines[at:deeper]]
             at = deeper
         elif not _needs_quotes(value, more):
@@ -346,11 +346,11 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
             return text, [], []
         else:
             whole = " ".join([value, *more])
-            if value[0] in "\"'" and not _RESTRICTION.match(line):  # of a restriction nothing is guessed
+            if value[0] in "\"'" and not _RESTRICTION.match(line):  # a restriction is never guessed
                 whole = _mend_quotes(whole)
             whole = whole.replace("\\", "\\\\").replace('"', '\\"')
             out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
-            out += [""] * (deeper - at)  # keep the line numbers of what follows
+            out += [""] * (deeper - at)  # keeps the line numbers of the following lines
             changed.append(at - 1 + FIRST_LINE)
             if comment:
                 cut.append(Note("yaml-comment-cut", at - 1 + FIRST_LINE, {"key": found["key"][:80]}))
@@ -369,8 +369,8 @@ def _needs_quotes(value: str, more: list[str]) -> bool:
 
 
 def _mend_quotes(value: str) -> str:
-    """The text of a value that begins with a quote and is not one quoted text: without that quote, and without the one
-    that belongs to it. A quoted word before others (`"Foo" and bar`) is text as it stands, with its quotes."""
+    """Returns the text of a value with broken quotes, without the first quote and its partner. A quoted word before
+    other words (`"Foo" and bar`) keeps its quotes."""
     quote, text = value[0], value[1:]
     marks = [found.start() for found in _QUOTES[quote].finditer(text)]
     if marks:
@@ -404,8 +404,8 @@ _TOP_KEY = re.compile(r"^(?P<key>[A-Za-z_][\w-]*)[ \t]*:[ \t]*(?P<value>.*)$")
 
 
 def _salvage(text: str, failure: Unreadable) -> FrontMatter:
-    """Read the few fields that identify a skill line by line, and fail closed on everything that would permit more:
-    the tool list counts as declared and empty."""
+    """Reads only the fields that identify a skill, line by line. Fails closed: the tool list counts as declared and
+    empty."""
     fields: dict[str, Any] = {}
     lines: dict[str, int] = {}
     source = text.split("\n")

@@ -1,4 +1,4 @@
-"""Skills defined in code are skills: parsed, checked, digested and named exactly as if they were on disk."""
+"""Makes skills from text in code. They are parsed, checked, digested and named like skills on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def skill_from_text(text: str, *, name: str | None, files: Mapping[str, bytes | 
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     head = parse_head(data, name or "")
     folder = name or head.name
-    if folder and not name:  # nobody gave a folder, so the declared name is it
+    if folder and not name:  # no folder was given: the declared name replaces it
         head = parse_head(data, folder)
     entry = make_entry(
         head, source=source, root="memory:", rel=folder or "unnamed", file="SKILL.md", size_bytes=len(data)

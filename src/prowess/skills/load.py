@@ -1,8 +1,8 @@
-"""load: an entry becomes a Skill, with its whole body, the list of its files, and the digest that pins them.
+"""Loads a skill: its whole body, the list of its files, and the digest that pins them.
 
-A body is read as a whole or not at all; docs and resources are read one at a time, when asked for. Every path is
-contained by its resolved form. Until something is staged the source folder is the directory, and a resource that
-changed since the load is refused, because what was loaded is pinned by digest.
+A body is read whole or not at all. Docs and resources are read one at a time, on request. Every path is resolved and
+must stay inside the skill. Files are read from the source folder until they are staged; a resource that changed since
+the load is refused, because the digest pins the loaded content.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load(
     trigger: Trigger = "caller",
     max_body_lines: int | None = None,
 ) -> Skill:
-    """The skill that `ref` means, if whoever asks may have it. Raises SkillNotFound, SkillDenied or SkillInvalid."""
+    """Loads the skill that `ref` means, if the caller may use it. Raises SkillNotFound, SkillDenied or SkillInvalid."""
     entry = catalog.get(ref, source=source)
     catalog.allow(entry, trigger=trigger)
     skill = catalog.memory_skill(entry) or load_entry(entry)
@@ -49,7 +49,7 @@ def load(
 
 
 def load_entry(entry: Entry) -> Skill:
-    """Read from disk, without asking who wants it."""
+    """Loads a skill from disk without a permission check."""
     directory = os.path.realpath(entry.real_path)
     try:
         data = read_regular(inside(directory, entry.file), MAX_BODY_BYTES)
@@ -70,7 +70,7 @@ def load_entry(entry: Entry) -> Skill:
     if len(data) > MAX_BODY_BYTES:
         raise _refused(entry, Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}))
     front = parse_front(data)
-    if isinstance(front, Note):  # it was good when it was found, and is not any more
+    if isinstance(front, Note):  # it was valid when it was found
         raise _refused(entry, front)
     body, line, notes = parse_body(data)
     files, more = list_files(directory, known={entry.file: data})
@@ -90,8 +90,8 @@ def load_entry(entry: Entry) -> Skill:
 
 
 def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Skill | None:
-    """The skill as it was published under its digest; None when that content is not there any more. Without an entry
-    the source has gone, and what is left of it is not trusted."""
+    """Loads a skill from the tree published under its digest. Returns None when that content is gone. Without a
+    matching entry the source is gone, and the published content is not trusted."""
     path = os.path.join(trees, digest.removeprefix("sha256:"))
     if not os.path.isdir(path):
         return None
@@ -112,9 +112,11 @@ def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Ski
 
 
 def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tuple[list[SkillFile], list[Note]]:
-    """Every regular file of the tree with its sha256. A link to a file inside counts as that file; a link that leads
-    outside, a FIFO or a device is not part of the skill, and is reported. `known` holds what was read already, so
-    that body and digest are of the same bytes."""
+    """Lists every regular file of the tree with its sha256.
+
+    A link to a file inside counts as that file. A link to the outside, a FIFO or a device is not part of the skill and
+    is reported. `known` holds bytes that were already read, so body and digest come from the same bytes.
+    """
     files: list[SkillFile] = []
     notes: list[Note] = []
     total = 0
@@ -134,7 +136,7 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
                 if child.name not in SKIPPED:
                     folders.append(rel)
                 continue
-            if child.name == ".git":  # of a submodule: git goes where it says
+            if child.name == ".git":  # of a submodule: it leads git to another folder
                 continue
             if len(files) >= MAX_FILES:
                 return files, [*notes, Note("too-many-files", None, {"limit": MAX_FILES})]
@@ -150,7 +152,7 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
 def _file_of(
     directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note], room_bytes: int
 ) -> SkillFile | None:
-    """Listed with its content's sha256, unless it is larger than there is room for: then nobody waits for that."""
+    """Returns a file with its sha256. A file larger than the remaining room is not hashed, to save time."""
     path = child.path
     try:
         if child.is_symlink():
@@ -159,7 +161,7 @@ def _file_of(
                 notes.append(Note("file-outside", None, {"what": rel}))
                 return None
             if os.path.isdir(path):
-                return None  # its files are listed where they are
+                return None  # its files are listed in their real place
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             notes.append(Note("special-file", None, {"target": rel, "kind": kind_of(found.st_mode)}))
@@ -178,7 +180,7 @@ def _file_of(
 
 
 def read_resource(skill: Skill, path: str) -> bytes:
-    """One file of a loaded skill, exactly as it was when the skill was loaded."""
+    """Reads one file of a loaded skill, exactly as it was when the skill was loaded."""
     check_safe_name(path)
     wanted = path.removeprefix("./")
     listed = next((file for file in skill.files if file.path == wanted), None)
@@ -216,7 +218,7 @@ def read_resource(skill: Skill, path: str) -> bytes:
 
 
 def select_docs(skill: Skill, patterns: Iterable[str]) -> list[str]:
-    """The docs that patterns name. A pattern that names none is an error that lists the real ones."""
+    """Returns the docs that the patterns match. A pattern without a match raises an error that lists the docs."""
     chosen: list[str] = []
     for pattern in patterns:
         glob = Glob(pattern, sets=True, folders=False)

@@ -1,11 +1,7 @@
-"""What the front matter of one skill says, as far as discovery needs it. Values only; `fields` reads them, `model`
-carries them.
+"""Reads the fields of the front matter into a SkillHead, with a note for every problem.
 
-The fields of a front matter, read as what their authors meant, with a note for everything that is not as it should
-be.
-
-`read_fields(front_matter, folder)` is pure. What narrows a skill's powers fails closed: a tool list or a switch that
-cannot be understood counts as the stricter reading.
+`read_fields(front_matter, folder)` is pure. Restrictions fail closed: a tool list or a switch that cannot be understood
+gets the stricter reading.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ from prowess.skills.front_matter import FrontMatter
 
 
 class Controls(NamedTuple):
-    """What the author says about how the skill may be used."""
+    """Author's settings for how the skill may be used."""
 
     mode: Mode = "auto"
-    allowed_tools: tuple[str, ...] | None = None  # None: not declared; empty: none at all
+    allowed_tools: tuple[str, ...] | None = None  # None: not declared; empty: no tools allowed
     run_mode: str = "inline"
     role: str | None = None
     user_invocable: bool = True
@@ -34,7 +30,7 @@ class Controls(NamedTuple):
 
 
 class SkillHead(NamedTuple):
-    """What the front matter of one skill says, as far as discovery needs it."""
+    """Front matter of one skill, as far as discovery needs it."""
 
     name: str | None  # as declared
     description: str | None
@@ -77,7 +73,7 @@ _RESTRICTING = frozenset(("allowed-tools", "disable-model-invocation"))
 _KNOWN = frozenset((*SPECIFICATION, *EXTENSIONS))
 _PLAIN_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _TOOL = re.compile(r"""[^()\[\]{}"'`]+(?:\(.*\))?""", re.DOTALL)
-_NOTHING = ("", "~", "null", "Null", "NULL")  # all of them are how YAML says: nothing here
+_NOTHING = ("", "~", "null", "Null", "NULL")  # all of them mean "no value" in YAML
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -109,8 +105,8 @@ _IDENTITY = frozenset(("name", "description"))
 
 
 def _without_misspellings(front: FrontMatter, notes: list[Note]) -> tuple[dict[str, Any], dict[str, int]]:
-    """Fields that are known under a slightly other spelling (`Allowed_Tools`, `user-invokable`) count as meant: what an
-    author restricts must not depend on a hyphen."""
+    """Renames misspelt fields (`Allowed_Tools`, `user-invokable`) to the known ones, with a note. A restriction must
+    not depend on a hyphen."""
     fields, lines = front.fields, front.lines
     if fields.keys() <= _KNOWN:
         return fields, lines
@@ -127,8 +123,8 @@ def _without_misspellings(front: FrontMatter, notes: list[Note]) -> tuple[dict[s
 
 
 def _with_unreadable_restrictions(fields: dict[str, Any]) -> dict[str, Any]:
-    """`allowed-tools:Bash(git: *)` has no blank after its first colon, so for YAML it is a key of another name. What it
-    restricts is not known; that it restricts is, so it counts as declared and not understood."""
+    """Adds restrictions that YAML hid inside another key, as declared and not understood. Example:
+    `allowed-tools:Bash(git: *)` has no blank after its first colon, so YAML reads a key of another name."""
     glued = {key.partition(":")[0].strip() for key in fields if ":" in key} & _RESTRICTING
     return {**fields, **{key: {} for key in glued}} if glued else fields
 
@@ -158,7 +154,7 @@ def _read_name(fields: dict[str, Any], lines: dict[str, int], folder: str, notes
 
 
 def _one_name(name: str, folder: str) -> str:
-    """Only a good name is suggested."""
+    """Suggests one name for folder and skill. Suggests only valid names."""
     good = [c for c in (name, folder) if all(note.code == "name-not-portable" for note in name_notes(c))]
     if not good:
         return "Give both one name of lower-case letters, digits and single hyphens."
@@ -168,7 +164,8 @@ def _one_name(name: str, folder: str) -> str:
 
 
 def name_notes(name: str, line: int | None = None) -> list[Note]:
-    """What the specification has against a name that is already stripped and NFKC-normalised."""
+    """Returns a note for each rule of the specification that a name breaks. The name must be stripped and
+    NFKC-normalised."""
     notes = []
     if len(name) > 64:
         notes.append(Note("name-too-long", line, {"length": len(name)}))
@@ -299,7 +296,8 @@ def _occurs_twice(field: str, front: FrontMatter) -> bool:
 
 
 def split_tools(text: str) -> list[str]:
-    """`Bash(git add:*), Read Grep` -> three patterns: spaces and commas part them, except inside parentheses."""
+    """Splits a tool list at spaces and commas outside parentheses. `Bash(git add:*), Read Grep` gives three
+    patterns."""
     tools, depth, start = [], 0, 0
     for at, character in enumerate(text):
         if character == "(":
@@ -372,7 +370,7 @@ def _text(value: Any) -> str | None:
 
 
 def _words(value: Any) -> list[str]:
-    """A list of texts, or one text parted by commas or spaces."""
+    """Returns the words of a list of texts, or of one text separated by commas or spaces."""
     if isinstance(value, str):
         value = re.split(r"[,\s]+", value)
     if not isinstance(value, list):

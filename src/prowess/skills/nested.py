@@ -1,5 +1,6 @@
-"""SKILL.md files below a skill. They belong to the skill above them and are not loaded, unless the caller asks for
-nested skills; so each one is named in a finding.
+"""Finds SKILL.md files below a skill, and reports each one in a finding.
+
+They belong to the skill above them and are not loaded, unless the caller asks for nested skills.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Iterable
 
 from prowess.core.findings import Note
 
-MAX_NAMED = 20  # of one skill: a SKILL.md at the top of a library has thousands below it
+MAX_NAMED = 20  # per skill: a SKILL.md at the top of a library has thousands below it
 _CODES = ("skill-nested", "entry-limit")
 
 
 def look_below(folder: str, name: str, *, skipped: Iterable[str], max_entries: int) -> tuple[Note, ...]:
-    """A note for each SKILL.md in the folders below a skill's own folder; the last one counts those not named."""
+    """Returns a note for each SKILL.md below a skill's own folder. The last note counts those that are not named."""
     found: list[str] = []
     seen = 0
     folders = [""]
@@ -28,7 +29,7 @@ def look_below(folder: str, name: str, *, skipped: Iterable[str], max_entries: i
                             folders.append(f"{below}{child.name}/")
                     elif below and child.name.lower() == "skill.md":
                         found.append(f"{below}{child.name}")
-        except OSError:  # a skill that is loaded says so: its files are listed then
+        except OSError:  # loading the skill reports it when it lists the files
             continue
         if seen > max_entries:
             stopped = Note("entry-limit", None, {"limit": max_entries, "folder": f"{name}/{below}"})
@@ -46,7 +47,7 @@ def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
 
 
 def has_nested(notes: tuple[Note, ...]) -> bool:
-    """Tell whether `look_below` had something to say."""
+    """True when the notes include one from `look_below`."""
     return bool(notes) and notes[-1].code in _CODES
 
 

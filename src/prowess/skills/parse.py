@@ -1,9 +1,8 @@
-"""Bytes of a SKILL.md become a Head and a body, whatever the bytes are. Pure: nothing here opens a file, nothing here
-raises.
+"""Splits the bytes of a SKILL.md into head and body. Pure: opens no file and never raises.
 
-The front matter is fenced by `---` on line 1 and `---` on a line of its own. `find_fence` works on bytes, so that
-discovery can stop reading as soon as the fence is there; all readers agree on where the front matter ends, because
-they all ask `find_fence`.
+The front matter is fenced by `---` on line 1 and `---` on a line of its own. `find_fence` works on bytes, so discovery
+can stop reading as soon as it finds the closing fence. All readers use `find_fence`, so they agree on where the front
+matter ends.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_mat
 from prowess.skills.metadata import SkillHead, read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read as a whole or not at all
+MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read whole or not at all
 _BOM = b"\xef\xbb\xbf"
-# Blanks after a fence are bounded, so that every reader can decide within a bounded number of bytes.
+# Blanks after a fence are bounded, so a reader can decide after a bounded number of bytes.
 _OPENING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")
 _MAYBE_OPENING = re.compile(rb"-{0,2}|---[ \t]{0,200}")
 _CLOSING = re.compile(rb"---[ \t]{0,200}(?:\r\n|\n|\r|\Z)")
@@ -27,7 +26,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Fence(NamedTuple):
-    """Where the text between the fences starts and ends, and where the body starts, in bytes."""
+    """Byte offsets of the front matter (start, end) and of the body."""
 
     start: int
     end: int
@@ -35,7 +34,8 @@ class Fence(NamedTuple):
 
 
 def parse_head(data: bytes, folder: str) -> SkillHead:
-    """`data` is the beginning of the file, at least up to the closing fence if there is one within MAX_HEAD_BYTES."""
+    """Parses the head. `data` is the beginning of the file and includes the closing fence, unless that comes after
+    MAX_HEAD_BYTES."""
     front = parse_front(data)
     if isinstance(front, Note):
         return SkillHead(None, None, notes=(front,))
@@ -43,7 +43,7 @@ def parse_head(data: bytes, folder: str) -> SkillHead:
 
 
 def parse_front(data: bytes) -> FrontMatter | Note:
-    """The front matter, or the note that says why there is none."""
+    """Returns the front matter, or a note that says why there is none."""
     fence = find_fence(data)
     if isinstance(fence, Note):
         return fence
@@ -63,8 +63,8 @@ def find_fence(data: bytes, *, whole: Literal[True] = True) -> Fence | Note: ...
 @overload
 def find_fence(data: bytes, *, whole: bool) -> Fence | Note | None: ...
 def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
-    """The fence, or the note that says why there is none. With whole=False (more of the file is to come) None means:
-    not decided yet, read on."""
+    """Returns the fence, or a note that says why there is none. With whole=False (more bytes will follow), None means
+    "not decided yet, read on"."""
     begin = 3 if data.startswith(_BOM) else 0
     if not whole and (_MAYBE_OPENING.fullmatch(data, begin) or _BOM.startswith(data)):
         return None
@@ -84,7 +84,7 @@ def find_fence(data: bytes, *, whole: bool = True) -> Fence | Note | None:
 
 
 def _find_closing(data: bytes, start: int) -> re.Match[bytes] | None:
-    """The first line at or after `start` that is a fence. Plain finds are many times faster than one regexp search."""
+    """Finds the first fence line at or after `start`. Plain finds are many times faster than one regexp search."""
     at = start
     while (at := data.find(b"---", at)) >= 0:
         if data[at - 1 : at] in (b"\n", b"\r") and (found := _CLOSING.match(data, at)):
@@ -94,7 +94,7 @@ def _find_closing(data: bytes, start: int) -> re.Match[bytes] | None:
 
 
 def parse_body(data: bytes) -> tuple[str, int, tuple[Note, ...]]:
-    """The whole body, the line of the file on which it starts, and what is wrong with its bytes."""
+    """Returns the whole body, the number of its first line in the file, and notes about invalid bytes."""
     fence = find_fence(data)
     start = fence.body if isinstance(fence, Fence) else 0
     raw = data[start:]

@@ -1,12 +1,12 @@
-"""The specification's reference library in Python: the same functions, verdicts, words and output.
+"""Reference library of the specification in Python: the same functions, verdicts, messages and output.
 
-    fields, body = parse_front_matter(text)      strictly: no repair, unlike discovery
-    find_skill_md("./skills/pdf")                its SKILL.md, or None
+    fields, body = parse_front_matter(text)      strict: no repair, unlike discovery
+    find_skill_md("./skills/pdf")                path of its SKILL.md, or None
     read_properties("./skills/pdf").to_dict()
-    to_prompt(["./skills/pdf"])                  the XML of these skills; of none as well
+    to_prompt(["./skills/pdf"])                  XML of these skills; the list may be empty
 
-One difference is meant: a fence is a line with only `---`, as the specification has it. For the reference library any
-`---` is one, so it cuts a value there. And keys that YAML once gave a meaning of their own (`<<`, `=`) are just keys.
+There are two differences. A fence is a line with only `---`, as the specification says; the reference library takes any
+`---` and cuts a value there. And keys with a special meaning in old YAML (`<<`, `=`) are ordinary keys.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from prowess.skills.parse import MAX_BODY_BYTES, find_fence, parse_body, unify_l
 
 ALLOWED = sorted(SPECIFICATION)
 Place = str | os.PathLike[str]
-Value = str | list["Value"] | dict[str, "Value"]  # of plain YAML: every scalar is a text
+Value = str | list["Value"] | dict[str, "Value"]  # plain YAML: every scalar is a text
 
 
 class Properties(NamedTuple):
-    """The specification's fields of one skill, not validated beyond name and description."""
+    """Fields of the specification for one skill. Only name and description are validated."""
 
     name: str
     description: str
@@ -41,25 +41,25 @@ class Properties(NamedTuple):
     metadata: Value | None = None
 
     def to_dict(self) -> dict[str, Value]:
-        """The fields that are set, under their names in a SKILL.md."""
+        """Returns the fields that are set, under their names in a SKILL.md."""
         given = {name.replace("_", "-"): value for name, value in self._asdict().items() if value is not None}
         return given if self.metadata else {name: value for name, value in given.items() if name != "metadata"}
 
 
 def parse_front_matter(text: str | bytes) -> tuple[dict[str, Value], str]:
-    """The fields and the body of a SKILL.md. Raises SkillInvalid for what is not plain YAML."""
+    """Returns the fields and the body of a SKILL.md. Raises SkillInvalid if the front matter is not plain YAML."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return read_fields_plainly(data), parse_body(data)[0].strip()
 
 
 def find_skill_md(folder: Place) -> str | None:
-    """The SKILL.md right inside a folder, or the skill.md; None when it holds neither."""
+    """Finds SKILL.md or skill.md directly inside a folder. Returns None when there is neither."""
     paths = (os.path.join(os.fspath(folder), name) for name in ("SKILL.md", "skill.md"))
     return next((path for path in paths if os.path.lexists(path)), None)
 
 
 def read_properties(place: Place) -> Properties:
-    """Of the skill in a folder, or of its SKILL.md. Raises SkillInvalid."""
+    """Reads the properties of a skill from its folder or its SKILL.md. Raises SkillInvalid."""
     folder = folder_of(place)
     path = find_skill_md(folder)
     if path is None:
@@ -68,7 +68,8 @@ def read_properties(place: Place) -> Properties:
 
 
 def to_prompt(places: Place | Iterable[Place]) -> str:
-    """The XML that shows these skills to a model. Raises SkillInvalid, which names the skill that cannot be shown."""
+    """Renders the XML that shows these skills to a model. Raises SkillInvalid, which names the skill that cannot be
+    shown."""
     lines = ["<available_skills>"]
     for place in [places] if isinstance(places, str | os.PathLike) else places:
         try:
@@ -85,14 +86,14 @@ def to_prompt(places: Place | Iterable[Place]) -> str:
 
 
 def folder_of(place: Place) -> str:
-    """The folder that is meant by a path to it, or to its SKILL.md."""
+    """Returns the skill's folder for a path to the folder or to its SKILL.md."""
     path = os.path.normpath(os.fspath(place))
     is_file = os.path.basename(path).lower() == "skill.md" and os.path.isfile(path)
     return os.path.dirname(path) or "." if is_file else path
 
 
 def read_skill_md(path: str) -> bytes:
-    """A regular file inside its folder. Raises SkillInvalid."""
+    """Reads a SKILL.md: a regular file inside its folder. Raises SkillInvalid."""
     if not is_inside(os.path.realpath(os.path.dirname(path)), os.path.realpath(path)):
         raise SkillInvalid(f"{path} leads outside the skill's folder", code="file-outside")
     try:
@@ -105,7 +106,8 @@ def read_skill_md(path: str) -> bytes:
 
 
 def folder_errors(place: Place) -> list[tuple[str, str]]:
-    """(finding code, the reference library's message) for each reason to refuse a folder; none means valid."""
+    """Returns (finding code, the reference library's message) for each reason to refuse a folder. An empty list means
+    valid."""
     folder = folder_of(place)
     if not os.path.exists(folder):
         return [("root-missing", f"Path does not exist: {folder}")]
@@ -121,7 +123,8 @@ def folder_errors(place: Place) -> list[tuple[str, str]]:
 
 
 def reference_errors(data: bytes, folder: str) -> list[tuple[str, str]]:
-    """(finding code, the reference library's message) for each reason to refuse; none means valid."""
+    """Returns (finding code, the reference library's message) for each reason to refuse a SKILL.md. An empty list means
+    valid."""
     try:
         fields = read_fields_plainly(data)
     except SkillInvalid as error:
@@ -163,14 +166,14 @@ def _text_of(field: str, value: Value) -> str:
 
 
 def read_fields_plainly(data: bytes) -> dict[str, Value]:
-    """The front matter as plain YAML only: no flow style, anchors, tags, duplicate keys, and no repair."""
+    """Reads front matter as plain YAML only: no flow style, anchors, tags, duplicate keys or repair."""
     fence = find_fence(data)
     if data.startswith(b"\xef\xbb\xbf") or (isinstance(fence, Note) and fence.code == "no-front-matter"):
         raise SkillInvalid("SKILL.md must start with YAML frontmatter (---)", code="no-front-matter")
     if isinstance(fence, Note):
         raise SkillInvalid("SKILL.md frontmatter not properly closed with ---", code="front-matter-unclosed")
     try:
-        text = unify_lines(data[3 : fence.end].decode("utf-8"))  # with what follows the opening fence: a tab is refused
+        text = unify_lines(data[3 : fence.end].decode("utf-8"))  # from the opening fence: a tab after it is refused
         fields, _, _ = read_mapping(text, plain=True)
     except UnicodeDecodeError as error:
         raise SkillInvalid(f"Invalid YAML in frontmatter: not UTF-8 ({error.reason})", code="head-not-utf8") from None

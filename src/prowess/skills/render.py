@@ -1,7 +1,7 @@
-"""What a model reads about skills: the catalog, and a loaded skill. The same input always gives the same bytes.
+"""Renders the text that a model reads about skills: the catalog, a loaded skill, a doc.
 
-Everything that comes from a skill is escaped or neutralised, so no description can close our tags and no body can
-pretend to be us.
+The same input always gives the same bytes. Everything that comes from a skill is escaped or neutralised. So no
+description can close Prowess' own tags, and no body can imitate them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OUR_TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(_OURS)}))", re.IGNORECASE)
 def render_catalog(
     catalog: Catalog, plan: CatalogPlan | None = None, *, format: Format = "xml", locations: bool = False
 ) -> str:
-    """The catalog as a model is shown it; nothing at all when there is nothing to show. Without a plan, everything the
-    model may see is shown whole."""
+    """Renders the catalog for a model; "" when there is nothing to show. Without a plan, every skill that the model may
+    see is shown whole."""
     entries = {entry.id: entry for entry in catalog}
     if plan is None:
         shown = [entry for entry in catalog if catalog.visibility(entry).model_visible]
@@ -81,7 +81,7 @@ def more_line(count: int) -> str:
 
 
 def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = False, description: bool = True) -> str:
-    """One skill as the reference library renders it; a source is added only where the name alone is ambiguous."""
+    """Renders one skill like the reference library. Adds the source only when the name alone is ambiguous."""
     text, source = name
     lines = ["<skill>", "<name>", escape(text), "</name>"]
     if description:
@@ -94,18 +94,18 @@ def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = Fa
 
 
 def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int:
-    """Tokens of the skill's entry in the catalog, under its own name."""
+    """Counts the tokens of the skill's catalog entry, under its own name."""
     return count(xml_entry(entry, (entry.name, None)) + "\n")
 
 
 def escape(text: str, *, quote: bool = True) -> str:
-    """As html.escape does it, whose module brings a table of all entities along."""
+    """Escapes like html.escape, without importing html and its large entity table."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&quot;").replace("'", "&#x27;") if quote else text
 
 
 def shown_names(catalog: Catalog, entries: Iterable[Entry]) -> dict[str, tuple[str, str | None]]:
-    """id -> the name to show, and the source if that name is not enough. A name that is shown always resolves."""
+    """Maps an id to the name to show, and to the source if the name is ambiguous. Every shown name can be resolved."""
     entries = list(entries)
     count: dict[str, int] = {}
     for entry in entries:
@@ -127,7 +127,7 @@ def _markdown_line(entry: Entry, names: Mapping[str, tuple[str, str | None]], lo
 
 
 def _one_line(text: str) -> str:
-    """One line, whose angle brackets cannot be taken for tags."""
+    """Returns the text as one line, with angle brackets escaped so they are not read as tags."""
     return escape(" ".join(text.split()), quote=False)
 
 
@@ -159,7 +159,7 @@ def _render_json(
 
 
 def render_skill(skill: Skill, *, directory: str | None = None) -> str:
-    """What loading a skill tells the model: the body, where its files are, which there are, and what to do with it."""
+    """Renders a loaded skill for the model: the body, its folder, its files, and what to do now."""
     place = directory or skill.directory
     lines = [
         f'<skill_content name="{escape(visible(skill.name))}" source="{skill.entry.source}">',
@@ -189,7 +189,7 @@ def render_doc(skill: Skill, path: str, data: bytes) -> str:
 
 
 def neutralise(text: str) -> str:
-    """The text with our own tags made harmless: a body can quote them, and cannot close or open one."""
+    """Escapes Prowess' own tags: a body can quote them, but cannot open or close one."""
     return _OUR_TAGS.sub("&lt;", text)
 
 

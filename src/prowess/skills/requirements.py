@@ -1,5 +1,6 @@
-"""Whether what a skill says it needs is there: on this machine, or in the place where its scripts will run. A look
-before the work starts, not a promise that it will succeed.
+"""Checks a skill's declared requirements, on this machine or where its scripts will run.
+
+The check runs before the work starts. It does not promise that the work will succeed.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ def missing_requirements(
     python: tuple[int, ...] | None = None,
     platform: str | None = None,
 ) -> list[str]:
-    """What is required and not here: `ffmpeg (program)`, `API_KEY (environment)`, `windows (platform)`, `>=3.13
+    """Lists requirements that are missing: `ffmpeg (program)`, `API_KEY (environment)`, `windows (platform)`, `>=3.13
     (Python)`.
 
-    Before a run, `here` is where the script will run: its programs, the variables and secrets it will be given, the
-    version of its interpreter (`()` when there is none), its `sys.platform`. Each one left out is this machine's.
+    Before a run, pass what the place of the run offers: its programs, the variables and secrets that the script gets,
+    the version of its interpreter (`()` when there is none) and its `sys.platform`. Anything left out is taken from
+    this machine.
     """
     has_program = has_program or (lambda name: shutil.which(name, path=environ.get("PATH")) is not None)
     has_variable = has_variable or (lambda name: bool(environ.get(name)))
@@ -52,7 +54,8 @@ def missing_requirements(
 
 
 def _python_fits(wanted: str, here: tuple[int, ...]) -> bool:
-    """`3.12`, `>=3.11,<4`: compared as numbers. What is not a version is a package, which only a run can tell."""
+    """True when a version such as `3.12` or `>=3.11,<4` fits, compared as numbers. Text that is no version is a
+    package; only a run can check that, so it counts as fitting."""
     return all(_clause_fits(clause.strip(), here) for clause in wanted.split(","))
 
 

@@ -1,8 +1,7 @@
-"""Where skills are looked for, in order: explicit, project, user, url, mcp, builtin; nearest first within the
-project.
+"""Places where skills are looked for, in order: explicit, project, user, url, mcp, builtin.
 
-Everything here is a function of what it is given: folders, environment values and trust come from the caller. The
-Python API looks only where it is told to; the default places belong to the command line.
+Within the project the nearest folder comes first. Folders, environment values and trust all come from the caller. The
+Python API reads only the places it is given; only the command line uses the default places.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False) -> list[Root]:
-    """The project's roots from `cwd` up to `top` (its git root, or the project folder), the user's, and the builtin
-    one.
-    """
+    """Returns the project's roots from `cwd` up to `top` (the git root or the project folder), the user's roots and the
+    builtin one."""
     found = [
         Root("project", place, trusts(folder), expected=False, origin="default")
         for folder in _upwards(cwd, top)
@@ -45,8 +43,8 @@ def named_root(
     trusts: Callable[[str], bool] = lambda folder: False,
     by_location: bool = False,
 ) -> Root:
-    """A root that somebody named. With `by_location` (a configuration file named it) its source is where it lies, so a
-    project cannot call its own folder explicit."""
+    """Makes a root from a path or URL that somebody named. With `by_location` (a configuration file named it), the
+    folder's location decides its source. So a project cannot declare its own folder explicit."""
     if is_url(place):
         return Root("url", place, False, url=place, origin=origin)
     if not place.strip() or _SCHEME.match(place) or not _is_path(place):
@@ -67,12 +65,12 @@ def is_missing(root: Root) -> bool:
         return not root.url and not os.stat(root.path)
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # it is there, and cannot be read
+    except OSError:  # it exists but cannot be read
         return False
 
 
 def check_present(root: Root) -> Root:
-    """The root, for a program that names it. A person on the command line gets a warning."""
+    """Returns the root, or raises ConfigError when it is missing. For callers in code; the command line only warns."""
     if is_missing(root):
         raise ConfigError(
             f"There is no folder '{root.path}'.", code="root-missing", hint="Create it, or correct the path."
@@ -81,7 +79,7 @@ def check_present(root: Root) -> Root:
 
 
 def check_file(root: Root, given: str) -> None:
-    """Refuse a file where a folder of skills is expected, with the folder or address to give instead."""
+    """Refuses a file where a folder of skills is expected. The hint names the folder or URL to give instead."""
     if root.url or not os.path.isfile(root.path):
         return
     hint = f"Give the folder that holds it: {os.path.dirname(given) or '.'!r}."
@@ -93,7 +91,7 @@ def check_file(root: Root, given: str) -> None:
 def _is_path(place: str) -> bool:
     try:
         return b"\0" not in os.fsencode(place)
-    except UnicodeEncodeError:  # half a character
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 
@@ -102,7 +100,7 @@ def is_url(place: str) -> bool:
 
 
 def unique_roots(roots: Iterable[Root]) -> list[Root]:
-    """Each real folder once, under the first name it was given; a folder that is also a user root stays trusted."""
+    """Returns each real folder once, under its first name. If any of its roots is trusted, the folder is trusted."""
     found: dict[str, Root] = {}
     for root in roots:
         key = root.url or os.path.realpath(root.path)

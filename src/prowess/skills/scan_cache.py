@@ -1,8 +1,8 @@
-"""What a scan remembers of a root: for each skill a signature of its SKILL.md, and what its head said.
+"""Remembers the skills of a root in a file: for each skill a signature of its SKILL.md, and its head.
 
-One small file per root. It can be deleted at any time, is replaced as a whole, and a changed byte makes it worthless: a
-cache may make an answer faster, never different. What many skills share (their kind) is written once. Every line
-is a checksum and JSON: first a header, then some hundred skills in each, so that no more is in memory at once.
+There is one small file per root. It can be deleted at any time and is replaced as a whole. Any changed byte invalidates
+it: a cache may make an answer faster, never different. Values that many skills share (their kind) are written once.
+Every line is a checksum and JSON: first a header, then 256 skills per line, so only one line is decoded at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FORMAT = 5
 _SKILLS_IN_LINE = 256
 _MOST_BYTES = 1 << 28
 _TEXT = (str, NoneType)
-# The time of the last change of anything about the file: unlike mtime it cannot be set back. On Windows st_ctime is
-# the time of creation.
+# Time of the last change of the file or its attributes. Unlike mtime it cannot be set back. On Windows st_ctime is the
+# time of creation, so mtime is used there.
 changed_ns = operator.attrgetter("st_mtime_ns" if os.name == "nt" else "st_ctime_ns")
 
 Signature = tuple[int, int, int]  # time of the last change, size, inode
-Row = tuple[int, int, int, int, str, int]  # a signature, tokens in the catalog, description, number of its kind
+Row = tuple[int, int, int, int, str, int]  # signature, tokens in the catalog, description, number of its kind
 _ROW = (int, int, int, int, str, int)
-# name when it is not the folder's, declared, version, keywords, controls, notes
+# name if it differs from the folder's, declared name, version, keywords, controls, notes
 Kind = tuple[str | None, str | None, str | None, tuple[str, ...], Controls, tuple[Note, ...]]
 
 
@@ -62,7 +62,7 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
             first = file.readline()
             header = {} if _is_older(first) else _read_line(first)
             if header.get("format") != FORMAT or header["root"] != base:
-                return NOTHING_KNOWN, []  # an older release's, or another root's with the same hash
+                return NOTHING_KNOWN, []  # from an older release, or from another root with the same hash
             known, notes, controls = Known({}, []), list[tuple[Note, ...]](), list[Controls]()
             for line in file:
                 part = _read_line(line)
@@ -82,16 +82,17 @@ def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
 
 
 def _check_shape(columns: list[list[Any]], kinds: int) -> None:
-    """Whoever can write a line can write its checksum too. Thousands of rows are usual, so this has to be cheap."""
+    """Checks the types of the columns. A valid checksum proves nothing: anyone who can write a line can write its
+    checksum. Thousands of rows are usual, so this must be cheap."""
     for column, wanted in zip(columns, (str, *_ROW), strict=True):
         if type(column) is not list or set(map(type, column)) != {wanted}:
-            raise ValueError("it is not as it was written")
+            raise ValueError("its rows have the wrong types")
     _check_numbers(columns[-1], kinds)
 
 
 def _check_numbers(numbers: list[Any], count: int) -> None:
     if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) >= count:
-        raise ValueError("it has a number of nothing")
+        raise ValueError("it refers to a missing row")
 
 
 def _are_texts(items: Iterable[Any]) -> bool:
@@ -101,7 +102,7 @@ def _are_texts(items: Iterable[Any]) -> bool:
 def save_known(
     cache_dir: str, base: str, entries: Iterable[Entry], signatures: Mapping[str, Signature | Row]
 ) -> list[Finding]:
-    """`signatures` has each skill that may be remembered."""
+    """Saves the entries that have a signature. Returns a finding when the file cannot be written."""
     remembered = [entry for entry in entries if entry.rel in signatures]
     path = _path(cache_dir, base)
     try:
@@ -132,7 +133,7 @@ def _lines(base: str, entries: list[Entry], signatures: Mapping[str, Signature |
 
 
 class _Numbers:
-    """Each different thing once, and its number."""
+    """Numbers each different value once."""
 
     def __init__(self) -> None:
         self._new: list[Any] = []
@@ -145,7 +146,7 @@ class _Numbers:
         return self._number[key]
 
     def take_new(self) -> list[Any]:
-        """Those that were numbered since the last time."""
+        """Returns the values numbered since the last call."""
         new, self._new = self._new, []
         return new
 
@@ -154,7 +155,7 @@ def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[No
     name, declared, version, keywords, controls, notes = row
     texts = type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
     if not texts or type(keywords) is not list or not _are_texts(keywords):
-        raise ValueError("it has a kind that is none")
+        raise ValueError("it has an invalid kind")
     _check_numbers([controls], len(all_controls))
     _check_numbers([notes], len(all_notes))
     return name, declared, version, tuple(keywords), all_controls[controls], all_notes[notes]
@@ -163,7 +164,7 @@ def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[No
 def _note(row: list[Any]) -> Note:
     code, line, details = row
     if code not in RULES or type(line) not in (int, NoneType) or type(details) is not dict:
-        raise ValueError("it has a note that is none")
+        raise ValueError("it has an invalid note")
     return Note(code, line, details)
 
 
@@ -172,7 +173,7 @@ def _controls(row: list[Any]) -> Controls:
     texts = [mode, run_mode, *(each for each in (role, hint) if each is not None), *paths, *(tools or ())]
     texts += [text for kind, items in requires for text in (kind, *items)]
     if not _are_texts(texts) or type(user_invocable) is not bool:
-        raise ValueError("it has controls that are none")
+        raise ValueError("it has invalid controls")
     return Controls(
         mode,
         None if tools is None else tuple(tools),
@@ -186,7 +187,7 @@ def _controls(row: list[Any]) -> Controls:
 
 
 def _path(cache_dir: str, base: str) -> str:
-    from zlib import crc32  # a collision costs a re-read, because the file says which root it is of
+    from zlib import crc32  # a collision costs only a re-read: the file names its root
 
     raw = base.encode("utf-8", "surrogateescape")
     return os.path.join(cache_dir, "index", f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")
@@ -206,12 +207,12 @@ def _read_line(line: bytes) -> dict[str, Any]:
 
 
 def _is_older(first: bytes) -> bool:
-    """Up to format 2 the first line was the checksum of all that follows."""
+    """True for a file of format 1 or 2: its first line is the checksum of the rest."""
     return len(first) == 9 and first.endswith(b"\n") and first[:8].isalnum()
 
 
 def _checksum(payload: bytes) -> bytes:
-    """A flipped bit must not become a different description."""
+    """Checksum of a line: a flipped bit must not change a description."""
     from zlib import crc32
 
     return f"{crc32(payload):08x}".encode()

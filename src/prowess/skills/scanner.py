@@ -1,9 +1,8 @@
-"""A root becomes entries: one walk, one open per skill, and next time nearly for free.
+"""Walks a root and finds its skills, within bounds: one walk, one open per skill.
 
-`scan(root)` walks a root within bounds and reads the head of each SKILL.md. What it learned is kept in one small file
-per root (stat signature -> head), so that a second scan costs one stat per skill. The file can be deleted at any
-time, is replaced as a whole, and is believed only as far as the signatures still hold: a cache may make an answer
-faster, never different.
+`scan(root)` reads the head of each SKILL.md and keeps the result in one small file per root (stat signature -> head).
+So a second scan costs one stat per skill. The file can be deleted at any time and is replaced as a whole. A row is used
+only while its signature still matches: a cache may make an answer faster, never different.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from prowess.skills.skill import Entry, Root
 SKIPPED = frozenset(
     ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()
 )
-# A file changed within this time of being read could change again without a new time stamp (coarse clocks).
+# A file that changed so shortly before it was read could change again without a new time stamp (coarse clocks).
 _SETTLED_NS = 50_000_000
 _name_of = operator.attrgetter("name")
 _new = tuple.__new__
@@ -45,23 +44,23 @@ _new = tuple.__new__
 class Bounds(NamedTuple):
     max_depth: int = 6
     max_entries: int = 20_000
-    nested: bool = False  # also the skills below a skill
+    nested: bool = False  # also read the skills below a skill
 
 
 class Scan(NamedTuple):
     entries: list[Entry]
     findings: list[Finding]
     exists: bool = True
-    read: int = 0  # how many SKILL.md were opened, the others were known
+    read: int = 0  # number of SKILL.md files opened; the others came from the cache
 
 
 def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None) -> Scan:
-    """Every skill below a root. Whatever is wrong becomes a finding, and costs its neighbours nothing."""
+    """Finds every skill below a root. Every problem becomes a finding and does not affect other skills."""
     base = os.path.realpath(root.path)
     problem = _root_problem(root, base)
     if problem is not None:
         return Scan([], problem, exists=False)
-    key = os.path.join(base, "**") if bounds.nested else base  # what one way of looking learned, the other did not
+    key = os.path.join(base, "**") if bounds.nested else base  # nested and plain scans have separate caches
     known, trouble = load_known(cache_dir, key) if cache_dir else (NOTHING_KNOWN, [])
     walk = _Walk(root, base, bounds, known)
     with _no_collector():
@@ -73,7 +72,8 @@ def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None)
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """A scan makes tens of thousands of small objects and no cycles: the collector would only walk over them."""
+    """Switches the garbage collector off. A scan makes tens of thousands of small objects and no cycles, so the
+    collector would only cost time."""
     import gc
 
     was_on = gc.isenabled()
@@ -101,7 +101,7 @@ _Folder = tuple[str, str, int, str | None]  # real path, path below the root, de
 
 
 class _Walk:
-    """One walk over one root, breadth first and sorted, so that the same tree always gives the same answer."""
+    """Walk over one root, breadth first and sorted, so the same tree always gives the same result."""
 
     def __init__(self, root: Root, base: str, bounds: Bounds, known: Known) -> None:
         self.root, self.base, self.bounds, self.known = root, base, bounds, known
@@ -126,7 +126,7 @@ class _Walk:
     # --- folders -------------------------------------------------------------------------------------------------
 
     def _search(self, folder: _Folder) -> list[_Folder]:
-        """Take in the skills right below a folder; return the other folders, which are to be searched in their turn."""
+        """Adds the skills directly below a folder. Returns the other folders, to be searched next."""
         path, rel, depth, linked = folder
         try:
             with os.scandir(path) as listing:
@@ -135,7 +135,7 @@ class _Walk:
             self._note("unreadable", path, reason=reason(error))
             return []
         odd = next((child.name for child in children if child.name.lower() == "skill.md"), None)
-        if odd is not None:  # SKILL.md and skill.md were looked for; this is Skill.md or the like
+        if odd is not None:  # another spelling, such as Skill.md: SKILL.md and skill.md were handled before
             if not self.bounds.nested or not any(child.name in ("SKILL.md", "skill.md") for child in children):
                 self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
             if not self.bounds.nested:
@@ -163,8 +163,8 @@ class _Walk:
         return others
 
     def _without_known(self, children: list[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
-        """Take in the skills that are known and unchanged, and leave the others. Of a library that was read before this
-        is nearly everything, so it is written to be fast: one stat per skill, no calls of our own."""
+        """Adds the known and unchanged skills; yields the other folders. In a library that was read before, nearly all
+        are known, so this is written for speed: one stat per skill and few calls."""
         (rows, kinds), lstat, ending = self.known, os.lstat, f"{os.sep}SKILL.md"
         source, base, trusted, take_in = self.source, self.base, self.trusted, self.entries.append
         hits = 0
@@ -185,14 +185,14 @@ class _Walk:
                 continue
             hits += 1
             name, declared, version, words, controls, notes = kinds[kind]
-            # As Entry(…) would make it, at half the cost.
+            # The same as Entry(…), at half the cost.
             head = (name or child.name, declared, said, version, words, controls, size, notes)
             entry = _new(Entry, (source, base, rel, "SKILL.md", *head, trusted, None, "", tokens))
             take_in(self._look_again(entry, row) if notes and has_nested(notes) else entry)
         self.hits += hits
 
     def _folder_behind(self, child: os.DirEntry[str]) -> str | None:
-        """The real folder behind an entry, or None when there is nothing to search."""
+        """Returns the real folder of a directory entry, or None when there is nothing to search."""
         try:
             is_folder = child.is_dir(follow_symlinks=False)
             if not is_folder and not child.is_symlink():
@@ -219,14 +219,14 @@ class _Walk:
         return target
 
     def _is_searched_anyway(self, target: str) -> bool:
-        """Below the root, and in no folder that is skipped."""
+        """True for a folder below the root that is not inside a skipped folder."""
         return is_inside(self.base, target) and SKIPPED.isdisjoint(os.path.relpath(target, self.base).split(os.sep))
 
     # --- skills --------------------------------------------------------------------------------------------------
 
     def _is_skill(self, folder: _Folder) -> bool:
-        """Whether the folder is a skill, good or bad, which is then taken in. A skill is a leaf, unless nested skills
-        are asked for: what is below it is part of it."""
+        """True when the folder is a skill, valid or not; adds it. A skill is a leaf: everything below belongs to it,
+        unless nested skills are requested."""
         path, rel, _, linked = folder
         location = f"{path}{os.sep}SKILL.md"
         try:
@@ -253,7 +253,7 @@ class _Walk:
         return True
 
     def _take_in(self, folder: _Folder, file: str, found: os.stat_result) -> None:
-        from prowess.skills.entry_reader import read_entry  # late: where everything is known nothing needs the parser
+        from prowess.skills.entry_reader import read_entry  # late: a fully cached scan needs no parser
 
         path, rel, _, linked = folder
         self.read += 1
@@ -267,8 +267,11 @@ class _Walk:
             self.fresh[rel] = (changed_ns(found), found.st_size, found.st_ino)
 
     def _look_again(self, entry: Entry, row: Row) -> Entry:
-        """Nested files that are remembered may be gone. Below a skill that had none nothing is looked for, because that
-        would cost a known library as much as a new one; but a root that is a skill may hide a whole library."""
+        """Updates remembered notes about nested files, which may be gone.
+
+        A skill without such notes is not searched again, because that would make a cached scan as slow as a first one.
+        A root that is itself a skill is always searched, because it may hide a whole library.
+        """
         if self.bounds.nested or (entry.rel and not has_nested(entry.notes)):
             return entry
         notes = (*without_nested(entry.notes), *look_below_entry(entry, self.bounds))
@@ -282,7 +285,7 @@ class _Walk:
 
 
 def look_below_entry(entry: Entry, bounds: Bounds) -> tuple[Note, ...]:
-    """A note for each nested SKILL.md that is not loaded."""
+    """Returns a note for each nested SKILL.md that is not loaded."""
     if bounds.nested:
         return ()
     return look_below(entry.real_path, entry.name, skipped=SKIPPED, max_entries=bounds.max_entries)
@@ -293,5 +296,5 @@ def reason(error: OSError) -> str:
 
 
 def _passing(notes: tuple[Note, ...]) -> bool:
-    """Whether what was wrong could be gone next time without a new signature."""
+    """True when a problem may disappear without a new signature, so the entry must not be remembered."""
     return any(note.code in ("unreadable", "file-outside") for note in notes)

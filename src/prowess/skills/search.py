@@ -1,8 +1,8 @@
-"""Search finds skills by the words of their name, keywords and description, and of the beginning of their body. A query
-is only ever words, never syntax.
+"""Full-text search over skills: name, keywords, description and the beginning of the body.
 
-The index is a cache. Its file may be deleted at any time, and is used only when it was made from these very documents
-and every byte is as it was written. Otherwise the index is built again, and `note` says what was wrong with the file.
+A query is only words, never syntax. The index is a cache. Its file may be deleted at any time. It is used only when it
+was made from exactly these documents and no byte changed. Otherwise the index is built again, and `note` says what was
+wrong with the file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class SearchResults(NamedTuple):
-    """What a search of a catalog found, and what a person should know about the index's file."""
+    """Skills that a search found, and a note about the index file, if any."""
 
-    results: list[tuple[Entry, float]]  # the best first, with its score
+    results: list[tuple[Entry, float]]  # best first, with scores
     note: str | None = None
 
 
@@ -43,11 +43,11 @@ def search_catalog(
     path: str | None = None,
     keep: Callable[[Entry], bool] | None = None,
 ) -> SearchResults:
-    """Skills by what they are for, among those the model may see (or those that `keep` keeps)."""
+    """Finds skills by words, among those the model may see (or those that `keep` keeps)."""
     if keep is not None:
         with _open_catalog(catalog, path, keep) as index:
             return _found(catalog, index, query, limit)
-    # A catalog never changes, so its index is opened once and closed with it.
+    # A catalog never changes, so its index is opened once and closed together with it.
     index = _opened.get(catalog)
     if index is None:
         index = _opened[catalog] = _open_catalog(catalog, path, lambda entry: catalog.visibility(entry).model_visible)
@@ -89,19 +89,19 @@ class SearchDocument(NamedTuple):
     name: str
     description: str
     keywords: tuple[str, ...] = ()
-    stamp: str = ""  # another one when the body may be another one
+    stamp: str = ""  # changes whenever the body may have changed
 
 
 class Hit(NamedTuple):
     id: str
-    score: float  # higher is better, within one answer
+    score: float  # higher is better; comparable within one answer only
 
 
 def open_search(
     documents: Sequence[SearchDocument], path: str | None = None, read_body: Callable[[str], str] = lambda id: ""
 ) -> SearchIndex:
-    """The index of these documents: the one in the file at `path`, or a new one to keep there. No path, no file. Only a
-    new one reads bodies, by id."""
+    """Returns the index of these documents, from the file at `path` or newly built and saved there. Without a path
+    there is no file. Bodies are read, by id, only for a new index."""
     ordered = sorted({document.id: document for document in documents}.values())
     ids = [document.id for document in ordered]
     if path is None:
@@ -115,7 +115,7 @@ def open_search(
     return SearchIndex(connection, ids, note)
 
 
-# Weights of name, keywords and description, then of the body. docs/catalog.md says what they were measured on.
+# Weights of name, keywords and description, then of the body. docs/catalog.md describes the measurement.
 _SEARCH = """
     SELECT rowid, sum(score) AS score FROM (
         SELECT rowid, -bm25(words, 1.5, 1.25, 1) AS score FROM words WHERE words MATCH ?1
@@ -125,16 +125,17 @@ _SEARCH = """
 
 
 class SearchIndex:
-    """Open until closed; use it in a `with`. `note` is what a person should know about its file, or None."""
+    """Search index, open until closed; use it in a `with`. `note` is a message about its file, or None."""
 
     def __init__(self, connection: sqlite3.Connection, ids: Sequence[str], note: str | None = None) -> None:
         self.note = note
         self._connection = connection
-        self._one_at_a_time = Lock()  # any thread may ask, but a connection answers only one
-        self._ids = ids  # row n of the index is ids[n - 1], so that ties by row are ties by id
+        self._one_at_a_time = Lock()  # any thread may search, but a connection serves one at a time
+        self._ids = ids  # row n of the index is ids[n - 1], so ties by row are ties by id
 
     def search(self, query: str, limit: int = 10) -> list[Hit]:
-        """The best first, ties by id. A hit has one of the words at least, and ranks higher for more and rarer ones."""
+        """Returns hits, best first, ties by id. A hit has at least one of the words. More and rarer words rank
+        higher."""
         for expression in _expressions(_query_terms(query), _whole_name(query)):
             with self._one_at_a_time:
                 rows: list[tuple[int, float]] = self._connection.execute(
@@ -154,7 +155,7 @@ class SearchIndex:
         self.close()
 
 
-# Chinese and Japanese have no spaces and Korean has endings: there a word is a character, or a pair of neighbours.
+# Chinese and Japanese have no spaces and Korean has endings. There, a word is a character or a pair of neighbours.
 _HIRAGANA = "\u3041-\u3096"
 _HAN = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 _CJK_RUN = re.compile(f"([{_HAN}{_HIRAGANA}\u30a1-\u30fa\u30fc-\u30fe\uac00-\ud7a3]+)")
@@ -162,7 +163,7 @@ _WORD = re.compile(r"[^\W_]+")
 _COMPOUND = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_.][^\W_]++)+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# What nearly every request says, whatever it is about. Hiragana alone is grammar, as are some Chinese characters.
+# Words that nearly every request contains. Hiragana alone is grammar, and so are some Chinese characters.
 _STOP_WORDS = (
     " a an and any are as at be by can could do for from get have help how i in into is it its me my need of on or "
     " please should so some that the this to use user using want wants what when which with would you your "
@@ -173,20 +174,20 @@ _GRAMMAR = re.compile(f"[{_HIRAGANA}的了吗呢吧把被我你您他她它们�
 
 
 def _query_terms(query: str) -> list[str]:
-    """Up to 64 distinct words in their order, without those that say nothing unless there are no others."""
+    """Returns up to 64 distinct words in order. Stop words are used only when there are no others."""
     telling, others = _split_terms(query)
     return list(telling or others)[:64]
 
 
 def has_telling_words(query: str) -> bool:
-    """Tell whether a query has a word that not every request has."""
+    """True when a query has a word that is not a stop word."""
     return bool(_split_terms(query)[0])
 
 
 def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:
-    """(words that say something, words that say nothing)."""
+    """Returns (useful words, stop words)."""
     text = _one_spelling(query[:10_000])
-    # NUL, lone surrogates and every sign that is syntax to FTS5 are no part of a word, so they end here.
+    # NUL, lone surrogates and FTS5 syntax are no part of a word, so they are dropped here.
     telling = {word.lower(): None for word in _joined(text)}
     others: dict[str, None] = {}
     for word in filter(None, chain.from_iterable(map(_CJK_RUN.split, _WORD.findall(text)))):
@@ -194,7 +195,7 @@ def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:
             pairs = list(map(str.__add__, word, word[1:])) or [word]
             words = [pair for pair in pairs if not _GRAMMAR.search(pair)]
             paired = set("".join(words))
-            # What stands alone between grammar, as the stem of a Japanese verb does, is a word of its own.
+            # A character alone between grammar, such as the stem of a Japanese verb, is a word of its own.
             words += [one for one in word if one not in paired and not _GRAMMAR.match(one)]
             telling.update(dict.fromkeys(one for one in words if not _STOP_PAIRS.fullmatch(one)))
             others.update(dict.fromkeys(pairs))
@@ -204,7 +205,7 @@ def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:
     return telling, others
 
 
-# A name is also indexed as one word with this sign before it, so that whoever types a name finds it first.
+# A name is also indexed as one word with this sign before it, so a search for the exact name finds it first.
 _NAME = "\ue001"
 
 
@@ -213,11 +214,12 @@ def _whole_name(text: str) -> str:
 
 
 def _expressions(terms: list[str], name: str) -> Iterator[str]:
-    """What to ask for, until something answers: the words; the beginning of the last one; the beginnings of all."""
+    """Yields FTS5 expressions to try until one has hits: the words; the beginning of the last word; the beginnings of
+    all words."""
     if terms:
         yield " OR ".join(f'"{term}"' for term in [*terms, name])
         yield f'"{terms[-1]}" *'
-    # Three letters fewer, for a word half typed or one that the stemmer made shorter; characters instead of pairs.
+    # Three letters fewer, for a half-typed word or one that the stemmer shortened; characters instead of pairs.
     starts = [f'"{term[: max(4, len(term) - 3)]}" *' for term in terms if len(term) > 4 and not _CJK_RUN.match(term)]
     starts += [f'"{character}"' for term in terms if _CJK_RUN.match(term) for character in term]
     if starts:
@@ -225,45 +227,46 @@ def _expressions(terms: list[str], name: str) -> Iterator[str]:
 
 
 def _index_text(text: str, *, is_name: bool = False) -> str:
-    """A text that FTS5 splits into the right words, and those that it would not see: CsvReport is also Csv Report."""
+    """Prepares text so that FTS5 splits it into the right words. Adds words that FTS5 would miss: CsvReport is also Csv
+    Report."""
     text = _one_spelling(text)
     extra = _joined(text)
     if is_name:
         extra += [_CASE_CHANGE.sub(" ", word) for word in text.split() if _CASE_CHANGE.search(word)]
     if not text.isascii():
         text = _CJK_RUN.sub(lambda run: f" {' '.join([*run[0], *map(str.__add__, run[0], run[0][1:])])} ", text)
-    return " ".join([text, *extra]).encode("utf-8", "replace").decode()  # SQLite takes no lone surrogates
+    return " ".join([text, *extra]).encode("utf-8", "replace").decode()  # SQLite accepts no lone surrogates
 
 
 def _one_spelling(text: str) -> str:
-    """NFKC, for full-width letters, half-width kana and accents."""
+    """Normalises full-width letters, half-width kana and accents (NFKC)."""
     from unicodedata import normalize
 
     return text if text.isascii() else normalize("NFKC", text)
 
 
 def _joined(text: str) -> list[str]:
-    """csv-report is also csvreport."""
+    """Joins compound words: csv-report is also csvreport."""
     words = (re.sub("[-_.]", "", _CJK_RUN.sub("", compound)) for compound in _COMPOUND.findall(text))
     return list(filter(None, words))
 
 
-# BM25 weighs a word by its rarity, which a catalog of five cannot tell: a word in three of them would weigh nothing. So
-# a small catalog is weighed as part of a library of this size, the rest being rows that no query matches.
+# BM25 weighs a word by its rarity. In a catalog of five that fails: a word in three of them would weigh nothing. So a
+# small catalog is padded to this size with rows that no query matches.
 _LIBRARY = 256
 _FILLER = "\ue000"
 
 
 BODY_CHARS = 1500
 _BODY_WORDS = 64
-_COMMON = 0.05  # a word that more of the bodies have says nothing about any of them,
-_FEW = 8  # but so many may share one in a library of any size
+_COMMON = 0.05  # a word that more bodies than this have is ignored,
+_FEW = 8  # except that this many bodies may share a word in any library
 
 
 def _body_texts(bodies: Iterable[str]) -> Iterator[str]:
-    """The rarest words of each body, once each and as many of each, so that the index stays small and a long body is
-    found no more easily than a short one. They have a table of their own, because BM25 compares the lengths of rows."""
-    same: dict[str, str] = {}  # one object for one word, in however many bodies
+    """Yields the rarest words of each body, each once. Every body gets the same number of words, so the index stays
+    small and long bodies have no advantage. Bodies have their own table, because BM25 compares the lengths of rows."""
+    same: dict[str, str] = {}  # one object per word, to save memory
     words = [list(map(same.setdefault, some, some)) for some in (_body_words(body[:BODY_CHARS]) for body in bodies)]
     count = Counter(chain.from_iterable(words))
     most = max(_FEW, _COMMON * len(words))
@@ -273,7 +276,7 @@ def _body_texts(bodies: Iterable[str]) -> Iterator[str]:
         yield " ".join([*rarest, *[_FILLER] * (_BODY_WORDS - len(rarest))])
 
 
-# Most bodies have no letters beyond ASCII, only dashes, arrows and emoji: bytes are split in a fraction of the time.
+# Most bodies have no letters beyond ASCII, only dashes, arrows and emoji. Splitting bytes is much faster.
 _OTHER_LETTER = re.compile(r"[^\W\x00-\x7f]")
 _ASCII_WORDS = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else 32 for byte in range(256))
 
@@ -292,7 +295,7 @@ def _build(documents: Sequence[SearchDocument], read_body: Callable[[str], str])
     descriptions = (_index_text(document.description) for document in documents)
     rows = list(zip(names, keywords, descriptions, strict=True))
     bodies = list(_body_texts(read_body(document.id) for document in documents))
-    # As long as the average document, because BM25 compares lengths too.
+    # As long as the average document, because BM25 also compares lengths.
     length = sum(text.count(" ") + 1 for row in rows for text in row if text) // max(1, len(rows))
     rows += [("", "", f"{_FILLER} " * length)] * (_LIBRARY - len(rows))
     bodies += [f"{_FILLER} " * _BODY_WORDS] * (_LIBRARY - len(bodies))
@@ -327,14 +330,15 @@ def _unavailable(why: str) -> ProwessError:
     return ProwessError(f"This Python cannot search: {why}.", code="search-unavailable", hint=hint)
 
 
-# The file: a line that says what it is, the fingerprint of its documents, the digest of the rest, an SQLite database.
+# The file: a magic line, the fingerprint of its documents, the digest of the rest, an SQLite database.
 _MAGIC = b"prowess search index\n"
 _FORMAT = "3"  # change it when _index_text, _body_texts or the table changes
 _FILE_LIMIT_BYTES = 1 << 28
 
 
 def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str | None, bool]:
-    """The index in the file if it is the right one; else what is wrong with the file, and whether to replace it."""
+    """Reads the index from the file if it fits. Otherwise returns a note about the problem, and whether to replace the
+    file."""
     try:
         data = read_regular(path, _FILE_LIMIT_BYTES)
     except FileNotFoundError:
@@ -352,25 +356,25 @@ def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str
     try:
         connection.deserialize(image)
         connection.execute("SELECT rowid FROM words LIMIT 1")
-    except (AttributeError, connection.Error) as error:  # an SQLite too old to read it
+    except (AttributeError, connection.Error) as error:  # this SQLite is too old to read it
         connection.close()
         return None, f"The search index {path} could not be opened ({error})", True
     return connection, None, True
 
 
 def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str | None:
-    """Keep the index for the next time, or say why not; it works either way."""
+    """Saves the index for next time. Returns a note when that fails; the index works anyway."""
     try:
         image = connection.serialize()
         write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image, mode=0o600)
-    except (OSError, AttributeError) as error:  # AttributeError: an SQLite too old to serialize
+    except (OSError, AttributeError) as error:  # AttributeError: this SQLite is too old to serialize
         return f"The search index could not be kept in {path} ({error}); it is built anew each time."
     return None
 
 
 def _fingerprint(documents: Sequence[SearchDocument]) -> bytes:
     fields = [field for d in documents for field in (d.id, d.name, d.description, " ".join(d.keywords), d.stamp)]
-    # With the lengths, no two different lists of documents read alike.
+    # The lengths make sure that different lists of documents never give the same text.
     return _digest(f"{_FORMAT} {[*map(len, fields)]} {''.join(fields)}".encode("utf-8", "surrogatepass"))
 
 

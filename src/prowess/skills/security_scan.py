@@ -1,8 +1,8 @@
-"""The static security scan: what in a skill deserves a person's eyes before it is trusted. It informs; it does not
-decide.
+"""Static security scan of a skill: reports what a person should look at before trusting it. Reports only; decides
+nothing.
 
-Rules know where they look: a command in a script or a code block is an act, the same words in prose may be a warning
-against it. Scanning will miss things. What protects is isolation and permissions, whatever a scan says.
+A command in a script or a code block is an action. The same words in prose may be a warning, so each rule says where it
+applies. A scan will miss things: isolation and permissions protect, not the scan.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Pattern(NamedTuple):
 
 def _p(code: str, expression: str, where: str, kind: str = "") -> Pattern:
     if where == "prose":
-        expression = expression.replace(" ", r"\s{1,9}")  # a sentence may go on in the next line
+        expression = expression.replace(" ", r"\s{1,9}")  # a sentence may continue on the next line
     return Pattern(code, re.compile(expression, re.IGNORECASE), where, kind)
 
 
-# What may stand between two parts is bounded, so that no text takes more than linear time.
+# Gaps between two parts are bounded, so every text takes linear time.
 PATTERNS = (
     _p("scan-pipe-to-shell", r"\b(?:curl|wget|iwr|fetch)\b[^\n|;&]{0,300}\|\s*(?:sudo\s+(?:-\w+\s+)*)?(?:ba|z|da|k)?sh\b", "command"),
     _p("scan-pipe-to-shell", r"\b(?:ba|z)?sh\s+(?:-c\s+)?[\"']?[<$]\(\s*(?:curl|wget)\b[^)\n]{0,300}\)", "command"),
@@ -75,7 +75,7 @@ def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
         data = read(listed.path)
         extension = posixpath.splitext(listed.path)[1].lower()
         if b"\0" in data[:4096] and extension not in (*_PROSE, *EXTENSIONS) and not data.startswith(b"#!"):
-            continue  # binary; what a model reads or an interpreter runs is text, whatever is in it
+            continue  # binary; files that a model reads or an interpreter runs are always scanned
         text = data.decode("utf-8", "replace")
         for note in scan_text(text, is_prose=extension in _PROSE):
             yield listed.path, note
@@ -85,7 +85,7 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
     line_of = LineNumbers(text)
     for offset, hidden in find_tag_text(text):
         yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
-    text = strip_invisible(text)  # as a model sees it
+    text = strip_invisible(text)  # as the model sees it
     line_of = LineNumbers(text)
     blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
     within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
@@ -95,7 +95,7 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
             if pattern.where == "command" and is_prose and _is_warned_against(text, found.start(), blocks):
                 continue
             if pattern.where == "command" and not in_code:
-                if pattern.code != "scan-sensitive-path":  # models follow sentences, too; a path alone is no command
+                if pattern.code != "scan-sensitive-path":  # models follow sentences too; a path alone is no command
                     yield Note("scan-command-in-prose", line_of.at(found.start()), {"text": _short(found[0])})
                 continue
             if pattern.where == "prose" and (not is_prose or in_code):
@@ -105,7 +105,8 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
 
 
 def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:
-    """Whether the words before it, or the line above its code block, say not to do it. In a script nobody reads them."""
+    """True when the words before, or the line above the code block, warn against it. For prose only: nobody reads
+    warnings in a script."""
     said = "\n".join(text[max(0, offset - 400) : offset].split("\n")[-2:])
     block = blocks.start_around(offset)
     if block is not None:

@@ -1,6 +1,6 @@
-"""A skill before and after it is loaded, and where it was looked for. Values only: `model` says who may have which.
+"""Values of a skill before and after loading, and of the roots that were searched.
 
-They are named tuples, because there may be 20,000 of them.
+All are named tuples, because a library may have 20,000 skills. `catalog` decides who may use which skill.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from prowess.skills.metadata import Controls
 
 PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
 MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
-# Notes with which a skill cannot be used at all.
+# Codes of notes that make a skill unusable.
 FATAL = frozenset(code for code, rule in RULES.items() if rule.stage in ("head", "file") and rule.severity == "error")
 
 
 class Entry(NamedTuple):
-    """One skill as discovery sees it: the head of its SKILL.md and where it is. A tuple, because there may be
-    20,000.
-    """
+    """Skill as discovery sees it: the head of its SKILL.md and its location. A tuple, because there may be 20,000."""
 
     source: Source
     root: str
     rel: str  # the skill's folder below the root, with forward slashes; "" when the root itself is the skill
-    file: str  # SKILL.md, or the lower-case name it was found under
+    file: str  # SKILL.md, or the name in another case under which it was found
     name: str
-    declared: str | None  # the name in the front matter, when that is another one
+    declared: str | None  # the name in the front matter, when it differs from the folder's
     description: str
     version: str | None
     keywords: tuple[str, ...]
@@ -37,9 +35,9 @@ class Entry(NamedTuple):
     size_bytes: int
     notes: tuple[Note, ...]
     trusted: bool
-    linked: str | None = None  # the real folder, when it is reached through a link
-    suffix: str = ""  # tells apart two skills that would have the same id
-    catalog_tokens: int = 0  # the estimated cost of its entry in the catalog; 0: not counted
+    linked: str | None = None  # the real folder, when a link leads to it
+    suffix: str = ""  # distinguishes two skills that would have the same id
+    catalog_tokens: int = 0  # estimated tokens of its catalog entry; 0: not counted
 
     @property
     def id(self) -> str:
@@ -47,7 +45,7 @@ class Entry(NamedTuple):
 
     @property
     def qualified(self) -> str:
-        """The name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
+        """Name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
         above, _, _ = self.rel.rpartition("/")
         return f"{above}/{self.name}" if above else self.name
 
@@ -95,17 +93,17 @@ class SkillFile(NamedTuple):
 
 
 class Skill(NamedTuple):
-    """A loaded skill: its body and the list of its files, pinned by the digest of the whole tree."""
+    """Loaded skill: its body and the list of its files, pinned by the digest of the whole tree."""
 
     entry: Entry
-    fields: Mapping[str, Any]  # the whole front matter, unknown fields included
+    fields: Mapping[str, Any]  # the whole front matter, including unknown fields
     body: str
     body_line: int
     digest: str
     files: tuple[SkillFile, ...]
     notes: tuple[Note, ...]
-    directory: str | None  # where its files can be read; None for a skill that lives in memory
-    contents: Mapping[str, bytes] | None = None  # the files of a skill that lives in memory
+    directory: str | None  # folder with its files; None for a skill in memory
+    contents: Mapping[str, bytes] | None = None  # files of a skill in memory
 
     @property
     def name(self) -> str:
@@ -117,7 +115,7 @@ class Skill(NamedTuple):
 
     @property
     def docs(self) -> tuple[str, ...]:
-        """Every .md and .txt file of the skill but SKILL.md, sorted."""
+        """Every .md and .txt file of the skill except SKILL.md, sorted."""
         return tuple(
             file.path
             for file in self.files
@@ -136,14 +134,14 @@ class Skill(NamedTuple):
         files: Mapping[str, bytes | str] | None = None,
         source: Source = "explicit",
     ) -> Skill:
-        """A skill defined in code. It behaves like one on disk: same parsing, same findings, same digest."""
+        """Makes a skill from text in code. Parsing, findings and digest are the same as for a skill on disk."""
         from prowess.skills.in_memory import skill_from_text
 
         return skill_from_text(text, name=name, files=files or {}, source=source)
 
 
 class Visibility(NamedTuple):
-    """Who may have a skill, and which rule decided."""
+    """Decision about who may use a skill, with the reasons."""
 
     status: Status
     reasons: tuple[str, ...]
@@ -153,13 +151,13 @@ class Visibility(NamedTuple):
 
 
 class Root(NamedTuple):
-    """A place where skills are looked for."""
+    """Place where skills are looked for."""
 
     source: Source
     path: str
     trusted: bool = True
     url: str | None = None
-    expected: bool = True  # somebody named it, so that it is worth a word when it is not there
+    expected: bool = True  # somebody named it, so a finding reports it when it is missing
     origin: str = "given"  # who named it: flag, environment, configuration, default
 
 
@@ -169,7 +167,7 @@ class RootReport(NamedTuple):
     skills: int
     trusted: bool
     exists: bool
-    url: str | None = None  # as anyone may see it: without user and password
+    url: str | None = None  # safe to show: without user and password
     origin: str = "given"
 
     @property
@@ -178,7 +176,7 @@ class RootReport(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a reload found."""
+    """Ids of the skills that a reload added, changed or removed."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

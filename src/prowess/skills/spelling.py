@@ -1,24 +1,24 @@
-"""Names that a misspelt name may mean."""
+"""Suggests names for a misspelt name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_CLOSE = 0.6  # of difflib: every second letter or more stands where it should
-_SLIP = 2  # letters that are too many or too few
+_CLOSE = 0.6  # least difflib ratio of two names that are similar
+_SLIP = 2  # letters that are too many or missing
 
 
 def near_names(wanted: str, names: Iterable[str], limit: int = 1) -> list[str]:
-    """The names that are spelled nearly like it, best first. A word that both have is no reason: `production-up` is not
+    """Returns the names with nearly the same spelling, best first. A shared word does not count: `production-up` is not
     near `production-down`."""
-    import difflib  # late: only a miss pays for it
+    import difflib  # late: only needed after a miss
 
     close = difflib.get_close_matches(wanted, list(names), n=limit + 5, cutoff=_CLOSE)
     return [name for name in close if _differ_little(wanted, name)][:limit]
 
 
 def _differ_little(wanted: str, name: str) -> bool:
-    """Tell whether what is left is near as well, without the words that both have."""
+    """True when the names are still similar without the words they share."""
     import difflib
 
     words, others = wanted.split("-"), name.split("-")

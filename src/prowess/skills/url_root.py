@@ -1,7 +1,7 @@
-"""A root behind a URL is a folder in the cache whose digest is that of the files that lie there now.
+"""Downloads a root from a URL into a folder of the cache, and verifies the folder's digest on every use.
 
-It is published whole, under its digest, so readers never see half of it and two processes can fetch it at once. What
-goes wrong outside (network, server, archive, disk) becomes a finding; a copy that was good before is used meanwhile.
+The folder is published as a whole, under its digest. So readers never see half of it, and two processes can fetch it at
+once. A failure outside (network, server, archive, disk) becomes a finding; meanwhile an older good copy is used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXTENSION = re.compile(r"\.(zip|tar|tar\.gz|tgz|md)$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlRoot:
-    """`path` is the folder to search, None when there is nothing; the findings say what a person should know."""
+    """Result of opening a URL root. `path` is the folder to search, or None when there is nothing."""
 
     path: str | None = None
     digest: str | None = None
@@ -52,7 +52,8 @@ class UrlRoot:
 def open_url_root(
     url: str, cache_dir: str, *, max_age_s: float = 600, offline: bool = False, now: Callable[[], float] = time.time
 ) -> UrlRoot:
-    """The skills behind `url`: an archive or one SKILL.md, pinned by `#sha256=…` if wished, as fresh as `max_age_s`."""
+    """Returns the skills behind `url`: an archive or one SKILL.md, optionally pinned by `#sha256=…`, at most
+    `max_age_s` old."""
     shown, findings = shown_url(url), []
     try:
         address = _parse(url)
@@ -101,7 +102,7 @@ class _Meta:
 def _parse(url: str) -> _PinnedUrl:
     plain, _, fragment = url.partition("#")
     pin = _PIN.fullmatch(fragment)
-    if fragment and not pin:  # somebody wanted to pin it: to go on without would be the opposite
+    if fragment and not pin:  # a pin was intended: never continue without it
         raise FetchError(
             f"What follows the # of {shown_url(url)} is not a pin.",
             code="fetch-bad-pin",
@@ -111,7 +112,8 @@ def _parse(url: str) -> _PinnedUrl:
 
 
 def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
-    """What the cache holds, or why it cannot be used. Digests are what trust refers to, so the files are read again."""
+    """Returns the cached copy, or the reason why it cannot be used. Trust refers to the digest, so the files are read
+    and hashed again."""
     try:
         data = read_regular(os.path.join(folder, "meta.json"), _MAX_META_BYTES)
     except (FileNotFoundError, NotADirectoryError):
@@ -131,7 +133,8 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
 
 
 def _is_fresh(cached: _Meta, address: _PinnedUrl, max_age_s: float, now: float) -> bool:
-    """A pinned copy is what was asked for, however old. A local file is cheap to look at again."""
+    """True when the cached copy needs no refresh. A pinned copy never does. A local file is cheap, so it is always read
+    again."""
     return address.pin is not None or (not address.is_local and 0 <= now - cached.fetched_at < max_age_s)
 
 
@@ -149,7 +152,7 @@ def _refreshed(
             etag=cached.etag if cached else None,
             last_modified=cached.last_modified if cached else None,
             sha256=address.pin,
-            limits=FetchLimits(attempts=1 if cached else 3),  # nobody waits for a retry who has a copy
+            limits=FetchLimits(attempts=1 if cached else 3),  # no retries when a copy is available
         )
         if cached is not None and (got.status == "unchanged" or got.sha256 == cached.sha256):
             etag, last_modified = got.etag or cached.etag, got.last_modified or cached.last_modified
@@ -173,7 +176,8 @@ def _refreshed(
 
 
 def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
-    """The folder to search. A skill that is not in a folder of its own gets one, called as it calls itself."""
+    """Unpacks the download and returns the folder to search. A skill at the top gets its own folder, named after the
+    skill."""
     tree = os.path.join(work, "tree")
     try:
         files = extract(download, tree)
@@ -195,7 +199,7 @@ def _single_skill(download: str, tree: str) -> list[str]:
     data = read_regular(download, _MAX_SKILL_BYTES)
     if len(data) > _MAX_SKILL_BYTES or next(_lines(data), None) != "---":
         raise PackError(
-            "What was sent is neither an archive nor a SKILL.md.",
+            "The download is neither an archive nor a SKILL.md.",
             code="archive-unknown",
             hint="Use the address of a .zip, .tar or .tar.gz file, or of a SKILL.md that begins with '---'.",
         )
@@ -234,7 +238,8 @@ def _digest_of(folder: str) -> str:
 
 
 def _file_digests(folder: str, prefix: str) -> Iterator[FileDigest]:
-    """Links and special files raise NotRegular: extraction makes none, so one that is there was put there."""
+    """Yields the digest of each file. Raises NotRegular for links and special files: extraction creates none, so
+    somebody added them."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -255,9 +260,9 @@ def _publish(tree: str, target: str, digest: str) -> None:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
         with contextlib.suppress(OSError):
-            if _digest_of(target) == digest:  # somebody was faster, with the same
+            if _digest_of(target) == digest:  # another process was faster, with the same content
                 return
-        with contextlib.suppress(FileNotFoundError):  # somebody else moved it away
+        with contextlib.suppress(FileNotFoundError):  # another process moved it away
             os.rename(target, f"{tree}.damaged-{attempt}")
     os.rename(tree, target)
 

@@ -1,8 +1,7 @@
-"""What an author should know about a skill beyond its head: its body, its references, its scripts. Pure functions of
-a loaded Skill.
+"""Checks a loaded skill for its author: body, references, scripts. Pure functions of a Skill.
 
-`check_skill(skill, read)` gives (file, Note) pairs; `graded(code, profile)` says how severe a code is where a person
-asked for a verdict. Loading forgives what validating does not.
+`check_skill(skill, read)` yields (file, Note) pairs. `graded(code, profile)` returns the severity of a code in a
+profile. Validation is stricter than loading.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from prowess.skills.render import xml_entry
 from prowess.skills.skill import Skill
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
-PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as loading is
-# What a run finds inside its skill and what leads to the workspace.
+PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as a load
+# Names inside a skill that lead to the workspace during a run.
 WORKSPACE_NAMES = ("out", "work", "inputs", ".venv")
-MAX_CATALOG_TOKENS = 100  # of a name and a description, as a model is shown them
-Located = tuple[str, Note]  # (file within the skill, what)
+MAX_CATALOG_TOKENS = 100  # for name and description, as shown to a model
+Located = tuple[str, Note]  # (file within the skill, note)
 
-# What loading forgives and the specification does not.
+# Codes that loading accepts and the specification does not.
 _STRICT = frozenset(
     [
         "yaml-repaired",
@@ -54,7 +53,7 @@ _PORTABLE = frozenset(
     ]
 )
 
-# Bounded, so that no text takes more than linear time.
+# Bounded, so every text takes linear time.
 _LINK = re.compile(r"\[[^\]\n]{0,200}\]\((?P<target>[^)\s]{1,200})(?:[ \t]{1,9}\"[^\"\n]{0,200}\")?\)")
 _PATH = re.compile(r"(?<![\w/.\-<{$])(?:\./)?(?P<target>(?:scripts|references?|assets)/[\w./\-]*[\w\-])")
 _ABSOLUTE = re.compile(
@@ -75,13 +74,13 @@ _DATA_NAMES = frozenset(("LICENSE", "Makefile", "README", "NOTICE"))
 
 
 def graded(code: str, profile: Profile) -> Severity:
-    """How severe a finding is for somebody who asked for a verdict."""
+    """Returns the severity of a finding in a profile."""
     raised = (profile != "loading" and code in _STRICT) or (profile == "portable" and code in _PORTABLE)
     return "error" if raised else RULES[code].severity
 
 
 def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
-    """Everything about a skill that its head does not show."""
+    """Yields every problem that the head of a skill does not show."""
     file = skill.entry.file
     for note in skill.notes:
         yield file, note
@@ -95,7 +94,7 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
 
 
 def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
-    """Warn of the tokens that the skill costs while nobody uses it."""
+    """Warns when the skill's catalog entry costs too many tokens: it costs them even when the skill is not used."""
     tokens = estimate(xml_entry(skill.entry, (skill.name, None)) + "\n")
     if tokens > MAX_CATALOG_TOKENS:
         yield skill.entry.file, Note("description-too-many-tokens", _description_line(skill, read), {"tokens": tokens})
@@ -129,7 +128,8 @@ def check_body(skill: Skill) -> Iterator[Located]:
 
 
 def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
-    """Files the body names must be there; files that only another file names are easily missed."""
+    """Reports files that the body names and that are missing, and files that only another doc names: a model easily
+    misses those."""
     file = skill.entry.file
     present = {listed.path for listed in skill.files}
     folders = {folder for path in present for folder in _folders_of(path)}
@@ -149,8 +149,11 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
 
 
 def find_references(text: str, base: str = "") -> list[tuple[str, int]]:
-    """(path relative to the skill, offset), each path once: Markdown links, and paths under scripts/, references/ and
-    assets/. What stands in a fenced block is an example as often as not, so there only scripts/ paths count."""
+    """Returns (path relative to the skill, offset), each path once: Markdown links, and paths under scripts/,
+    references/ and assets/.
+
+    Paths in a fenced block are often examples, so only scripts/ paths count there.
+    """
     fenced = fenced_code(text)
     seen: dict[str, int] = {}
     for pattern in (_LINK, _PATH):
@@ -186,7 +189,7 @@ def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Locate
 
 
 def shipped_folders(skill: Skill) -> list[str]:
-    """Names that the skill ships and that lead to the workspace while it runs."""
+    """Returns names that the skill ships but that lead to the workspace during a run."""
     tops = {listed.path.split("/")[0] for listed in skill.files}
     return [name for name in WORKSPACE_NAMES if name in tops]
 

@@ -1,4 +1,4 @@
-"""Something below the roots changed: this says no more. Whoever asks reads the library again."""
+"""Watches the roots for changes. Reports paths only; the caller reads the library again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from prowess.skills.scanner import SKIPPED
 
 
 def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]:
-    """The paths of each batch of changes, until `stop` (a threading.Event) is set; dependency folders are left out."""
+    """Yields the paths of each batch of changes, until `stop` (a threading.Event) is set. Ignores dependency
+    folders."""
     try:
         import watchfiles
     except ImportError:
