@@ -1,8 +1,8 @@
-"""What a skill's `allowed-tools` means: a list narrows what may be called while the skill is in use, it grants nothing.
+"""Reads a skill's `allowed-tools`. The list restricts calls while the skill is in use; it grants nothing.
 
-An entry is a tool's name (ours, or one of another system through the alias table), a name with `*`, or a name with a
-pattern in parentheses that says which calls: `Bash(git add:*)`, `Read(docs/**)`, `WebFetch(domain:example.com)`.
-An entry that names no tool here allows nothing and is reported. What cannot be matched for certain is not allowed.
+An entry is the name of a Prowess tool, an alias from another system, a name with `*`, or a name with a pattern in
+parentheses: `Bash(git add:*)`, `Read(docs/**)`, `WebFetch(domain:example.com)`. An entry that names no known tool
+allows nothing and is reported. A call that does not match for certain is not allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prowess.policy.globs import match_path, match_word
 
 _SESSION = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
 COMMAND_TOOLS = ("skill_run", "skill_exec")
-# Our tool -> the argument that names a path.
+# Tool -> the argument that names a path.
 PATH_ARGUMENTS = {
     "read_file": "file_name",
     "list_dir": "path",
@@ -34,7 +34,7 @@ NEVER_NARROWED = frozenset(
 )
 TOOLS = frozenset((*NEVER_NARROWED, *COMMAND_TOOLS, *_SESSION, *PATH_ARGUMENTS, "network_request"))
 
-# Names of other systems, in any case -> ours. The first of ours is the one that a call by that name becomes.
+# Names from other systems, in any case -> Prowess tools. A call by that name becomes a call of the first tool.
 ALIASES: dict[str, tuple[str, ...]] = {
     "Bash": (*COMMAND_TOOLS, *_SESSION),
     "Shell": (*COMMAND_TOOLS, *_SESSION),
@@ -66,7 +66,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 _BY_FOLDED_NAME = {name.casefold(): tools for name, tools in ALIASES.items()}
 _WRITTEN = {"command": "{}(git status:*)", "path": "{}(docs/**)", "host": "{}(domain:example.com)"}
 _ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
-# How a script of the skill would be written as a command.
+# Interpreters with which a script of the skill may be written as a command.
 _INTERPRETERS = {
     ".py": ("python3", "python"),
     ".sh": ("bash", "sh"),
@@ -86,25 +86,25 @@ _INTERPRETERS = {
 
 
 class AllowRule(NamedTuple):
-    """One entry, read: calls of these tools, and which of them."""
+    """Parsed entry: its tools, and a pattern for their calls."""
 
     entry: str
-    tools: tuple[str, ...]  # names of ours or of somebody's; with `*` in it, a pattern for names
+    tools: tuple[str, ...]  # Prowess or foreign names; a name with `*` is a pattern
     kind: Literal["any", "command", "path", "host"] = "any"
-    words: tuple[str, ...] = ()  # of a command
+    words: tuple[str, ...] = ()  # the words of a command
     prefix: bool = False  # more words may follow
-    pattern: str = ""  # of a path, or a host
+    pattern: str = ""  # for a path or a host
 
 
 class AllowedTools(NamedTuple):
-    """A list, read. `unknown` has the entries that name no tool here; they allow nothing of ours."""
+    """Parsed list. `unknown` holds the entries that name no known tool; they allow no Prowess tool."""
 
     rules: tuple[AllowRule, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
 def parse_allowed(patterns: Sequence[str], *, known: Collection[str] = ()) -> AllowedTools:
-    """Read a list. `known` are tools beyond ours, of MCP servers and plugins, that are not to be reported."""
+    """Parses a list. `known` are further tools, from MCP servers and plugins, which are not reported as unknown."""
     rules: list[AllowRule] = []
     unknown: list[str] = []
     for entry in patterns:
@@ -117,7 +117,7 @@ def parse_allowed(patterns: Sequence[str], *, known: Collection[str] = ()) -> Al
 
 
 def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
-    """Whether the list allows this call. `tool` and `args` are ours: aliases are resolved before."""
+    """True when the list allows this call. `tool` is the Prowess name: aliases are already resolved."""
     if tool in NEVER_NARROWED:
         return True
     rules = [rule for rule in allowed.rules if any(match_word(name, tool) for name in rule.tools)]
@@ -125,7 +125,7 @@ def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
         return True
     if tool in COMMAND_TOOLS:
         return _allows_command([rule for rule in rules if rule.kind == "command"], args)
-    if tool in _SESSION:  # a session exists only because its command was allowed
+    if tool in _SESSION:  # a session exists only if its command was allowed
         return bool(rules)
     if tool in PATH_ARGUMENTS:
         path = args.get(PATH_ARGUMENTS[tool], "." if tool == "grep" else None)
@@ -137,19 +137,21 @@ def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
 
 
 def grants_all(allowed: AllowedTools, tool: str) -> bool:
-    """Tell whether the list names the tool without a pattern."""
+    """True when the list names the tool without a pattern."""
     return any(rule.kind == "any" and any(match_word(name, tool) for name in rule.tools) for rule in allowed.rules)
 
 
 def granted_words(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The beginnings of commands, of the list's entries that describe this call: what a list is enough for where a
-    person lets it grant. A pattern says nothing about what a program is told while it runs."""
+    """Returns the words of each entry that describes this command: what the list grants when a person lets it grant.
+
+    Session tools get nothing here: a pattern says nothing about the input of a running program.
+    """
     rules = [rule for rule in allowed.rules if rule.kind == "command" and tool in rule.tools]
     return [rule.words for rule in rules if any(_describes(rule, words) for words in command_words(args))]
 
 
 def describe_unknown(entry: str, *, known: Collection[str] = ()) -> str:
-    """The entry, and what may be wrong with it: the nearest name, or how its pattern would have to be written."""
+    """Returns the entry with a suggestion: the nearest name, or the right form of its pattern."""
     name, parenthesis, _ = entry.partition("(")
     ours = canonical_tools(name.strip())[0]
     if parenthesis and ours in TOOLS:
@@ -161,17 +163,19 @@ def describe_unknown(entry: str, *, known: Collection[str] = ()) -> str:
 
 
 def allows_any(lists: Sequence[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:
-    """Whether one of the lists allows it. Where nobody declared a list, nothing is narrowed."""
+    """True when one of the lists allows the call, or when there are no lists."""
     return not lists or any(allows(allowed, tool, args) for allowed in lists)
 
 
 def canonical_tools(name: str) -> tuple[str, ...]:
-    """Our tools behind a name, the one that a call becomes first; a name that is no alias stands for itself."""
+    """Returns the Prowess tools for a name; a call becomes the first one. A name that is no alias is returned as it
+    is."""
     return (name,) if name in TOOLS else _BY_FOLDED_NAME.get(name.casefold(), (name,))
 
 
 def match_host(pattern: str, host: str) -> bool:
-    """`example.com` is that host; `*.example.com` is every host below it; `*` is every host."""
+    """True when a pattern fits a host: `example.com` is that host, `*.example.com` every host below it, `*` every
+    host."""
     pattern = pattern.lower()
     if pattern == "*":
         return True
@@ -179,7 +183,7 @@ def match_host(pattern: str, host: str) -> bool:
 
 
 def find_host(url: Any) -> str | None:
-    """The host that a request would really go to; None when readers of URLs might disagree about it."""
+    """Returns the host that a request really goes to, or None when URL parsers could disagree about it."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or re.search(r"[\\\s]", url):
         return None
     try:
@@ -193,8 +197,8 @@ def find_host(url: Any) -> str | None:
 
 
 def command_words(args: Mapping[str, Any], *, plain: bool = False) -> list[tuple[str, ...]]:
-    """The ways in which a skill_run call could be written as one simple command; [] when it cannot. `plain`: a shell
-    would not expand any of its words either."""
+    """Returns the ways to write a skill_run call as one simple command; [] when it is none. `plain` also refuses words
+    that a shell would expand."""
     script, command = args.get("script"), args.get("command")
     if isinstance(command, str) and script is None:
         split = split_command(command)
@@ -202,7 +206,7 @@ def command_words(args: Mapping[str, Any], *, plain: bool = False) -> list[tuple
     more = args.get("args") or ()
     if not isinstance(script, str) or command is not None or not isinstance(more, (list, tuple)):
         return []
-    # A file of the skill, which is never looked for on the PATH.
+    # A file of the skill is never looked up on the PATH.
     words = (script if "/" in script else f"./{script}", *map(str, more))
     interpreters = _INTERPRETERS.get(posixpath.splitext(script)[1], ())
     return [words, *((interpreter, *words) for interpreter in interpreters)]
@@ -229,7 +233,8 @@ def _parse_entry(entry: str) -> AllowRule | None:
 
 
 def _parse_command(entry: str, tools: tuple[str, ...], pattern: str, *, is_script: bool) -> AllowRule | None:
-    """`git add:*` and `git add *` are the beginning of a command, word by word; without it, the whole command."""
+    """Parses a command pattern. `git add:*` and `git add *` match the beginning of a command, word by word; `git add`
+    matches only the whole command."""
     text = next((pattern.removesuffix(end) for end in (":*", " *") if pattern.endswith(end)), None)
     if text in ("", "*"):
         return AllowRule(entry, tools)
@@ -247,12 +252,13 @@ def _names_a_tool(rule: AllowRule, known: Collection[str]) -> bool:
 
 
 def is_own_folder(cwd: Any) -> bool:
-    """Whether a command starts in its skill's own folder."""
+    """True when a command starts in its skill's own folder."""
     return not cwd or (isinstance(cwd, str) and posixpath.normpath(cwd) == ".")
 
 
 def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
-    """A list narrows by names: a program by that name that the skill itself has installed is the skill's own."""
+    """True when an entry describes the command and the call sets no risky variable. A list restricts by name only: a
+    program with that name which the skill installed itself is allowed too."""
     fits = any(_describes(rule, words) for words in command_words(args) for rule in rules)
     return fits and not find_unlisted(args.get("env") or {})
 

@@ -1,7 +1,7 @@
-"""What a person has approved for good: one capability of one content of a skill. Another content asks again.
+"""Stores permanent approvals: one capability of one content of a skill. Changed content is asked about again.
 
-It is kept in `<state_dir>/approvals.json`, and read again when that file has changed, so that what is taken back holds
-from the next call on. What cannot be read approves nothing, and is never overwritten without being kept.
+The file is `<state_dir>/approvals.json`. It is read again when it changes, so a revocation holds from the next call on.
+An unreadable file approves nothing, and is moved aside before a new one is written.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from prowess.errors import StoreError
 from prowess.skills.skill import Skill
 
 SCHEMA = "prowess.approvals/1"
-ALLOWED_TOOLS = "allowed-tools"  # the capability with which a skill's own list may also grant
+ALLOWED_TOOLS = "allowed-tools"  # the capability that lets a skill's own list grant too
 
 Files = tuple[tuple[str, str], ...]
 
 
 class Standing(NamedTuple):
-    """`files` is what was approved, to say later what has changed: path, and sha256 with `+x` when executable."""
+    """Permanent approval. `files` records the approved content, to show later changes: path -> sha256, with `+x` when
+    executable."""
 
     skill: str
     digest: str
-    capability: str  # a tool, or what else a call can need
+    capability: str  # a tool, or another capability that a call needs
     at: str
     by: str
     files: Files = ()
@@ -39,24 +40,25 @@ Which = int | str | list[Standing]
 
 
 class Approvals(NamedTuple):
-    """What had been approved when the file was read, the oldest first."""
+    """Approvals at the time the file was read, oldest first."""
 
     rows: tuple[Standing, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     def find(self, skill: str, digest: str, capability: str) -> Standing | None:
-        """For exactly this content."""
+        """Finds the approval of exactly this content."""
         wanted = (skill, digest, capability)
         return next((row for row in self.rows if digest and row[:3] == wanted), None)
 
     def find_earlier(self, skill: str, digest: str, capability: str) -> Standing | None:
-        """For another content of the same skill, the newest."""
+        """Finds the newest approval of other content of the same skill."""
         others = (row for row in reversed(self.rows) if (row.skill, row.capability) == (skill, capability))
         return next((row for row in others if row.digest != digest), None)
 
 
 def load_approvals(state_dir: str) -> Approvals:
-    """What is approved now. A file that is missing approves nothing; one that is broken does neither, and says so."""
+    """Loads the current approvals. A missing file approves nothing. A broken file approves nothing and adds a
+    finding."""
     file = _file(state_dir)
     try:
         return Approvals(tuple(_rows(file.read().get("approvals"))))
@@ -67,7 +69,7 @@ def load_approvals(state_dir: str) -> Approvals:
 
 
 def grant(state_dir: str, standing: Standing) -> Approvals:
-    """Keep it. The same capability of the same content is approved once, by whoever said so last."""
+    """Saves an approval. It replaces an earlier approval of the same capability and content."""
     if not (standing.skill and standing.digest and standing.capability):
         raise StoreError(
             "Only a capability of a known content of a skill can be approved for good.",
@@ -83,7 +85,7 @@ def grant(state_dir: str, standing: Standing) -> Approvals:
 
 
 def revoke(state_dir: str, which: Which, capability: str | None = None) -> list[Standing]:
-    """What was taken back; see `matching`."""
+    """Removes the approvals that `matching` selects, and returns them."""
     if not os.path.lexists(_file(state_dir).path):
         return []
     with _locked(state_dir):
@@ -98,7 +100,7 @@ def revoke(state_dir: str, which: Which, capability: str | None = None) -> list[
 
 
 def matching(approvals: Approvals, which: Which, capability: str | None = None) -> list[Standing]:
-    """The one of that number, counted from 1; those of a skill, by its id or its name; or just these."""
+    """Selects approvals: by number (from 1), by id or name of a skill, or from a list."""
     if isinstance(which, list):
         rows = tuple(row for row in approvals.rows if row in which)
     elif isinstance(which, int):
@@ -109,7 +111,7 @@ def matching(approvals: Approvals, which: Which, capability: str | None = None) 
 
 
 def changes(standing: Standing, files: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """What is different from the content that was approved then."""
+    """Returns the files that changed since the approved content."""
     before, after = dict(standing.files), dict(files)
     return {
         "since": standing.at,
@@ -124,7 +126,7 @@ def files_of(skill: Skill) -> Files:
 
 
 class ApprovalFile:
-    """The approvals as they are now."""
+    """Current approvals; the file is read again when it changes."""
 
     def __init__(self, state_dir: str) -> None:
         self._state_dir = state_dir
@@ -140,7 +142,7 @@ class ApprovalFile:
 
 
 class UserApprovals:
-    """The standing approvals of whoever runs this, as a kit asks for them; `by` is who says always here."""
+    """Permanent approvals of the current user. `by` is the name recorded for new ones."""
 
     def __init__(self, state_dir: str, by: str) -> None:
         self._state_dir, self._by = state_dir, by
@@ -158,13 +160,13 @@ class UserApprovals:
         return ApprovalAnswered(call_id="", answer="always", by=by, capability=capability)
 
     def changed(self, skill: Skill, capability: str) -> dict[str, Any]:
-        """Empty when this content, or none, was approved before."""
+        """Returns the changes since an earlier approval. Empty when this content is approved, or when there is none."""
         approvals, about = self._file.current(), (skill.entry.id, skill.digest, capability)
         earlier = approvals.find_earlier(*about)
         return {} if earlier is None or approvals.find(*about) is not None else changes(earlier, files_of(skill))
 
     def remember(self, skill: Skill, capability: str) -> None:
-        """What is approved already stays as it was said first."""
+        """Saves an approval. An existing one is not overwritten."""
         if self._file.current().find(skill.entry.id, skill.digest, capability) is None:
             grant(self._state_dir, make_standing(skill, capability, self._by))
 
@@ -201,7 +203,8 @@ def _corrupt(path: str, why: str) -> Finding:
 
 
 def _load_or_move_aside(state_dir: str) -> Approvals:
-    """Holding the lock. The finding of the returned value says where a broken file went."""
+    """Loads the approvals, or moves a broken file aside. Needs the lock. The finding says where the broken file
+    went."""
     approvals = load_approvals(state_dir)
     if not approvals.findings:
         return approvals

@@ -1,7 +1,6 @@
-"""What a call of each of our tools can say, in the form in which it is judged: the one table that tells which criteria
-of a rule can fit which tool.
+"""Table of the arguments of each tool, as policy sees them. Finds criteria of a rule that no tool can match.
 
-The tools have the same arguments in their schemas; a test holds the two together, because policy knows no tool.
+The tools declare the same arguments in their schemas. A test keeps both in step, because policy imports no tool.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from prowess.policy.path_match import WRITING, is_about_top
 
 
 class Argument(NamedTuple):
-    default: str | None = None  # what it is in a call that does not say it
-    only: tuple[str, ...] = ()  # every value that there is; empty: any
-    is_table: bool = False  # not a text, so that no pattern is certain to fit it
+    default: str | None = None  # value when the call leaves it out
+    only: tuple[str, ...] = ()  # all possible values; empty: any
+    is_table: bool = False  # not a text, so no pattern matches it for certain
 
 
 _ANY, _TABLE = Argument(), Argument(is_table=True)
@@ -69,12 +68,12 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "install_dependencies": dict.fromkeys(("skill", "script", "dependencies", "digest", "by"), _ANY),
 }
-_NAME_A_SKILL = frozenset(("skill", "session_id"))  # a program that runs is of a skill as well
-_OTHER = ""  # stands for every tool that is not ours: it can have any argument
+_NAME_A_SKILL = frozenset(("skill", "session_id"))  # a running session belongs to a skill too
+_OTHER = ""  # stands for every foreign tool: it can have any argument
 
 
 class Misfit(NamedTuple):
-    """Why criteria fit no call at all, and what to do."""
+    """Reason why no call can match the criteria, and a hint."""
 
     problem: str
     hint: str
@@ -82,8 +81,8 @@ class Misfit(NamedTuple):
 
 class _Criterion(NamedTuple):
     name: str
-    fits: Callable[[str], bool]  # whether some call of this tool can fit it
-    explain: Callable[[], tuple[str, str]]  # why no tool that was named can; and what to do
+    fits: Callable[[str], bool]  # whether a call of this tool can match
+    explain: Callable[[], tuple[str, str]]  # why no named tool can match, and a hint
 
 
 def find_default(tool: str, argument: str) -> str | None:
@@ -100,8 +99,8 @@ def find_misfit(
     about_skill: Sequence[str],
     allows: bool,
 ) -> Misfit | None:
-    """None when a call can fit all criteria at once. `named` are the tools as they were written, `tools` ours behind
-    them; `about_skill` has which of `skill` and `source` were asked for."""
+    """Returns None when some call can match all criteria at once. `named` are the tools as written, `tools` their
+    Prowess names. `about_skill` says which of `skill` and `source` the rule has."""
     known = [tool for tool in ARGUMENTS if not tools or any(match_word(name, tool) for name in tools)]
     others = not tools or any(name not in ARGUMENTS for name in tools)
     candidates = [*known, _OTHER] if others else known

@@ -1,12 +1,11 @@
-"""Every call gets one decision, which names the rule that made it and says why. It is a function of what it is given.
+"""Makes one decision about each call, with the rule that made it and the reason. A pure function of its arguments.
 
-The order: what the configuration switches off or lists; the `allowed-tools` of the skill that the call names, or of
-all declaring skills together for a call that names none; the rules of the policy files; and, when none of them has an
-answer, the table, or a person's grant for a skill where the table would ask. What the configuration always asks about
-is asked even then when all the rest allows it. What is unclear is decided as if it were the worse case: isolation that
-is not known is none, a skill that is not known to be trusted is not.
+Order: the configuration (tools switched off, command lists); `allowed-tools` of the skill that the call names, or of
+all declaring skills together when it names none; the rules of the policy files; a person's grant for a skill, where the
+table would ask; the table. `require_approval_for` asks even when everything else allows. Unknown facts count as the
+worse case: unknown isolation is no isolation, and a skill not known to be trusted is untrusted.
 
-`explain` is `decide` with everything that was said on the way.
+`explain` is `decide` with every intermediate answer.
 """
 
 from __future__ import annotations
@@ -65,39 +64,39 @@ _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
-    """What holds around a call: the configuration's part in it, and what the executor really enforces."""
+    """Facts around a call: configuration, grants, and the isolation that the executor really enforces."""
 
     isolation: Isolation | None = None
     enabled: frozenset[str] = frozenset()  # high-risk tools that are switched on
-    require_approval_for: tuple[str, ...] = ()  # ours or aliases
+    require_approval_for: tuple[str, ...] = ()  # Prowess names or aliases
     commands_allow: tuple[str, ...] = ()
     commands_deny: tuple[str, ...] = ()
     require_isolation: bool = False
-    given: frozenset[str] = frozenset()  # tools that the caller brought along, and so wants to be called
-    granted: frozenset[str] = frozenset()  # capabilities that a person has granted, for what is asked about now
-    grants: frozenset[str] = frozenset()  # ids of skills whose list a person lets grant, for the content they have now
-    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> what it must keep to
-    find_program: FindProgram = unlocated  # which file of the system a name leads to in the run
+    given: frozenset[str] = frozenset()  # tools that the caller added, and so wants to be called
+    granted: frozenset[str] = frozenset()  # capabilities that a person granted for this request
+    grants: frozenset[str] = frozenset()  # ids of skills whose list a person lets grant, for their current content
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> limits it must keep
+    find_program: FindProgram = unlocated  # maps a name to the system file that the run would start
 
 
 By = Literal["configuration", "allowed-tools", "policy", "grant", "table", "require_approval_for"]
 
 
 class Explanation(NamedTuple):
-    """What one of those who are asked says about a call; no decision leaves it to the next."""
+    """Answer of one step about a call. No decision leaves it to the next step."""
 
     by: By
     decision: Decision | None = None
-    path: str = ""  # of a policy file
-    rule: PolicyRule | None = None  # of that file, which fits
-    tightens: bool = False  # it can make the decision stricter, never milder
-    argv: tuple[str, ...] = ()  # what it allows to run
-    missed: tuple[str, ...] = ()  # why what would allow it does not
+    path: str = ""  # path of the policy file
+    rule: PolicyRule | None = None  # the rule of that file that matches
+    tightens: bool = False  # can only make the decision stricter
+    argv: tuple[str, ...] = ()  # the command that it allows to run
+    missed: tuple[str, ...] = ()  # why a rule or list that could allow it does not
 
 
 class Explained(NamedTuple):
     decision: Decision
-    said: tuple[Explanation, ...]  # in the order in which they were asked
+    said: tuple[Explanation, ...]  # in the order of the steps
     decided: Explanation
 
 
@@ -108,8 +107,8 @@ def decide(
     lists: Mapping[str, AllowedTools] | None = None,
     rules: Sequence[Rules] = (),
 ) -> Decision:
-    """`lists` has the allowed-tools of the skill that the call names and of every declaring skill loaded in this run,
-    by id; a skill without a list is not in it. `rules` are the policy files, the most important first."""
+    """Decides about a call. `lists` maps skill ids to `allowed-tools`: of the skill that the call names and of every
+    loaded skill that declares a list. `rules` are the policy files, most important first."""
     return explain(request, around, lists=lists, rules=rules).decision
 
 
@@ -120,7 +119,7 @@ def explain(
     lists: Mapping[str, AllowedTools] | None = None,
     rules: Sequence[Rules] = (),
 ) -> Explained:
-    """The first that has an answer decides; after that it can only become stricter."""
+    """Decides, and keeps every answer. The first answer decides; later ones can only make it stricter."""
     said = (
         Explanation("configuration", _by_configuration(request, around)),
         Explanation("allowed-tools", _by_allowed_tools(request, lists or {})),
@@ -144,15 +143,15 @@ def find_risk(tool: str) -> Risk:
 
 
 def is_isolated(isolation: Isolation | None) -> bool:
-    """Whether something stands between a run and the machine: a sandbox or a container that held, without its network.
+    """True when a working sandbox or container separates the run from the machine, without the host's network.
 
-    An executor by another name is local, because nobody has said what it keeps out.
+    Any other executor counts as local, because its isolation is not known.
     """
     return isolation is not None and _keeps_out(isolation.executor, isolation.mechanism, isolation.network)
 
 
 def asked_isolated(decision: Decision) -> bool | None:
-    """The same of what a person is asked about; None: it starts no program."""
+    """True when the program that a person is asked about runs isolated. None when no program starts."""
     told = decision.about.get("isolation")
     return _keeps_out(*map(told.get, ("executor", "mechanism", "network"))) if isinstance(told, dict) else None
 
@@ -192,7 +191,8 @@ def _by_environment(request: PolicyQuery) -> Decision | None:
 
 
 def _by_command_lists(request: PolicyQuery, around: PolicyContext) -> Decision | None:
-    """A script may be started as itself or by an interpreter: none of these may be denied, one must be allowed."""
+    """Checks the command lists. A script can be started directly or by an interpreter: none of these may be denied, and
+    one must be allowed."""
     allow, deny = around.commands_allow, around.commands_deny
     if not allow and not deny:
         return None
@@ -231,9 +231,12 @@ def _why_not_listed(request: PolicyQuery, allow: Sequence[str]) -> str:
 
 
 def _argv_limit(request: PolicyQuery, around: PolicyContext, decided: Explanation) -> dict[str, Any]:
-    """What was judged is what runs: where a command list holds, or a rule or a grant allows exactly this command, the
-    tool is handed the words, and must not use a shell. For a script they begin with an interpreter that is allowed, or
-    with the script when only that is."""
+    """Returns the exact words that the tool must run without a shell, so that the approved command is the one that
+    runs.
+
+    Applies when there is a command list, or when a rule or grant allows exactly this command. For a script, the words
+    begin with an allowed interpreter, or with the script when only that is allowed.
+    """
     if request.tool not in COMMAND_TOOLS:
         return {}
     if decided.argv:
@@ -265,7 +268,7 @@ def _by_allowed_tools(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -
 
 
 def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Explanation:
-    missed: dict[str, list[int]] = {}  # why -> the numbers of the rules
+    missed: dict[str, list[int]] = {}  # reason -> numbers of the rules
     for rule in rules.rules:
         found = fit(rule, request, around.find_program)
         if found.fits:
@@ -284,13 +287,14 @@ def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
 def _why(rule: PolicyRule, rules: Rules, found: Fit) -> str:
     says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
     why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
-    if not rules.trusted:  # its author may be anybody, and a reason is told to the model and to people
+    if not rules.trusted:  # an untrusted author's text must not reach the model or people
         why = f"Rule {rule.number} of {rule.path}, which is not trusted, {says}."
     return f"{why} {found.why}" if found.why else why
 
 
 def _by_grant(request: PolicyQuery, around: PolicyContext, lists: Mapping[str, AllowedTools]) -> Explanation:
-    """Of all that the table asks about, a grant answers one thing: what a trusted skill runs without isolation."""
+    """Applies a person's grant. It covers only one question of the table: a trusted skill that runs without
+    isolation."""
     own = lists.get(request.skill) if request.skill in around.grants else None
     if own is None or request.kind != "call" or _by_table(request, around).rule != LOCAL_TRUSTED:
         return Explanation("grant")
@@ -312,7 +316,7 @@ def _by_required_approval(request: PolicyQuery, around: PolicyContext) -> Decisi
 
 
 def _by_artifact_scope(request: PolicyQuery) -> Sequence[Decision]:
-    """What is saved for the user reaches every session. No rule about a command says anything about that."""
+    """Asks before files are saved for the user, because every session sees them. No command rule covers that."""
     if request.tool not in COMMAND_TOOLS:
         return ()
     outputs = request.args.get("outputs")
@@ -375,7 +379,7 @@ def _by_capability(request: PolicyQuery, around: PolicyContext) -> Decision:
 
 
 def stricter(one: Decision, other: Decision) -> Decision:
-    """The first, unless the second is stricter."""
+    """Returns the second decision if it is stricter, else the first."""
     return other if _STRICTNESS.index(other.verdict) > _STRICTNESS.index(one.verdict) else one
 
 

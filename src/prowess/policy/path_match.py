@@ -1,8 +1,8 @@
-"""A rule about paths is also about what a call comes to below its path: `grep` and `list_dir` look into folders.
+"""Matches the paths of a call against a rule, including everything below: `grep` and `list_dir` read whole folders.
 
-A rule that asks or denies `work/inputs/**` fits a search in `work/inputs`, in `work` and in the whole workspace; one
-that allows it fits only a search that stays in there. Without a slash a pattern is about the name, at any depth, where
-it asks or denies (`*.sh`), and about the top of the workspace where it allows.
+A rule that asks or denies `work/inputs/**` matches a search in `work/inputs`, in `work` and in the whole workspace. A
+rule that allows it matches only a search that stays inside. A pattern without a slash (`*.sh`) means the name at any
+depth in a rule that asks or denies, and only the top of the workspace in a rule that allows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from prowess.policy.allowed_tools import PATH_ARGUMENTS
 from prowess.policy.globs import is_plain_path, match_below, match_path, plain_pattern
 
 _DESCENDING = frozenset(("grep", "list_dir"))
-WRITING = frozenset(("write_file", "delete_file"))  # only ever below a folder
+WRITING = frozenset(("write_file", "delete_file"))  # they write only below a folder
 
 
 def fits_path(patterns: Sequence[str], tool: str, args: Mapping[str, Any], *, strict: bool) -> bool:
-    """Whether one of the patterns fits; `strict` for a rule that allows."""
+    """True when one of the patterns matches. `strict` is for a rule that allows."""
     name = PATH_ARGUMENTS.get(tool)
     if name is None:
         return False
@@ -32,7 +32,7 @@ def fits_path(patterns: Sequence[str], tool: str, args: Mapping[str, Any], *, st
 
 
 def is_about_top(pattern: str) -> bool:
-    """Whether a pattern of a rule that allows fits nothing below a folder."""
+    """True when the pattern, in a rule that allows, matches nothing below a folder."""
     pattern = plain_pattern(pattern)
     return "/" not in pattern and "**" not in pattern
 
@@ -40,13 +40,13 @@ def is_about_top(pattern: str) -> bool:
 def _fits_certainly(pattern: str, path: str, *, descends: bool) -> bool:
     if not descends:
         return match_path(pattern, path)
-    if plain_pattern(path) == ".":  # which `*` would fit by its letters
+    if plain_pattern(path) == ".":  # `*` would match the text "."
         return plain_pattern(pattern) in (".", "**")
     return match_path(pattern, path) or match_path(plain_pattern(pattern).removesuffix("/**"), path)
 
 
 def _may_fit(pattern: str, path: str, *, descends: bool) -> bool:
-    if path.startswith("skill://"):  # the same files by another name
+    if path.startswith("skill://"):  # another name for the same files
         path = "skills/" + path.removeprefix("skill://")
     plain = plain_pattern(pattern)
     each = [plain, f"**/{plain}"] if "/" not in plain and plain != "." else [plain]
@@ -54,5 +54,5 @@ def _may_fit(pattern: str, path: str, *, descends: bool) -> bool:
         return True
     if not descends:
         return False
-    # From a sandbox the workspace itself has an absolute path, and only the tool knows it.
+    # In a sandbox the workspace has an absolute path that only the tool knows.
     return (path.startswith("/") and not plain.startswith("/")) or any(match_below(one, path) for one in each)

@@ -1,7 +1,7 @@
-"""`.agent/policy.toml` as values: ordered rules, the first that fits decides, and each has proved its own examples.
+"""Parses `.agent/policy.toml` and matches its rules: the first rule that matches decides.
 
     [[rule]]
-    tool = "Bash"                      # ours or an alias, `*` allowed; or a list
+    tool = "Bash"                      # a Prowess tool or an alias, `*` allowed; or a list
     command = ["git push", "git tag"]  # beginnings of commands
     skill = "release*"                 # by id or name
     source = "project"
@@ -10,9 +10,9 @@
     matches = ["git push origin main"]
     misses = ["git status"]
 
-A rule that allows fits only what certainly is what it says: one simple command, a plain path. A rule that asks or
-denies also fits what may be it: a line that mentions its words, a text that cannot be read for certain.
-A rule that no call can fit is a mistake, and is refused like one that fails its own examples.
+A rule that allows matches only what is certain: one simple command, a plain path. A rule that asks or denies also
+matches what is possible: a line that mentions its words, or a text that cannot be read for certain. Each rule is
+checked against its own examples. A rule that fails them, or that no call can match, is refused.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why",
 _CRITERIA = ("tool", "args", "skill", "source", "path", "command")
 _EXAMPLE_KEYS = ("tool", "args", "skill", "source", "command", "path")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
-# A file may be anybody's, and every call is held against all of it.
+# Limits: the file may come from anyone, and every call is checked against all of it.
 _MOST_RULES, _MOST_TEXTS, _LONGEST = 1_000, 10_000, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyQuery:
-    """What is asked of policy: one call of one of our tools, or a capability such as `install_dependencies`."""
+    """Question to the policy: one call of a tool, or a capability such as `install_dependencies`."""
 
     tool: str
     args: Mapping[str, Any] = field(default_factory=dict)
-    skill: str | None = None  # the id of the skill that the call names; None: an ambient call
+    skill: str | None = None  # id of the skill that the call names; None: it names none
     source: Source | None = None
-    trusted: bool = False  # whether that skill's source is trusted
+    trusted: bool = False  # the skill's source is trusted
     touches: tuple[tuple[str, str | None], ...] = ()  # skills (id, source) whose files it reads without naming them
     kind: Literal["call", "capability"] = "call"
 
 
 class PolicyRule(NamedTuple):
-    number: int  # from 1, as a person counts
+    number: int  # starts at 1
     path: str
     line: int | None
     verdict: Verdict
@@ -78,26 +78,26 @@ class PolicyRule(NamedTuple):
     sources: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     commands: tuple[CommandRule, ...] = ()
-    ids: frozenset[str] = frozenset()  # exactly these skills; of rules that we make ourselves, for as many as there are
+    ids: frozenset[str] = frozenset()  # exactly these skills, any number of them; only in rules made by Prowess itself
 
     @property
     def label(self) -> str:
-        """`rule:3 .agent/policy.toml:12`"""
+        """Label of the rule in decisions: `rule:3 .agent/policy.toml:12`."""
         return f"rule:{self.number} {self.path}" + (f":{self.line}" if self.line else "")
 
 
 class Rules(NamedTuple):
-    """The rules of one file. With `only_tightens` they can make a decision stricter and never milder."""
+    """Rules of one file. With `only_tightens` they can only make a decision stricter."""
 
     rules: tuple[PolicyRule, ...] = ()
     path: str = ""
     only_tightens: bool = False
-    trusted: bool = True  # False: of a folder that nobody trusts, whose words are not ours
-    problem: Finding | None = None  # why nothing in such a folder's file is in force
+    trusted: bool = True  # False: from an untrusted folder, so its texts are not shown
+    problem: Finding | None = None  # why no rule of an untrusted file is in force
 
 
 def parse_rules(text: str, path: str) -> Rules:
-    """The rules of a file, each checked against its own examples; or a ConfigError with file and line."""
+    """Parses the rules of a file and checks each against its own examples. Raises ConfigError with file and line."""
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -122,18 +122,18 @@ def parse_rules(text: str, path: str) -> Rules:
 
 
 def unlocated(name: str) -> Located:
-    """Where nobody has looked which file a name leads to, no rule allows it."""
+    """Default for `find_program`: programs were not looked up, so no rule allows them."""
     return Located(why_not=f"Nobody has looked which file '{name[:80]}' leads to.")
 
 
 def find_rule(rules: Rules, request: PolicyQuery, find_program: FindProgram = unlocated) -> PolicyRule | None:
-    """The first rule that fits. `find_program` says which file of the system a name leads to in the run."""
+    """Returns the first rule that matches. `find_program` maps a name to the system file that the run would start."""
     return next((rule for rule in rules.rules if fits(rule, request, find_program)), None)
 
 
 def allows_anything(rule: PolicyRule) -> list[str]:
-    """What a rule allows that may start any program: such commands, or a tool that runs commands with nothing else
-    said."""
+    """Lists what a rule allows that may start any program: such commands, or a tool that runs commands without further
+    criteria."""
     if rule.verdict != "allow":
         return []
     said = (rule.args, rule.skills, rule.sources, rule.paths, rule.commands)
@@ -143,7 +143,7 @@ def allows_anything(rule: PolicyRule) -> list[str]:
 
 
 def skipped_options(rule: PolicyRule) -> list[tuple[str, str]]:
-    """The commands of a rule that asks or denies whose options are skipped, and what is left of each."""
+    """Returns (command, command without options) where the options are ignored: in rules that ask or deny."""
     if rule.verdict == "allow":
         return []
     left = [(each.words, without_options(each.words)) for each in rule.commands]
@@ -151,12 +151,12 @@ def skipped_options(rule: PolicyRule) -> list[tuple[str, str]]:
 
 
 def tightened(rules: Rules) -> Rules:
-    """Only what asks and denies: all that a managed file, or a folder that nobody has trusted, may say."""
+    """Keeps only rules that ask or deny: a managed file or an untrusted folder may set no others."""
     return rules._replace(rules=tuple(r for r in rules.rules if r.verdict != "allow"), only_tightens=True)
 
 
 def _is_about(rule: PolicyRule, id: str | None, source: str | None) -> bool:
-    """Whether that is a skill of the rule, or the rule is about no skill in particular."""
+    """True when the rule is about this skill, or about no skill in particular."""
     if (rule.sources and source not in rule.sources) or (rule.ids and id not in rule.ids):
         return False
     return not rule.skills or any(_fits_skill(pattern, id) for pattern in rule.skills)
@@ -167,7 +167,7 @@ def fits(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unl
 
 
 def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> Fit:
-    """Whether every criterion fits. What is unclear fits a rule that asks or denies, and none that allows."""
+    """Matches every criterion. An unclear case matches a rule that asks or denies, and never one that allows."""
     strict = rule.verdict == "allow"
     if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
         return Fit(False)
@@ -194,7 +194,7 @@ def _fits_skill(pattern: str, skill: str | None) -> bool:
 
 
 def _said(request: PolicyQuery, name: str) -> Any:
-    """What is not said is what it is by default: a request without a method is a GET."""
+    """Returns the argument of the call, or its default: a request without a method is a GET."""
     value = request.args.get(name)
     return find_default(request.tool, name) if value is None else value
 
@@ -206,7 +206,7 @@ def _fits_argument(name: str, patterns: Sequence[str], value: Any, strict: bool)
     if isinstance(value, bool):
         value = "true" if value else "false"
     if not isinstance(value, (str, int, float)):
-        return value is not None and not strict  # a table: nobody can say that it is not meant
+        return value is not None and not strict  # a table: it may be what the rule means
     if name == "url":
         return fits_url(patterns, str(value), strict=strict)
     return any(match_anything(pattern, str(value)) for pattern in patterns)
@@ -266,7 +266,7 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
 
 
 def _find_misfit(rule: PolicyRule, named: Sequence[str]) -> Misfit | None:
-    """Why no call at all could fit the rule, so that it would stand there and do nothing."""
+    """Returns the reason why no call can match the rule, or None. Such a rule would have no effect."""
     found = find_misfit(
         named,
         rule.tools,
@@ -299,12 +299,12 @@ def _find_misfit(rule: PolicyRule, named: Sequence[str]) -> Misfit | None:
 
 
 def _anywhere(name: str) -> Located:
-    """As on a machine that has every program: a rule and its examples are about no machine in particular."""
+    """Locates every program: rules and examples are independent of the machine."""
     return Located(name)
 
 
 def _paths_like(pattern: str) -> tuple[str, ...]:
-    return _filled(pattern), f"{_filled(pattern)}a", "."  # `docs/` is what lies below it
+    return _filled(pattern), f"{_filled(pattern)}a", "."  # `docs/` means everything below it
 
 
 def _commands_like(command: CommandRule) -> Iterator[str]:
@@ -313,7 +313,7 @@ def _commands_like(command: CommandRule) -> Iterator[str]:
 
 
 def _filled(pattern: str) -> str:
-    """A text that a pattern is meant for."""
+    """Returns a text that the pattern matches, in the usual case."""
     return re.sub(r"\*+|\?", "a", re.sub(r"(?<!\*)\*\*++/", "", pattern))
 
 
@@ -335,8 +335,8 @@ def _check_examples(rule: PolicyRule, item: Mapping[str, Any]) -> None:
 
 
 def _example_request(rule: PolicyRule, example: Any) -> PolicyQuery:
-    """A text is a command where the rule has commands, a path where it has paths, else the name of a tool. What an
-    example leaves out is taken from the rule, as far as that says it plainly."""
+    """Makes a call from an example. A text is a command if the rule has commands, a path if it has paths, else the name
+    of a tool. Missing parts are taken from the rule where it states them without wildcards."""
     given: dict[str, Any] = dict(example) if isinstance(example, dict) else {}
     if isinstance(example, str):
         given["command" if rule.commands else "path" if rule.paths else "tool"] = example
@@ -371,7 +371,7 @@ def _texts(item: Mapping[str, Any], name: str, number: int, path: str, line: int
 
 
 def _count(value: Any) -> int:
-    """Texts and numbers, however deep."""
+    """Counts texts and numbers at any depth."""
     items = value.values() if isinstance(value, dict) else value
     return sum(map(_count, items)) if isinstance(value, (dict, list)) else 1
 

@@ -1,8 +1,8 @@
-"""A regular expression from a config file, compiled only if no text can make it run for ever.
+"""Compiles regular expressions from config files, if no text can make them run forever.
 
-Python's matcher tries again, and a pattern that can divide the same text in many ways takes exponential time. Such
-patterns are refused here, by their form: a repeat within a repeat, alternatives within a repeat, references back, and
-more than one repeat that may stop in several places. What is left takes at most quadratic time in a bounded window.
+Python's matcher backtracks, so a pattern that can split the same text in many ways takes exponential time. Such
+patterns are refused by their form: a repeat within a repeat, alternatives within a repeat, backreferences, and more
+than one repeat that can end in several places. The others take at most quadratic time in a bounded window.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from prowess.errors import ConfigError
 
-# Private, but the same since Python 3.11, and the only way to see a pattern as its matcher does.
+# Private, but unchanged since Python 3.11, and the only way to see a pattern as the matcher does.
 _parser: Any = importlib.import_module("re._parser")
-_WIDE = 16  # repeats of up to this many are written out, so to say
+_WIDE = 16  # repeats up to this count are harmless
 _LONGEST = 1_000
-# A set of characters is a number with one bit for each of the first 256, and one for each kind of the others.
+# A set of characters is an int: one bit for each of the first 256 characters, and one for each kind of the others.
 _KINDS = ("\u0660", "\u4e00", "\u2003", "\u2603")  # a digit, a letter, a space, a sign
 _CHARACTERS = (*map(chr, range(256)), *_KINDS)
 _ALL = (1 << len(_CHARACTERS)) - 1
@@ -34,12 +34,12 @@ _CATEGORIES = {
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern, or a ConfigError that says what is wrong with it."""
+    """Compiles a pattern. Raises ConfigError with the problem."""
     try:
         if len(pattern) > _LONGEST:
             raise ValueError(f"it is longer than {_LONGEST} characters")
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a pattern that Python only warns about means something else tomorrow
+            warnings.simplefilter("error")  # Python may read such a pattern differently in a later version
             compiled = re.compile(pattern)
             parsed = _parser.parse(pattern)
         if problem := _find_problem(parsed):
@@ -64,7 +64,7 @@ def _find_problem(parsed: Any) -> str | None:
         if not _is_repeat(name) or value[1] <= 1:
             continue
         inside = [(inner, what) for inner, what, _ in _walk(value[2])]
-        # (?:\d{1,3}\.){3} is fine: it is short however it is read.
+        # (?:\d{1,3}\.){3} is fine: it is always short.
         if any(_is_repeat(n) and w[0] != w[1] and (int(value[1]) > _WIDE or int(w[1]) > _WIDE) for n, w in inside):
             return "it has a repeat within a repeat"
         if int(value[1]) > _WIDE and any(n == "BRANCH" for n, _ in inside):
@@ -76,7 +76,7 @@ def _find_problem(parsed: Any) -> str | None:
 
 
 def _walk(parsed: Any, after: Sequence[Any] = ()) -> Iterator[tuple[str, Any, list[Any]]]:
-    """(operation, its argument, what follows it) of each part, those within others included."""
+    """Yields (operation, its argument, the parts after it) for each part, including inner ones."""
     items = list(parsed)
     for number, (operation, value) in enumerate(items):
         yield str(operation), value, [*items[number + 1 :], *after]
@@ -95,7 +95,7 @@ def _is_repeat(name: str) -> bool:
 
 
 def _is_loose(value: Any, follows: list[Any]) -> bool:
-    """Whether a wide repeat can be followed by something that it could as well have taken itself."""
+    """True when the part after a wide repeat could also match inside the repeat."""
     least, most, body = value
     if least == most or most <= _WIDE:
         return False
@@ -106,7 +106,7 @@ def _is_loose(value: Any, follows: list[Any]) -> bool:
 
 
 def _first(items: list[Any]) -> int | None:
-    """The characters that can come next; 0 when nothing comes, None when it cannot be told."""
+    """Returns the characters that can come next: 0 when nothing follows, None when unknown."""
     found = 0
     for operation, value in items:
         name = str(operation)
@@ -127,12 +127,13 @@ def _first(items: list[Any]) -> int | None:
 
 
 def _characters(operation: Any, value: Any) -> int:
-    """What a part of one character can be. What is not known can be all."""
+    """Returns the characters that a part of one character can match. An unknown part can match all."""
     return _may_and_must(operation, value)[0]
 
 
 def _may_and_must(operation: Any, value: Any) -> tuple[int, int]:
-    """(kinds of which some fit, kinds of which all fit): they differ beyond the first 256 characters."""
+    """Returns (kinds with some match, kinds that match completely). They differ only beyond the first 256
+    characters."""
     name = str(operation)
     if name == "LITERAL":
         bit = 1 << (value if value < 256 else 256 + _kind(chr(value)))
@@ -160,7 +161,7 @@ def _kind(character: str) -> int:
 
 
 def _folded(characters: int) -> int:
-    """With both cases of each letter: a flag may say that they are the same."""
+    """Adds the other case of each letter, because a flag may ignore case."""
     letters = ((1 << 26) - 1) << 65
     return characters | (characters & letters) << 32 | (characters >> 32) & letters
 

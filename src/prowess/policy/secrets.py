@@ -1,13 +1,12 @@
-"""What is shown, sent or recorded never holds a secret's value, however it arrives in pieces.
+"""Redacts secrets from everything shown, sent or recorded; reads them, and builds the environment of a run.
 
-A `Redactor` takes bytes as they come and gives them back with every value of a secret, in the usual encodings, replaced
-by its name; then what the configured patterns match. It keeps back only what may be the beginning of something that is
-to be replaced: less than the longest value, and with patterns a window of 8 KiB. It catches accidents: a program that
-wants to smuggle a secret out can always find an encoding that is not on any list. Isolation is against that.
+A `Redactor` takes bytes in any pieces. It replaces every value of a secret, in the usual encodings, by its name, and
+then everything that the configured patterns match. It holds back only what may be the beginning of a match: less than
+the longest value, and with patterns a window of 8 KiB. It prevents accidents only: a hostile program can always find an
+encoding that is on no list. Isolation protects against that.
 
-Where the values of secrets are: `env:NAME` or `file:PATH`, as the configuration names them, read when one is needed.
-
-A skill gets a secret only if it declares the name and the configuration has it; nothing is looked up by guessing.
+The configuration names the source of each secret, `env:NAME` or `file:PATH`. It is read when needed. A skill gets a
+secret only if it declares the name and the configuration has it; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from prowess.errors import ConfigError, WorkspaceError
 from prowess.policy.commands.env_names import find_refusal
 from prowess.policy.safe_regex import compile_pattern
 
-SHORTEST = 4  # a shorter value is in every text, and replacing it would tell what it is
-WINDOW = 8_192  # the longest match of a pattern that is found whole
-_CONTEXT = 256  # what a pattern may look back at
-_LINE = 24  # a line of a secret of several lines that is a secret by itself
+SHORTEST = 4  # a shorter value occurs in every text, and replacing it would reveal it
+WINDOW = 8_192  # the longest pattern match that is found whole
+_CONTEXT = 256  # text before a match that a pattern may look at
+_LINE = 24  # a line of a multi-line secret is a secret itself from this length on
 _FROM_BASE = frozenset(("PATH", "LANG", "LANGUAGE", "TZ", "TERM"))
 
 
 class Redactor:
-    """One stream of bytes, redacted. `fresh()` gives another one for another stream."""
+    """Redacts one stream of bytes. `fresh()` returns a redactor for another stream."""
 
     def __init__(self, values: Mapping[str, str], patterns: Sequence[str] = ()) -> None:
         usable = {name: value.strip() for name, value in values.items() if len(value.strip()) >= SHORTEST}
@@ -52,27 +51,27 @@ class Redactor:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything that it would take out."""
+        """True when there is anything to redact."""
         return bool(self._needles or self._patterns)
 
     def fresh(self) -> Redactor:
-        """The same secrets and patterns, for a stream of its own."""
+        """Returns a redactor with the same secrets and patterns, for another stream."""
         other = object.__new__(Redactor)
         other.__dict__.update(self.__dict__)
         other._start()
         return other
 
     def feed(self, data: bytes) -> bytes:
-        """What is certain now, of all that was fed so far."""
+        """Takes bytes and returns all redacted bytes that are certain so far."""
         return self._feed_patterns(self._feed_values(data, last=False), last=False)
 
     def flush(self) -> bytes:
-        """Give back what is kept only for the patterns, for somebody who waits for a prompt. A match that goes on
-        after this is judged in two parts; the value of a secret is not."""
+        """Returns the text that is held back only for the patterns, for a caller that waits for a prompt. A pattern
+        match that continues after this is seen in two parts; a secret value is not."""
         return self._feed_patterns(b"", last=False, keep=0)
 
     def finish(self) -> bytes:
-        """The rest. The redactor can then be used for another stream."""
+        """Returns the rest. The redactor can then be used for another stream."""
         rest = self._feed_patterns(self._feed_values(b"", last=True), last=True)
         self._start()
         return rest
@@ -86,7 +85,7 @@ class Redactor:
         return text if clean == data else _decode(clean)
 
     def redact_json(self, value: Any) -> Any:
-        """Every text in it, keys included; a number that is a secret becomes a text."""
+        """Redacts every text in a JSON value, including keys. A number that is a secret becomes a text."""
         if not self._needles and not self._patterns:
             return value
         if isinstance(value, str):
@@ -95,7 +94,7 @@ class Redactor:
             clean: dict[Any, Any] = {}
             for key, item in value.items():
                 name = self.redact_json(key)
-                while name in clean:  # two keys that held the same secret stay two entries
+                while name in clean:  # two keys with the same secret stay two entries
                     name = f"{name}+"
                 clean[name] = self.redact_json(item)
             return clean
@@ -112,14 +111,14 @@ class Redactor:
 
     def _start(self) -> None:
         self._held = b""
-        self._covered = 0  # so many bytes of what is held belong to a secret that was replaced already
+        self._covered = 0  # bytes of `_held` that belong to a secret already replaced
         self._text = ""
-        self._done = 0  # so many characters of the text were given back, and are kept to look back at
+        self._done = 0  # characters of `_text` already returned, kept as context
         self._swallow = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def _feed_values(self, data: bytes, *, last: bool) -> bytes:
-        """Replace values. Overlapping ones become one mark, so that no rest of a second secret stays."""
+        """Replaces values. Overlapping values become one mark, so no part of a second secret remains."""
         if not self._needles:
             return data
         text, covered, at = self._held + data, self._covered, 0
@@ -148,7 +147,7 @@ class Redactor:
         return b"".join((*out, self._feed_window(pieces[-1], last=last, keep=keep)))
 
     def _feed_window(self, data: bytes, *, last: bool, keep: int) -> bytes:
-        """No pattern ever sees much more than two windows, so a slow one is slow and not endless."""
+        """Applies the patterns to one window. No pattern sees much more than two windows, so even a slow one ends."""
         self._text += self._decoder.decode(data, last)
         if self._swallow:
             self._skip_line()
@@ -165,14 +164,14 @@ class Redactor:
                 break
             out += [text[at : match.start()], self._redacted]
             at = match.end()
-            if at == len(text) and not last:  # it may go on, and nobody can keep all of it
+            if at == len(text) and not last:  # the match may continue, and it cannot all be held back
                 self._swallow = True
         cut = max(0, at - _CONTEXT)
         self._text, self._done = text[cut:], at - cut
         return "".join(out).encode("utf-8", "surrogateescape")
 
     def _skip_line(self) -> None:
-        """What follows a match that was longer than the window belongs to it, up to the end of the line."""
+        """Drops the rest of the line after a match that was longer than the window."""
         end = self._text.find("\n", self._done)
         self._swallow = end < 0
         self._done = len(self._text) if end < 0 else end
@@ -183,10 +182,10 @@ class Redactor:
 def build_environment(
     declared: Sequence[str], secrets: Mapping[str, str], extra: Mapping[str, str], base: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a run: a few names of the machine's, the secrets that were declared, and what the model set.
+    """Builds the environment of a run: a few variables of the machine, the declared secrets, and the model's variables.
 
-    `base` is never passed on as a whole, and a declared name is never taken from it: a skill could declare anything.
-    `extra` is the model's; a name that would change which programs start is refused, with the reason.
+    `base` is never passed on as a whole, and a declared name is never taken from it, because a skill could declare
+    anything. `extra` comes from the model; a name that changes which programs start is refused, with the reason.
     """
     environment = {name: base[name] for name in base if name in _FROM_BASE or name.startswith("LC_")}
     environment |= {name: secrets[name] for name in declared if name in secrets}
@@ -203,14 +202,14 @@ def build_environment(
 
 
 def _encodings(value: str) -> Iterable[bytes]:
-    """The value as programs usually print it. Too short pieces are left out: they would be found everywhere."""
+    """Returns the value in the usual encodings. Short pieces are left out: they would be found everywhere."""
     raw = value.encode("utf-8", "surrogateescape")
     found = [raw, raw.replace(b"\n", b"\r\n"), raw.hex().encode(), raw.hex().upper().encode()]
     found += [line for line in raw.splitlines() if len(line) >= _LINE and not line.startswith(b"-----")]
     for shift in range(3):
         for alphabet in (None, b"-_"):
             encoded = base64.b64encode(b"\0" * shift + raw, altchars=alphabet)
-            # The characters at both ends also depend on what stands beside the value, so they are no part of it.
+            # The characters at both ends also depend on the neighbouring bytes, so they are left out.
             found.append(encoded[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6])
     text = raw.decode("utf-8", "replace")
     percent = [quote(raw, safe=""), quote(raw), quote_plus(raw)]
@@ -222,7 +221,7 @@ def _encodings(value: str) -> Iterable[bytes]:
 
 
 def _choose_marks(needles: Mapping[bytes, str]) -> tuple[dict[bytes, bytes], str]:
-    """`[secret NAME]`, unless that, or what it would stand beside, could itself read like a secret."""
+    """Returns the marks: `[secret NAME]`, unless the mark or its surroundings could look like a secret."""
     used = frozenset(b"".join(needles))
     if not used & frozenset(b"[]"):
         marks = {needle: f"[secret {name}]".encode("utf-8", "replace") for needle, name in needles.items()}
@@ -234,7 +233,8 @@ def _choose_marks(needles: Mapping[bytes, str]) -> tuple[dict[bytes, bytes], str
 
 
 def _find_next(text: bytes, at: int, ahead: dict[bytes, int]) -> tuple[int, bytes] | None:
-    """The first value from there on, the longest of those that begin there. `ahead` remembers where each one is."""
+    """Returns the first value from `at` on; the longest if several begin there. `ahead` caches the next position of
+    each."""
     best: tuple[int, bytes] | None = None
     for needle, known in ahead.items():
         if known < at:
@@ -246,7 +246,7 @@ def _find_next(text: bytes, at: int, ahead: dict[bytes, int]) -> tuple[int, byte
 
 
 def _find_hold(text: bytes, at: int, needles: Sequence[bytes]) -> int:
-    """From where on the text may be the beginning of a value that is not complete yet."""
+    """Returns the position from which the text may be the beginning of an incomplete value."""
     hold = len(text)
     for needle in needles:
         start = max(at, len(text) - len(needle) + 1)
@@ -273,7 +273,7 @@ MAX_BYTES = 64 * 1024
 
 
 class ConfiguredSecrets:
-    """A SecretProvider. `base` is where relative paths start from."""
+    """Secret provider that reads the configured sources. Relative paths start at `base`."""
 
     def __init__(self, sources: Mapping[str, str], environ: Mapping[str, str], base: str) -> None:
         self._sources, self._environ, self._base = dict(sources), environ, base

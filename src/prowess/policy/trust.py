@@ -1,13 +1,12 @@
-"""Trust is given by a person, to a folder and what is below it, to a config file by content, and to a URL by digest.
+"""Stores the trust that a person gave: to a folder and everything below, to a config file by content, to a URL by
+digest.
 
-It is kept in `<state_dir>/trust.json`. What cannot be read trusts nothing, and is never overwritten without being kept.
-What is taken back holds from the next look on; what is given, for whoever begins after that.
-A linked git worktree is trusted as the repository it belongs to, when both of them say so.
+The store is `<state_dir>/trust.json`. An unreadable store trusts nothing, and is moved aside before a new one is
+written. A revocation holds from the next check on; new trust holds for runs that start later. A linked git worktree is
+trusted like its repository, when each of them points to the other.
 
-A file that nobody has trusted may only make things stricter than they are without it.
-
-So every field it may touch has one direction, and a value that does not go that way is left out; a field without a
-direction is never taken from such a file.
+A file that nobody trusts may only make settings stricter. So every setting it may change has one direction. A value in
+the other direction is left out, and so is a setting without a direction.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from prowess.errors import ConfigError, StoreError
 SCHEMA = "prowess.trust/1"
 TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")
 
-_FILE_LIMIT_BYTES = 1 << 20  # a config or policy file over this size is refused wherever it is read
+_FILE_LIMIT_BYTES = 1 << 20  # larger config or policy files are refused
 _GIT_LIMIT_BYTES = 1 << 14
 
 
@@ -50,7 +49,7 @@ class TrustedUrl(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """What had been trusted when the store was read. Questions are answered about resolved paths."""
+    """Trust at the time the store was read. Paths are resolved before they are compared."""
 
     folders: tuple[TrustedFolder, ...] = ()
     files: tuple[TrustedFile, ...] = ()
@@ -58,14 +57,14 @@ class Trust(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
     def trusts_folder(self, path: str) -> bool:
-        """Whether the folder, one above it, or its place in the repository that it is a worktree of, is trusted."""
+        """True when the folder, a folder above it, or its counterpart in the repository of a worktree is trusted."""
         real = os.path.realpath(path)
         return bool(self.folders) and (
             self._covers(real) or any(self._covers(twin) for twin in _places_in_main_worktree(real))
         )
 
     def accepts_file(self, path: str, sha256: str) -> bool:
-        """Whether exactly this content was there when a person gave trust."""
+        """True when a person gave trust to exactly this content."""
         real = _file_key(path)
         accepted = {record.path for record in self.files if record.sha256 == sha256}
         return bool(accepted) and (real in accepted or any(twin in accepted for twin in _places_in_main_worktree(real)))
@@ -81,7 +80,7 @@ _KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls"
 
 
 def load_trust(state_dir: str) -> Trust:
-    """What is trusted now. A store that is missing trusts nothing; one that is broken trusts nothing and says so."""
+    """Loads the current trust. A missing store trusts nothing. A broken store trusts nothing and adds a finding."""
     store = _store(state_dir)
     try:
         return _parse(store.read())
@@ -92,7 +91,7 @@ def load_trust(state_dir: str) -> Trust:
 
 
 class TrustFile:
-    """Trust as it is now: read again when the file was changed, and the same value as long as it was not."""
+    """Current trust: read again when the file changes, else the same object."""
 
     def __init__(self, state_dir: str) -> None:
         self.path = _store(state_dir).path
@@ -108,7 +107,7 @@ class TrustFile:
 
 
 def still_trusted(before: Trust, now: Trust) -> Trust:
-    """What was trusted before and is trusted now; `before` itself when nothing of it was taken back."""
+    """Returns what was trusted before and still is; `before` itself when nothing was revoked."""
     narrower = (f for f in now.folders if f not in before.folders and before.trusts_folder(f.path))
     left = Trust(
         folders=(*(f for f in before.folders if now.trusts_folder(f.path)), *narrower),
@@ -121,7 +120,7 @@ def still_trusted(before: Trust, now: Trust) -> Trust:
 
 
 def grant_folder(state_dir: str, path: str) -> Trust:
-    """Trust the folder and what is below it, and the config and policy files that are in it now, by their content."""
+    """Trusts the folder and everything below it, and its current config and policy files by content."""
     real = os.path.realpath(path)
     if not os.path.isdir(real):
         raise ConfigError(
@@ -143,7 +142,7 @@ def grant_folder(state_dir: str, path: str) -> Trust:
 
 
 def grant_url(state_dir: str, url: str, digest: str) -> Trust:
-    """Trust what is behind the URL for as long as it has this digest."""
+    """Trusts a URL while its content has this digest."""
     clean = without_userinfo(url)
     if "://" not in clean or not digest:
         raise ConfigError(
@@ -160,11 +159,11 @@ def grant_url(state_dir: str, url: str, digest: str) -> Trust:
 
 
 def revoke(state_dir: str, path_or_url: str) -> bool:
-    """Take back what was given to exactly this folder or URL; False when nothing was."""
+    """Revokes the trust in exactly this folder or URL. False when there was none."""
     if not os.path.lexists(_store(state_dir).path):
         return False
     url = without_userinfo(path_or_url)
-    # A folder that was replaced by a link since is found under the name it was trusted by.
+    # A folder that was replaced by a link is still found under its old name.
     real = {os.path.realpath(path_or_url), os.path.abspath(path_or_url)}
     keys = {_file_key(os.path.join(folder, name)) for folder in real for name in TRUSTED_BY_CONTENT}
     with _locked(state_dir):
@@ -184,8 +183,8 @@ def revoke(state_dir: str, path_or_url: str) -> bool:
 
 
 def without_userinfo(url: str) -> str:
-    """The URL without `user:password@` and without its pin: who fetches, and how it is checked on the way, is no part
-    of what is trusted. No password is kept."""
+    """Returns the URL without `user:password@` and without its pin. Neither is part of what is trusted, and no password
+    is stored."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
@@ -197,7 +196,7 @@ def without_userinfo(url: str) -> str:
 def _parse(store: dict[str, Any]) -> Trust:
     trust = Trust(**{name: tuple(_records(store.get(name, []), name, kind)) for name, kind in _KINDS.items()})
     for record in (*trust.folders, *trust.files):
-        # An empty or relative path would be compared as a prefix and could cover far more than anybody meant.
+        # An empty or relative path would act as a prefix and could cover far more than intended.
         if not os.path.isabs(record.path) or os.path.normpath(record.path) != record.path:
             raise ValueError(f"{record.path!r} is not a full, plain path")
     return trust
@@ -218,7 +217,7 @@ def _corrupt(path: str, why: str) -> Finding:
 
 
 def _load_or_move_aside(state_dir: str) -> Trust:
-    """Holding the lock. The finding of the returned value says where a broken store went."""
+    """Loads the store, or moves a broken one aside. Needs the lock. The finding says where the broken store went."""
     trust = load_trust(state_dir)
     if not trust.findings:
         return trust
@@ -254,7 +253,7 @@ def _find_sha256(path: str) -> str | None:
 
 
 def _places_in_main_worktree(real: str) -> Iterator[str]:
-    """Where this path would be in the repository, for every folder above it that is a linked worktree of one."""
+    """Yields the counterpart of this path in the repository, for every folder above it that is a linked worktree."""
     folder = real
     while folder != (above := os.path.dirname(folder)):
         main = _find_main_worktree(folder)
@@ -264,10 +263,10 @@ def _places_in_main_worktree(real: str) -> Iterator[str]:
 
 
 def _find_main_worktree(folder: str) -> str | None:
-    """The repository's own folder, when `folder/.git` names its record and that record names `folder/.git` back.
+    """Returns the repository's folder, when `folder/.git` names its record and the record names `folder/.git` back.
 
-    The record lies inside the repository, so a forged `.git` file, or a link to or a copy of a real one, gains nothing.
-    Both must have one owner: a record may outlive its folder, and anybody can make a folder where /tmp lost one.
+    The record is inside the repository, so a forged, linked or copied `.git` file gains nothing. Both must have the
+    same owner: a record may outlive its folder, and anybody can create a folder in /tmp at the old path.
     """
     marker = _find_line(os.path.join(folder, ".git"))
     if marker is None or not marker.startswith("gitdir:"):
@@ -291,7 +290,8 @@ def _find_owner(path: str) -> int | None:
 
 
 def _find_line(path: str) -> str | None:
-    """The one line of a small regular file; a link is not followed, because only the file's own place speaks for it."""
+    """Reads the only line of a small regular file. Links are not followed, because the file's own location is the
+    proof."""
     try:
         text = os.fsdecode(read_regular(path, _GIT_LIMIT_BYTES)).rstrip("\r\n")
     except (OSError, ValueError):
@@ -300,7 +300,7 @@ def _find_line(path: str) -> str | None:
 
 
 def _file_key(path: str) -> str:
-    """A file is known by the resolved folder it is in and its own name, wherever it may link to."""
+    """Returns the resolved folder and the file's own name. A link at the end is not followed."""
     return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
@@ -310,13 +310,13 @@ def _store(state_dir: str) -> UserFile:
 
 _STRICTNESS = ("pin", "auto", "name-only", "manual", "off")
 
-# The least that 2 % of a context window usually is: with no number to compare with, more might not be lower.
+# The least that 2 % of a context window usually is. Without a budget to compare with, more might not be stricter.
 _USUAL_BUDGET_TOKENS = 4_000
 _MOST_NAMED = 20  # a hostile file could hold a hundred thousand patterns
 
 
 def tighten(below: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Of the wanted settings, those that are stricter than what is below; and the names of the others, in order."""
+    """Returns the settings that are stricter than those below, and the names of the ignored ones, in order."""
     kept: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in wanted.items():
@@ -337,13 +337,14 @@ def tighten(below: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _stricter_modes(below: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Patterns overlap, and the narrower one wins: so none may be milder than the strictest that is there already."""
+    """Returns the modes that are at least as strict as the strictest existing one. Patterns overlap and the narrower
+    one wins, so none may be milder."""
     least = max(map(_STRICTNESS.index, ("name-only", *below.values())))
     return {pattern: mode for pattern, mode in wanted.items() if _STRICTNESS.index(mode) >= least}
 
 
 def _lowers(below: float | None, wanted: float | None) -> bool:
-    """None is no bound at all."""
+    """True when the new limit is not higher. None means no limit."""
     return below is None or (wanted is not None and wanted <= below)
 
 
@@ -356,7 +357,7 @@ def _turns_on(below: bool, wanted: bool) -> bool:
 
 
 def _adds(below: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """A list is added to, never replaced."""
+    """Always fits: a list is extended, never replaced."""
     return True
 
 

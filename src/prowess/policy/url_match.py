@@ -1,9 +1,9 @@
-"""A rule about a URL is about the address that it leads to, in whatever way it is written.
+"""Matches the URL of a request against a rule, by the address it leads to, in any spelling.
 
-`HTTP://Example.com:80/a/../b`, `http://example.com./%62` and `http://example.com//b` are `http://example.com/b`. A rule
-that allows fits only an address that is written in that one way already, so that nobody has to guess what a server
-makes of it, and its pattern for the host is held against the host alone. A rule that asks or denies fits whatever may
-be it, and also what cannot be read.
+`HTTP://Example.com:80/a/../b`, `http://example.com./%62` and `http://example.com//b` are all `http://example.com/b`. A
+rule that allows matches only an address in this normal form, so it does not depend on how a server reads other forms.
+Its host pattern is compared with the host alone. A rule that asks or denies matches every possible reading, and also an
+unreadable URL.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from urllib.parse import unquote
 from prowess.policy.globs import match_anything
 
 _URL = re.compile(r"([^:/?#]+)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL)
-# A pattern has wildcards where a URL has its parts, so a `?` begins no query and ends no host.
+# In a pattern `?` is a wildcard: it starts no query and ends no host.
 _PATTERN = re.compile(r"([^:/]+)://([^/]*)(.*)", re.DOTALL)
-_SLOPPY = re.compile(r"(https?|wss?|ftp):/*", re.IGNORECASE)  # what readers take for `https://`
+_SLOPPY = re.compile(r"(https?|wss?|ftp):/*", re.IGNORECASE)  # many parsers read this as `https://`
 _PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 _UNRESERVED = re.compile(r"%(2[DdEe]|3\d|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])")
 _OLD_ADDRESS = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+)){0,3}")
-# `..;x` is `..` to some servers; an encoded slash or backslash is one to some.
+# Some servers read `..;x` as `..`, and an encoded slash or backslash as a slash.
 _DOUBTFUL_PATH = re.compile(r"%(2f|5c|2e|25|00)|(^|/)\.{1,2};", re.IGNORECASE)
 _MOST_LAYERS = 5
 
@@ -42,16 +42,16 @@ class _UrlParts(NamedTuple):
 
 
 class _UrlReading(NamedTuple):
-    """A text as a URL: the one way to write it, and every other thing that it may be."""
+    """Text as a URL: its normal form, and every other address that it may mean."""
 
-    address: _UrlParts | None  # None: it is no URL, or one that cannot be read
-    certain: bool  # written in that one way
+    address: _UrlParts | None  # None: not a URL, or unreadable
+    certain: bool  # written in normal form
     may_be: tuple[_UrlParts, ...] = ()
     unreadable: bool = False
 
 
 def fits_url(patterns: Sequence[str], text: str, *, strict: bool) -> bool:
-    """Whether one of the patterns fits; `strict` for a rule that allows."""
+    """True when one of the patterns matches. `strict` is for a rule that allows."""
     reading = _read(text)
     if strict:
         return reading.certain and any(_fits_certainly(pattern, reading, text) for pattern in patterns)
@@ -59,7 +59,7 @@ def fits_url(patterns: Sequence[str], text: str, *, strict: bool) -> bool:
 
 
 def urls_like(pattern: str) -> Iterator[str]:
-    """Texts that somebody may mean who writes the pattern."""
+    """Yields URLs that the author of the pattern may mean."""
     wanted = _read_pattern(pattern)
     for wild in ("a", "1"):
         if wanted is None:
@@ -76,7 +76,7 @@ def _fits_certainly(pattern: str, reading: _UrlReading, text: str) -> bool:
     if reading.address is None:
         return match_anything(pattern, text)
     wanted = _read_pattern(pattern)
-    if wanted is None:  # it says nothing about the parts: `*`
+    if wanted is None:  # a pattern without parts, such as `*`
         return match_anything(pattern, str(reading.address))
     return all(map(match_anything, wanted, reading.address))
 
@@ -86,14 +86,14 @@ def _may_fit(pattern: str, reading: _UrlReading, text: str) -> bool:
         return True
     wanted, patterns = _read_pattern(pattern), {pattern}
     if wanted is not None:
-        sent = wanted._replace(rest=wanted.rest.partition("#")[0])  # no server is told what follows
+        sent = wanted._replace(rest=wanted.rest.partition("#")[0])  # the fragment is not sent
         patterns |= {str(sent), str(sent._replace(rest=_decoded(sent.rest)))}
     return any(match_anything(each, str(address)) for each in patterns for address in reading.may_be)
 
 
 @lru_cache(maxsize=2_000)
 def _read_pattern(pattern: str) -> _UrlParts | None:
-    """With scheme and host in the one way to write them. The path stays: nobody can resolve what a `*` stands for."""
+    """Parses a pattern; scheme and host in normal form. The path stays as it is, because a `*` cannot be resolved."""
     found = _PATTERN.fullmatch(pattern.strip())
     if not found:
         return None
@@ -114,7 +114,7 @@ def _read_pattern(pattern: str) -> _UrlParts | None:
 @lru_cache(maxsize=200)
 def _read(text: str) -> _UrlReading:
     tidy = text.strip()
-    if "\\" in tidy or not tidy.isprintable():  # readers of URLs disagree about what that is
+    if "\\" in tidy or not tidy.isprintable():  # URL parsers disagree about these
         return _UrlReading(None, certain=False, unreadable=True)
     tidy = _SLOPPY.sub(lambda found: f"{found[1]}://", tidy, count=1) if _SLOPPY.match(tidy) else tidy
     found = _URL.fullmatch(tidy)
@@ -148,7 +148,7 @@ def _read(text: str) -> _UrlReading:
 
 
 def _read_authority(scheme: str, text: str) -> str | None:
-    """Host and port without a user, in the one way to write them; None when it cannot be read."""
+    """Returns host and port in normal form, without the user; None when unreadable."""
     if text.count("@") > 1 or re.search(r"\s", text):
         return None
     found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(\d{0,8}))?", text.rpartition("@")[2])
@@ -171,12 +171,12 @@ def _read_authority(scheme: str, text: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """`%61` -> `a`: what needs no encoding has none. Everything else means something else when it is decoded."""
+    """Decodes characters that need no encoding: `%61` -> `a`. Decoding others would change the meaning."""
     return _UNRESERVED.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def _decoded(text: str) -> str:
-    """Whatever was encoded, more than once too."""
+    """Decodes everything, also what was encoded more than once."""
     for _ in range(_MOST_LAYERS):
         text, before = unquote(text), text
         if text == before:
@@ -185,14 +185,14 @@ def _decoded(text: str) -> str:
 
 
 def _resolved(path: str) -> str:
-    """Without `.`, `..` and `//`; a slash at the end stays, as one that a server would add to `a/.` or `a/..`."""
+    """Removes `.`, `..` and `//`. Keeps a slash at the end, also the one that a server adds to `a/.` or `a/..`."""
     plain = posixpath.normpath(re.sub(r"/+", "/", f"/{path}"))
     ends = path.endswith("/") or path.rpartition("/")[2] in (".", "..")
     return plain if plain == "/" or not ends else f"{plain}/"
 
 
 def _popped(path: str) -> str:
-    """The same by the letter of RFC 3986, where `..` takes back one slash of two: `/a//..` is `/a/`."""
+    """Does the same strictly by RFC 3986, where `..` removes one of two slashes: `/a//..` is `/a/`."""
     parts: list[str] = []
     for part in path.removeprefix("/").split("/"):
         if part == "..":

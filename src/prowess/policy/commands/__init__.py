@@ -1,8 +1,8 @@
-"""Which commands a rule or a list is about.
+"""Matches commands against policy rules and command lists.
 
-- check: lists of commands (`workspace.commands_allow`, `commands_deny`)
-- env_names: environment variables that change which programs start, or what a program does before its first line
-- parse: A command as a shell would read it, when a shell would do nothing with it but pass it on
-- rules: rules about commands
-- words: the words of a shell line at any depth of quoting, and why nobody can say which programs it starts
+- check: matches a program against `workspace.commands_allow` and `commands_deny`
+- env_names: environment variables that change which programs start
+- parse: splits one simple command into its words, like a shell
+- rules: matches commands against policy rules
+- words: reads all words of a shell line at any depth; says when its programs are unknown
 """

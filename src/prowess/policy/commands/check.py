@@ -1,8 +1,8 @@
-"""Lists of commands (`workspace.commands_allow`, `commands_deny`): one plain command runs, without a shell.
+"""Matches a program against the command lists (`workspace.commands_allow`, `commands_deny`).
 
-An allowed name is that bare name, or that name in a folder of the system: `./python3` is not `python3`. A denied name
-is denied wherever it occurs among the words, as in rules that deny. A list holds names, and who allows a program that
-starts others allows what it starts: isolation is the barrier.
+With a list, one plain command runs, without a shell. An allowed name means the bare name, or that name in a system
+folder: `./python3` is not `python3`. A denied name is denied anywhere among the words, as in rules that deny. A list
+knows only names: if it allows a program that starts others, it allows those too. Isolation is the real barrier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYSTEM_FOLDERS = frozenset(
 
 
 def is_program(word: str, name: str) -> bool:
-    """Tell whether starting `word` starts the program that somebody called `name`."""
+    """True when starting `word` starts the program called `name`."""
     if "/" in name:
         return ".." not in word.split("/") and posixpath.normpath(word) == posixpath.normpath(name)
     folder, _, base = word.rpartition("/")
@@ -28,7 +28,7 @@ def is_program(word: str, name: str) -> bool:
 
 
 def begins_with(words: Sequence[str], rule: Sequence[str]) -> bool:
-    """Tell whether a command begins with the words of a rule, which may have `*` and `?` in them."""
+    """True when a command begins with the words of a rule, which may contain `*` and `?`."""
     if len(words) < len(rule):
         return False
     pattern = rule[0] if re.search(r"[*?]", rule[0]) else ""
@@ -37,7 +37,7 @@ def begins_with(words: Sequence[str], rule: Sequence[str]) -> bool:
 
 
 def why_not_listed(word: str, allow: Sequence[str]) -> str:
-    """Say why a list of allowed names does not hold the program; "" when it does."""
+    """Returns why the program is not on the list of allowed names; "" when it is."""
     if any(is_program(word, name) for name in allow):
         return ""
     base = posixpath.basename(word)

@@ -1,6 +1,6 @@
-"""Environment variables that change which programs start, or what a program does before its first line.
+"""Environment variables that change which programs start, or run code before a program's first line.
 
-Whoever can set one of them has chosen the program, whatever a list of programs says.
+Setting such a variable is choosing the program, so no list of programs would help.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = frozenset("WORKSPACE_DIR SKILLS_DIR WORK_DIR OUTPUT_DIR RUN_DIR SKILL_NAME SKILL_DIR".split())
 
 
-# Variables that tell a program how to print, and no other thing.
+# Variables that only change how a program prints.
 _HARMLESS = re.compile(
     "LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|SOURCE_DATE_EPOCH"
     "|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|PYTHONHASHSEED|PYTHONIOENCODING|PYTHONUTF8"
@@ -59,7 +59,7 @@ _HARMLESS_VALUE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.,:@+/-]{0,99}|"
 
 
 def find_unlisted(env: Any) -> str:
-    """Say which variable of a call may make an allowed program start another one; "" when none may."""
+    """Returns which variable of a call may make an allowed program start another one; "" when none does."""
     for name, value in env.items() if isinstance(env, Mapping) else [("env", None)]:
         if not _HARMLESS.fullmatch(str(name)) or not _HARMLESS_VALUE.fullmatch(str(value)):
             return (
@@ -70,13 +70,13 @@ def find_unlisted(env: Any) -> str:
 
 
 def changes_startup(name: str) -> bool:
-    """Whether the variable decides what is started, or runs something before the program itself."""
+    """True when the variable decides which program starts, or runs code before the program itself."""
     upper = name.upper()
     return upper in _NAMES or upper.startswith(_BEGINNINGS)
 
 
 def find_refusal(name: str, value: str) -> str | None:
-    """Why the model may not set this variable; None when it may."""
+    """Returns why the model may not set this variable; None when it may."""
     if not _PLAIN.fullmatch(name):
         return "it is not a plain name of letters, digits and underscores"
     if "\0" in value:

@@ -1,8 +1,8 @@
-"""A command as a shell would read it, when a shell would do nothing with it but pass it on.
+"""Splits one simple command into its words, like a shell that expands nothing.
 
-One simple command: words, quotes, backslashes. Everything that a shell expands, connects, redirects or interprets is
-refused, so that an argv read here means the same whoever runs it. Patterns (`*`) and `~` are not refused: they stay as
-they are written, with a note, because nothing expands them any more.
+A simple command has words, quotes and backslashes. Everything that a shell expands, connects, redirects or interprets
+is refused, so the argv means the same to every runner. Patterns (`*`) and `~` are not refused: they stay as written,
+with a note, because nothing expands them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ MAX_CHARACTERS = 16_384
 _RESERVED = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while".split()
 )
-# Line separators and direction marks are no syntax, but a person who reads the command would see another one.
+# Line separators and direction marks are no syntax, but they would show a reader another command.
 _FORBIDDEN_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class ShellCommand(NamedTuple):
-    """One simple command: what to run, and what a person should know about how it was read."""
+    """Simple command: its argv, and notes for a person about how it was read."""
 
     argv: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 class NotSimple(NamedTuple):
-    """Why a text is not one simple command, and at which character."""
+    """Reason why a text is not one simple command, and the position in the text."""
 
     why: str
     at: int
 
 
 def split_command(text: str) -> ShellCommand | NotSimple:
-    """The one simple command that the text is, or why it is none."""
+    """Splits a text into one simple command, or returns why it is none."""
     if len(text) > MAX_CHARACTERS:
         return NotSimple(f"The command is longer than {MAX_CHARACTERS} characters.", MAX_CHARACTERS)
     try:
@@ -56,7 +56,7 @@ def split_command(text: str) -> ShellCommand | NotSimple:
 
 
 def find_hidden(text: str) -> str:
-    """Says which character of a command would show a reader another command; "" when none does."""
+    """Names a character that would show a reader another command; "" when there is none."""
     if text.isascii() and text.isprintable():
         return ""
     for character in text:
@@ -73,7 +73,7 @@ class _NotReadable(Exception):
 
 
 def _read_word(text: str, start: int) -> tuple[str, list[str], int]:
-    """The word that begins at `start`, notes about it, and where it ends."""
+    """Returns the word that begins at `start`, notes about it, and its end."""
     parts: list[str] = []
     notes: list[str] = []
     at = start
@@ -95,7 +95,7 @@ def _read_word(text: str, start: int) -> tuple[str, list[str], int]:
             at += 2
         else:
             _check_syntax(text, at, starts_word=at == start)
-            if character == "{":  # only as {}, which a shell passes on
+            if character == "{":  # only {}, which a shell passes on
                 parts.append("{}")
                 at += 2
                 continue

@@ -1,13 +1,17 @@
-"""Rules about commands: what asks or denies fits a line that mentions its words; what allows fits one plain command.
+"""Matches commands against policy rules. Rules that ask or deny match lines that mention their words; rules that allow
+match one plain command.
 
-A rule that **asks or denies** fits when its words occur in this order among the words of the line. Quotes and
-backslashes are removed, quoted text is split again, the last part of a path counts; case, a version suffix of the
-program and options do not, in the line and in the rule: `rm -rf` fits every `rm`. It also fits when the line cannot be
-read, or when the first word of a simple command, or a word after an interpreter or `eval`, holds an expansion, a
-substitution or a pattern, or when one that does stands where the next word of the rule could be.
+A rule that **asks or denies** matches when its words occur in this order among the words of the line. Quotes and
+backslashes are removed, quoted text is split again, and of a path only the last part counts. Case, a version suffix of
+the program, and options are ignored in the line and in the rule: `rm -rf` matches every `rm`.
 
-A rule that **allows** fits one simple command without shell syntax whose first word is the named program: a file of the
-system that only root can change, found in the PATH of the run; or a file of the skill that the rule names by its path.
+It also matches when the line cannot be read. And it matches when an expansion, a substitution or a pattern stands in
+one of these places: the first word of a simple command; a word after an interpreter or `eval`; the place where the next
+word of the rule could be.
+
+A rule that **allows** matches one simple command without shell syntax whose first word is the named program. This is a
+system file that only root can change, found in the PATH of the run, or a file of the skill that the rule names by its
+path.
 """
 
 from __future__ import annotations
@@ -29,25 +33,25 @@ from prowess.policy.globs import is_plain_path, match_anything, match_path
 
 FindProgram = Callable[[str], Located]
 _WORD = re.compile(r"[\w.+\-/*?]+")
-_INPUTS = ("work", "out", "inputs")  # as a command sees the places of inputs from its skill's folder
+_INPUTS = ("work", "out", "inputs")  # folders of inputs, as seen from the skill's folder
 
 
 class RuleWord(NamedTuple):
-    """One word of a rule that asks or denies."""
+    """Word of a rule that asks or denies."""
 
     name: str
-    is_program: bool = False  # a version behind it makes no difference
-    is_folder: bool = False  # whatever lies in it is meant
+    is_program: bool = False  # a version suffix is ignored
+    is_folder: bool = False  # everything in it is meant
 
 
 class CommandRule(NamedTuple):
-    words: tuple[str, ...]  # as an argv begins
+    words: tuple[str, ...]  # the beginning of an argv
     wanted: tuple[RuleWord, ...]
 
 
 class Fit(NamedTuple):
-    """Whether a rule fits a command. `why` names what was found, or why a rule that allows does not fit a command that
-    mentions its words; `argv` is what such a rule allows to run."""
+    """Result of matching a rule with a command. `why` names the words found, or says why a rule that allows does not
+    match although its words occur. `argv` is the command that such a rule allows."""
 
     fits: bool
     why: str = ""
@@ -55,7 +59,8 @@ class Fit(NamedTuple):
 
 
 def parse_command_rule(text: str) -> CommandRule | str:
-    """`git push` is the beginning of a command, with or without `:*` behind it. A text says what is wrong."""
+    """Parses a command of a rule. `git push` is the beginning of a command, with or without `:*` after it. Returns the
+    problem as text if it is not a simple command."""
     command = split_command(text.removesuffix(":*").removesuffix(" *"))
     if isinstance(command, NotSimple):
         return command.why.rstrip(".")
@@ -64,13 +69,13 @@ def parse_command_rule(text: str) -> CommandRule | str:
 
 
 def without_options(words: Sequence[str]) -> tuple[str, ...]:
-    """The words that a line has to mention: an option can be written in too many ways (`-rf`, `-fr`, `-r -f`)."""
+    """Removes the options: an option can be written in too many ways (`-rf`, `-fr`, `-r -f`)."""
     return (words[0], *(word for word in words[1:] if not word.startswith("-")))
 
 
 def starts_anything(rule: CommandRule) -> bool:
-    """Tell whether the rule names a program that starts others, and not what that starts (`env`, `timeout 5`), or a
-    pattern for programs of the system (`*`, `g*`)."""
+    """True when the rule names a program that starts others, but not what that starts (`env`, `timeout 5`), or when it
+    is a pattern for system programs (`*`, `g*`)."""
     program, *others = rule.words
     of_system = "/" not in program or program.startswith("/") or match_path(program, "env")
     is_pattern = of_system and bool(re.search(r"[*?]", program))
@@ -82,7 +87,7 @@ def starts_anything(rule: CommandRule) -> bool:
 
 
 def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
-    """Tells whether a call runs what one of the rules is about, as far as its words tell."""
+    """Matches a call with rules that ask or deny, as far as its words tell."""
     line = read_call(args)
     for rule in rules:
         if (found := find_mentioned(rule.wanted, line)) is not None:
@@ -95,7 +100,8 @@ def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
 
 
 def read_call(args: Mapping[str, Any]) -> ShellLine:
-    """The words of a call of skill_run or skill_exec: its folder, its command or script, and a program on its stdin."""
+    """Reads the words of a skill_run or skill_exec call: its folder, its command or script, and a program on its
+    stdin."""
     command, script = args.get("command"), args.get("script")
     if script is not None and (written := command_words(args)):
         names = [words[0] for words in written[1:]]
@@ -111,7 +117,7 @@ def read_call(args: Mapping[str, Any]) -> ShellLine:
 
 
 def find_mentioned(wanted: Sequence[RuleWord], line: ShellLine) -> list[str] | None:
-    """The words of the line that are those of the rule, in this order; None when they are not all there."""
+    """Returns the words of the line that are the rule's words, in this order; None when one is missing."""
     found: list[str] = []
     for word, key in zip(line.words, line.keys, strict=True):
         if _is_wanted(wanted[len(found)], key):
@@ -122,7 +128,7 @@ def find_mentioned(wanted: Sequence[RuleWord], line: ShellLine) -> list[str] | N
 
 
 def name_wanted(name: str) -> tuple[RuleWord, ...]:
-    """A denied name of a list."""
+    """Makes the rule word for a denied name of a command list."""
     return (_wanted(name, True),)
 
 
@@ -146,8 +152,8 @@ def _is_wanted(wanted: RuleWord, key: str) -> bool:
 
 
 def _may_go_on(wanted: Sequence[RuleWord], words: Sequence[str]) -> bool:
-    """Tell whether a word that is not known, behind these of one simple command, may be the next one of the rule:
-    between them are only options and their values."""
+    """True when an unknown word after these could be the next word of the rule: only options and their values are
+    between."""
     found, after_option = 0, False
     for word in words:
         if found < len(wanted) and _is_wanted(wanted[found], word):
@@ -160,7 +166,8 @@ def _may_go_on(wanted: Sequence[RuleWord], words: Sequence[str]) -> bool:
 
 
 def _reads_program(command: str, line: ShellLine) -> bool:
-    """Tells whether an interpreter is in the line, unless that is all it is: an interpreter, its file and arguments."""
+    """True when an interpreter in the line may read its program from stdin. False for a simple command of interpreter,
+    file and arguments."""
     starters = [key for key in line.keys if program_name(key) in STARTERS]
     simple = split_command(command)
     if len(starters) != 1 or isinstance(simple, NotSimple) or program_name(simple.argv[0]) not in STARTERS:
@@ -175,8 +182,11 @@ def _reads_program(command: str, line: ShellLine) -> bool:
 def certainly_fits(
     rules: Sequence[Sequence[str]], args: Mapping[str, Any], find_program: FindProgram, *, names_folder: bool = False
 ) -> Fit:
-    """Whether the call is one of the commands that begin so. In another folder the same words start other files, and so
-    they do where the call puts files of its own; `names_folder` says that the rule itself tells in which folder."""
+    """Matches a call with rules that allow: it must begin with the words of one.
+
+    The same words start other files in another folder, or when the call brings its own input files; then there is no
+    match. `names_folder` means that the rule itself names the folder.
+    """
     cwd, why, written = args.get("cwd"), "", command_words(args, plain=True)
     begun = [rule for rule in rules if any(begins_with(words, rule) for words in written)]
     if not begun:
@@ -191,7 +201,7 @@ def certainly_fits(
             continue
         if refused := find_unlisted(args.get("env") or {}):
             return Fit(False, refused)
-        if "/" in words[0] and not words[0].startswith("/"):  # a file of the skill, as the rule names it
+        if "/" in words[0] and not words[0].startswith("/"):  # a file of the skill, named by the rule
             if not _may_be_input(posixpath.join(cwd or "", words[0])):
                 return Fit(True, argv=words)
             why = why or f"'{show(words[0])}' is where a run can write, so it may be anything."
@@ -204,7 +214,7 @@ def certainly_fits(
 
 
 def _why_none_begins(rules: Sequence[Sequence[str]], args: Mapping[str, Any], *, plain: bool) -> str:
-    """Why a call that mentions the words of a rule is no command that begins so; "" when it does not mention them."""
+    """Returns why a call that mentions the words of a rule does not match; "" when it does not mention them."""
     command = args.get("command")
     if not isinstance(command, str) or not (meant := [words for words in rules if _is_mentioned(words, command)]):
         return ""
@@ -220,13 +230,14 @@ def _is_mentioned(words: Sequence[str], command: str) -> bool:
     return all(re.search(r"[*?]", each) or each in _mentioned_names(command) for each in named)
 
 
-@lru_cache(maxsize=8)  # every rule is held against the same command
+@lru_cache(maxsize=8)  # every rule is compared with the same command
 def _mentioned_names(command: str) -> frozenset[str]:
     return frozenset(key.rpartition("/")[2] for key in read_line(command).keys)
 
 
 def _names_input(words: Sequence[str], cwd: str) -> bool:
-    """Whether a word of the rule may lie where inputs go. What a call says beyond the rule's words is for it to say."""
+    """True when a word of the rule may be a path where inputs go. Words after the rule's words are the caller's choice
+    and are not checked."""
     program, *rest = words
     return any(
         _may_be_input(posixpath.join(cwd, path))

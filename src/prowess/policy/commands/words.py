@@ -1,8 +1,8 @@
-r"""The words of a shell line at any depth of quoting, and why nobody can say which programs it starts.
+r"""Reads all words of a shell line, at any depth of quoting, and says when its programs are unknown.
 
 For rules that ask or deny. `ShellLine.words` has every word that the line mentions, in order: `bash -c "git 'pu'sh"`
-has git and push, and `r\m` is rm. `ShellLine.unclear` says what is only known while the line runs: a program whose
-name is an expansion, a substitution or a pattern, or a text that cannot be read. What is returned is never run.
+has git and push, and `r\m` is rm. `ShellLine.unclear` says what is only known while the line runs: a program name with
+an expansion, a substitution or a pattern, or a text that cannot be read. The result is never run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from prowess.policy.commands.parse import find_hidden
 
-MAX_CHARACTERS = 128 << 10  # no argument of a program can be longer, and a line is one of the shell's
-MAX_DEPTH = 8  # of lines within lines; quotes grow exponentially with it
-MAX_READ = 2 * MAX_CHARACTERS  # of a line and all lines within it, each counted where it is read
-# What runs a text that it is given as a line of shell.
+MAX_CHARACTERS = 128 << 10  # the limit for one argument of a program; a line is an argument of the shell
+MAX_DEPTH = 8  # of lines within lines; quotes grow exponentially with depth
+MAX_READ = 2 * MAX_CHARACTERS  # of a line and all lines within it, each counted when it is read
+# Programs that run an argument as a shell line.
 SHELLS = frozenset(
     "sh bash rbash zsh dash ash ksh mksh fish csh tcsh busybox eval trap env su ssh script watch parallel".split()
 )
-# What starts the program, or runs the code, that its words name. Who allows one of these allows what it starts.
+# Programs that start the program, or run the code, named in their arguments. Allowing one allows everything it starts.
 STARTERS = SHELLS | frozenset(
     """
     . source exec command builtin time nice ionice nohup setsid stdbuf timeout xargs find flock sudo doas runuser chroot
@@ -34,7 +34,7 @@ STARTERS = SHELLS | frozenset(
     faketime eatmydata ltrace ld-linux.so ld-linux-x86-64.so ld-linux-aarch64.so
     """.split()
 )
-# Each of our variables: mentioned, used, and used as a word or as the beginning of a path.
+# For each variable that Prowess sets: any mention, a use, and a use as a word or as the beginning of a path.
 _OURS = {
     name: (
         re.compile(rf"\b{name}\b"),
@@ -48,54 +48,56 @@ _OURS = {
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _TOKEN = re.compile(r"[\w.+\-/]+")
 _QUOTED = str.maketrans("", "", "'\"\\")
-_TAKING = frozenset("cCSOPIx")  # letters of options that name a program
+_TAKING = frozenset("cCSOPIx")  # option letters that take a program
 _RESERVED = frozenset("! { } if then elif else fi while until do done esac coproc".split())
 _LOOPS = frozenset("for select".split())
 _COMPOUND = frozenset("{ if while until for select case [[".split())
-_DECIDES = re.compile(r"(?:BASH_CMDS|BASH_ALIASES|BASH_ENV|PS4|PROMPT_COMMAND)[\[+=]")  # what a shell starts
+_DECIDES = re.compile(r"(?:BASH_CMDS|BASH_ALIASES|BASH_ENV|PS4|PROMPT_COMMAND)[\[+=]")  # sets what a shell starts
 _ASSIGNMENT = re.compile(r"\w+(?:\[[^]]*\])?\+?=")
 _VERSION = re.compile(r"(?<=[^\W\d])[-.]?\d[\d.\-]*$")
 
 
 class ShellLine(NamedTuple):
     words: tuple[str, ...]
-    keys: tuple[str, ...]  # the same, as they are compared
+    keys: tuple[str, ...]  # the same words in the form for comparison
     unclear: str = ""
-    guesses: tuple[tuple[str, ...], ...] = ()  # words of simple commands, each up to one that is not known
+    guesses: tuple[tuple[str, ...], ...] = ()  # words of simple commands, each up to the first unknown word
 
 
 @lru_cache(maxsize=8)
 def read_line(text: str) -> ShellLine:
-    """The line, read in time that grows with its length."""
+    """Reads a line, in time proportional to its length."""
     if len(text) > MAX_CHARACTERS:
         return ShellLine((), (), f"The command is longer than {MAX_CHARACTERS} characters.")
     text = _with_our_variables(text)
     words = list(_find_words(text))
-    if "\\\n" in text:  # which joins two lines, unless the backslash is itself quoted
+    if "\\\n" in text:  # joins two lines, unless the backslash is quoted
         words += _find_words(text.replace("\\\n", ""))
     unclear, guesses = _find_unclear(text)
     return ShellLine(tuple(words), tuple(map(word_key, words)), find_hidden(text) or unclear, guesses)
 
 
 def word_key(word: str) -> str:
-    """The word as file systems see it that do not care about case or form; a path without `.` and `..`."""
+    """Returns the word in the form for comparison: case and Unicode form ignored, a path without `.` and `..`."""
     word = word if word.isascii() else unicodedata.normalize("NFKC", word)
     return (posixpath.normpath(word) if "/" in word else word).casefold().removesuffix(".exe")
 
 
 def program_name(word: str) -> str:
-    """`/usr/bin/Python3.11` is `python`: the last part of a path, in small letters, without a version."""
+    """Returns the program of a word: the last part of its path, in lower case, without a version. `/usr/bin/Python3.11`
+    is `python`."""
     return _VERSION.sub("", word_key(word).rpartition("/")[2])
 
 
 def show(word: str) -> str:
-    """The word for people: printable, and not long."""
+    """Returns the word for people: printable and short."""
     shown = "".join(c if c.isprintable() else "?" for c in word)
     return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
 def _with_our_variables(text: str) -> str:
-    """Their values are ours, unless the line mentions one in another way, by which it may set it."""
+    """Replaces the variables that Prowess sets by fixed paths. A variable that the line mentions in another way may be
+    set there, so it stays."""
     joined = text.translate(_QUOTED)
     for name, (mentioned, used, alone) in _OURS.items():
         if len(mentioned.findall(joined)) == len(used.findall(joined)):
@@ -104,7 +106,8 @@ def _with_our_variables(text: str) -> str:
 
 
 def _find_words(text: str) -> Iterator[str]:
-    """Quotes join (`r''m`) and they part (`-c'rm x'`), and so do backslashes (`r\\m`, `x\\nrm`): both are read."""
+    """Yields the words in every reading. Quotes can join (`r''m`) or separate (`-c'rm x'`), and so can backslashes
+    (`r\\m`, `x\\nrm`)."""
     for chunk in _UNSEEN.sub("", text).split():
         for word in _TOKEN.findall(re.sub(r"\$(?=['\"])", "", chunk).translate(_QUOTED)):
             yield word
@@ -118,16 +121,16 @@ def _find_words(text: str) -> Iterator[str]:
 
 
 class _Word(NamedTuple):
-    text: str  # without its quotes
-    known: bool  # no expansion, substitution or pattern is in it
+    text: str  # without quotes
+    known: bool  # contains no expansion, substitution or pattern
     quoted: bool = False
 
 
 def _find_unclear(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """Why the programs of the line, or of a line within it, are not known; and the guesses of a Line."""
+    """Returns why the programs of the line, or of a line within it, are unknown; and the guesses of a ShellLine."""
     guesses: list[tuple[str, ...]] = []
     lines, seen, left = [(text, 0)], {text}, MAX_READ
-    for line, depth in lines:  # which grows
+    for line, depth in lines:  # grows in the loop
         left -= len(line)
         if depth > MAX_DEPTH or left < 0:
             return f"The command has more than {MAX_DEPTH} lines within one another, or too long ones.", ()
@@ -153,7 +156,7 @@ def _guesses(words: list[_Word]) -> Iterator[tuple[str, ...]]:
 
 
 def _judge(words: list[_Word]) -> str:
-    """Why the programs of one simple command are not known."""
+    """Returns why the programs of one simple command are unknown; "" when they are known."""
     if decides := next((word for word in words if _DECIDES.match(word.text)), None):
         return f"'{show(decides.text)}' decides what a shell starts."
     starts = True  # the first word is a program
@@ -167,7 +170,7 @@ def _judge(words: list[_Word]) -> str:
 
 
 def _lines_within(words: list[_Word]) -> Iterator[str]:
-    """The quoted words behind a shell, which it runs as lines."""
+    """Yields the quoted words after a shell, which it runs as lines."""
     reads = False
     for word in words[_find_program(words) :]:
         if reads and word.quoted:
@@ -176,7 +179,7 @@ def _lines_within(words: list[_Word]) -> Iterator[str]:
 
 
 def _find_program(words: list[_Word]) -> int:
-    """The place of the first word that is a program; behind the last word when there is none."""
+    """Returns the index of the first word that is a program; the number of words when there is none."""
     at = 0
     while at < len(words):
         word = words[at].text
@@ -194,35 +197,35 @@ def _find_program(words: list[_Word]) -> int:
 
 
 class _Unread(Exception):
-    """Why a text cannot be read."""
+    """Reason why a text cannot be read."""
 
 
 class _Frame:
-    """A part of the line that `end` closes. Only a list of commands has words; inside `${…}`, an array or a sum there
-    are none, but for those of a substitution."""
+    """Part of the line that `end` closes. Only a list of commands collects words. Inside `${…}`, an array or a sum,
+    only substitutions have words."""
 
     def __init__(self, end: str, *, lists: bool) -> None:
         self.end, self.lists = end, lists
-        self.sum = False  # another `)` has to follow its end
+        self.sum = False  # another `)` must follow its end
         self.words: list[_Word] = []
-        self.parts: list[str] | None = None  # of the word that is being read
+        self.parts: list[str] | None = None  # parts of the current word
         self.known, self.quoted = True, False
-        self.target = False  # the next word is where a redirection leads
-        self.here = False  # and that word is what the program reads
+        self.target = False  # the next word is the target of a redirect
+        self.here = False  # the program reads that word as its input
         self.read: list[_Word] = []
-        self.cases = 0  # that are open: in them `)` ends a pattern
-        self.fresh = True  # a reserved word would be one here
+        self.cases = 0  # number of open cases: inside one, `)` ends a pattern
+        self.fresh = True  # a reserved word is possible here
         self.may_be_sum = False
 
 
 class _Scan:
-    """One pass over a line. `commands` are its simple commands, those of substitutions included."""
+    """Single pass over a line. `commands` are its simple commands, including those in substitutions."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
         self.frames = [_Frame("", lists=True)]
         self.commands: list[list[_Word]] = []
-        self.documents: list[tuple[str, bool, bool, list[_Word]]] = []  # end, quoted, indented, of which command
+        self.documents: list[tuple[str, bool, bool, list[_Word]]] = []  # end, quoted, indented, words of its command
 
     def run(self) -> None:
         while self.at < len(self.text):
@@ -296,7 +299,7 @@ class _Scan:
             raise _Unread("A '(' within a word cannot be read.")
 
     def _expand(self, character: str) -> None:
-        """Begin what stands for something else. The word around it is not known."""
+        """Starts an expansion or substitution. The word around it is unknown."""
         following = self.text[self.at + 1 : self.at + 3]
         if character == "$" and following[:1] in ("'", '"') and self.frames[-1].end != '"':
             if following[0] == "'" and "\\" in self.text[self.at + 2 : self.text.find("'", self.at + 2)]:
@@ -330,7 +333,7 @@ class _Scan:
     def _redirect(self, frame: _Frame, character: str) -> None:
         if frame.parts is not None and "".join(frame.parts).isdigit():
             frame.parts = None
-        if self.text.startswith("(", self.at):  # a substitution that is a file
+        if self.text.startswith("(", self.at):  # a process substitution
             self._add(character, known=False)
             self.frames.append(_Frame(")", lists=True))
             self.at += 1
@@ -345,7 +348,7 @@ class _Scan:
             end = found["end"].translate(_QUOTED)
             self.documents.append((end, end != found["end"], bool(found["tabs"]), frame.words))
             return
-        if character == "<" and self.text.startswith("<<", self.at):  # what follows is read by the program
+        if character == "<" and self.text.startswith("<<", self.at):  # a here-string: the program reads the next word
             self.at += 2
             frame.target = frame.here = True
             return
@@ -354,7 +357,7 @@ class _Scan:
         frame.target = True
 
     def _read_documents(self) -> None:
-        """What stands below a line that asked for it is a word of that command, and of the last one of the line."""
+        """Reads here-documents. The text becomes a word of its command, and of the last command of the line."""
         for end, quoted, indented, words in self.documents:
             begin = stop = self.at
             while self.at < len(self.text):
@@ -382,7 +385,7 @@ class _Scan:
             raise _Unread("A '$((' that is no sum cannot be read.")
 
     def _add(self, text: str, *, known: bool = True, quoted: bool = False) -> None:
-        """Add to the word that is being read, which may have begun outside of the quotes that we are in."""
+        """Adds to the current word, which may have begun before the quotes around this text."""
         frame = next(each for each in reversed(self.frames) if each.lists or each.end != '"')
         if not frame.lists:
             return
@@ -413,13 +416,13 @@ class _Scan:
         frame.fresh = frame.fresh and not word.quoted and (word.text in _RESERVED or word.text == "time")
 
     def _ends_pattern(self, frame: _Frame) -> bool:
-        """Tells whether a `)` that could close the frame is behind a pattern of `case`."""
+        """True when a `)` that could close the frame ends a pattern of `case`."""
         if frame.lists:
             self._end_word()
         return frame.cases > 0
 
     def _end_pattern(self, frame: _Frame) -> None:
-        """Forget the pattern, but not what has more words than one has."""
+        """Drops a pattern of `case`. More than one word is no pattern, so it is kept as a command."""
         self._end_word()
         if not frame.cases:
             raise _Unread("A ')' that closes nothing cannot be read.")
@@ -428,7 +431,7 @@ class _Scan:
         self._drop(frame)
 
     def _drop(self, frame: _Frame) -> None:
-        """Forget what is no command."""
+        """Drops words that are no command."""
         frame.words, frame.parts, frame.known, frame.quoted, frame.fresh = [], None, True, False, True
 
     def _end_command(self) -> None:
