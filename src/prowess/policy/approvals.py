@@ -187,7 +187,7 @@ def _rows(rows: Any) -> Iterator[Standing]:
         if not all(isinstance(text, str) for text in texts) or not all(texts[:3]):
             raise ValueError(f"approvals[{number}] does not have the texts {', '.join(_TEXTS)}")
         if not isinstance(files, dict) or not all(isinstance(sha256, str) for sha256 in files.values()):
-            raise ValueError(f"approvals[{number}] does not say of which files")
+            raise ValueError(f"approvals[{number}] has no valid table of files")
         yield Standing(*texts, files=tuple(files.items()))
 
 

@@ -119,7 +119,7 @@ def find_misfit(
             return Misfit(f"{each.name} fits nothing, because {why}", hint)
     pairs = (pair for pair in combinations(criteria, 2) if not any(all(c.fits(t) for c in pair) for t in candidates))
     names = " and ".join(each.name for each in next(pairs, criteria))
-    return Misfit(f"{names} fit no call together", "No tool has all of it. Make two rules of it.")
+    return Misfit(f"{names} fit no call together", "No tool has all of these. Write two rules.")
 
 
 def _command(who: str) -> _Criterion:
@@ -137,7 +137,7 @@ def _path(paths: Sequence[str], who: str, known: Sequence[str], allows: bool) ->
         if above and not WRITING.isdisjoint(known):
             why = f"{who} goes below work/ and out/ only, and a pattern without a slash allows nothing below a folder"
             return why, f"Write: path = 'out/**/{paths[0][:60]}'."
-        hint = f"Paths are of {_listed(PATH_ARGUMENTS)}. What runs a command is told apart by: command."
+        hint = f"These tools have a path: {_listed(PATH_ARGUMENTS)}. For a tool that runs commands use: command."
         return f"{who} has no path that a rule looks at", hint
 
     return _Criterion("path", fits, explain)

@@ -102,7 +102,7 @@ def parse_rules(text: str, path: str) -> Rules:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise ConfigError(
-            f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Mend the line that is named."
+            f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Correct the line named in the message."
         ) from error
     for name in table:
         if name not in ("rule", "schema"):

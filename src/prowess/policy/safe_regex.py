@@ -45,7 +45,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         if problem := _find_problem(parsed):
             raise ValueError(problem)
         if parsed.getwidth()[0] == 0:
-            raise ValueError("it can match nothing at all, so it would match everywhere")
+            raise ValueError("it can match an empty text, so it would match everywhere")
     except (re.error, ValueError, OverflowError, RecursionError, Warning) as error:
         raise ConfigError(
             f"The pattern {_shown(pattern)} in redact cannot be used: {error}.",

@@ -288,9 +288,9 @@ class ConfiguredSecrets:
         if kind == "file" and place:
             return await asyncio.to_thread(self._read, name, place)
         raise ConfigError(
-            f"secrets.{name} names no place where the value is.",
+            f"secrets.{name} does not say where its value is stored.",
             code="secret-source",
-            hint="Write env:NAME or file:PATH; a value itself never belongs into a configuration file.",
+            hint="Write env:NAME or file:PATH. Never write the value itself into a configuration file.",
         )
 
     def _read(self, name: str, place: str) -> str:

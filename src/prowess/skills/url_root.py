@@ -104,7 +104,7 @@ def _parse(url: str) -> _PinnedUrl:
     pin = _PIN.fullmatch(fragment)
     if fragment and not pin:  # a pin was intended: never continue without it
         raise FetchError(
-            f"What follows the # of {shown_url(url)} is not a pin.",
+            f"The part after # in {shown_url(url)} is not a pin.",
             code="fetch-bad-pin",
             hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
         )
