@@ -1,9 +1,9 @@
-"""Stores the trust that a person gave: to a folder and everything below, to a config file by content, to a URL by
-digest.
+"""Stores the trust that a person gave to folders, config files and URLs.
 
-The store is `<state_dir>/trust.json`. An unreadable store trusts nothing, and is moved aside before a new one is
-written. A revocation holds from the next check on; new trust holds for runs that start later. A linked git worktree is
-trusted like its repository, when each of them points to the other.
+A folder is trusted with everything below it, a config file by its content, a URL by the digest of its content. The
+store is `<state_dir>/trust.json`. An unreadable store trusts nothing, and is moved aside before a new one is written. A
+revocation holds from the next check on; new trust holds for runs that start later. A linked git worktree is trusted
+like its repository, when each of them points to the other.
 
 A file that nobody trusts may only make settings stricter. So every setting it may change has one direction. A value in
 the other direction is left out, and so is a setting without a direction.

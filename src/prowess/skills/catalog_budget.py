@@ -1,5 +1,4 @@
-"""Chooses the skills that the model is shown, within a token budget. Skills that do not fit are announced, never
-dropped silently.
+"""Chooses the skills that the model is shown, within a token budget.
 
 Within the budget every skill is shown whole. Above it, skills are taken in this order: pinned ones, then by source
 priority, then by name. Those that fit get their whole description; a description is never cut. The rest is found by

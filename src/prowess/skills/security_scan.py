@@ -1,8 +1,8 @@
-"""Static security scan of a skill: reports what a person should look at before trusting it. Reports only; decides
-nothing.
+"""Scans a skill for what a person should look at before trusting it.
 
-A command in a script or a code block is an action. The same words in prose may be a warning, so each rule says where it
-applies. A scan will miss things: isolation and permissions protect, not the scan.
+The scan only reports; it decides nothing. A command in a script or a code block is an action. The same words in prose
+may be a warning, so each rule says where it applies. A scan will miss things: isolation and permissions protect, not
+the scan.
 """
 
 from __future__ import annotations

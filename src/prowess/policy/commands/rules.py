@@ -1,5 +1,4 @@
-"""Matches commands against policy rules. Rules that ask or deny match lines that mention their words; rules that allow
-match one plain command.
+"""Matches commands against policy rules.
 
 A rule that **asks or denies** matches when its words occur in this order among the words of the line. Quotes and
 backslashes are removed, quoted text is split again, and of a path only the last part counts. Case, a version suffix of
