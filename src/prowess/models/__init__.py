@@ -1,9 +1,8 @@
-"""What answers: adapters to providers, and the models that need none. Each is a `Model` and nothing else.
+"""Models that answer requests: adapters to providers, and models that need no provider.
 
-- model_info: what tokens cost, by the prices that a person configured
-- registry: A model is named as `provider:name`, and its provider is imported only when it is named
-- replay: A recorded run is a cassette
-- script_file: A script in a file is a JSON or YAML list of replies; whatever the file holds, nothing worse than a
-  ConfigError comes of it, with the file, the line and the entry
-- scripted: A model that says what was written down for it
+- model_info: costs of tokens, and context windows of well-known models
+- registry: makes a model from `provider:name`, and imports a provider only when it is named
+- replay: plays back the replies of a recorded run
+- script_file: reads and checks a script, a JSON or YAML list of replies
+- scripted: the model that plays a script, for tests and examples
 """

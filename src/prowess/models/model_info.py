@@ -1,6 +1,7 @@
-"""What tokens cost, by the prices that a person configured: a list of prices in here would be out of date.
+"""Costs of tokens and context windows of models.
 
-How much the well-known models can read at once. A name that is not here has no known size: say `context_tokens`.
+Prices come from the configuration: a price list in this file would soon be out of date. The windows of well-known
+models are listed here. For another model, set `context_tokens`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ _MILLION = 1_000_000
 
 
 def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
-    """In the currency of the prices, which are for a million tokens: `input`, `output` and, where they differ from
-    `input`, `cached` and `cache_written`. None when the price of input or output is not known."""
+    """Returns the cost in the currency of the prices, or None when the price of input or output is not known.
+
+    Prices are for a million tokens: `input`, `output` and, where they differ from `input`, `cached` and
+    `cache_written`.
+    """
     if "input" not in prices or "output" not in prices:
         return None
     fresh = max(0, usage.input - usage.cached - usage.cache_written)
@@ -25,7 +29,7 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     return total / _MILLION
 
 
-# The longest beginning that fits counts. Only what the provider documents for every model of that beginning.
+# The longest matching prefix counts. A size is listed only if the provider documents it for every model of the prefix.
 _WINDOWS = {
     "gpt-4o": 128_000,
     "gpt-4-turbo": 128_000,
@@ -39,7 +43,7 @@ _WINDOWS = {
 
 
 def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
-    """Window of a model that is named as `provider:name`, without making it."""
+    """Returns the window of a model named `provider:name`, without making the model."""
     provider, _, name = spec.partition(":")
     said = params.get("context_tokens")
     if provider not in ("openai", "anthropic"):

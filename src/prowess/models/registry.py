@@ -1,8 +1,8 @@
-"""A model is named as `provider:name`, and its provider is imported only when it is named.
+"""Makes a model from its name `provider:name`. A provider is imported only when it is named.
 
-`offline` · `openai:NAME` · `anthropic:NAME` · `scripted:FILE` (or `mock:FILE`; or `mock`, with `script` or `file` among
-the parameters) · `replay:RUN` · whatever an installed package offers in the entry-point group `prowess.models`. A key
-comes from the environment and never from a setting.
+Names: `offline`, `openai:NAME`, `anthropic:NAME`, `scripted:FILE` or `mock:FILE`, `replay:RUN`. `mock` without a file
+takes `script` or `file` from the parameters. Installed packages add models in the entry-point group `prowess.models`. A
+key comes from the environment, never from a setting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Recordings = Callable[[str], Sequence[Envelope]]
 
 class _Provider(NamedTuple):
     place: str  # module:name
-    after: str  # what is written after the colon
+    after: str  # the part after the colon, as shown in messages
     example: str = ""
 
 
@@ -49,7 +49,7 @@ def resolve_model(
     base: str = ".",
     recordings: Recordings | None = None,
 ) -> Model:
-    """`base` is where relative paths start from; `recordings` gives the events of a run by its id."""
+    """Makes the model. Relative paths start from `base`; `recordings` returns the events of a run by its id."""
     written = (spec or "").strip() or "offline"
     kind, _, name = written.partition(":")
     given = dict(params or {})
@@ -71,7 +71,7 @@ def resolve_model(
 
 
 def check_spec(spec: str | None) -> None:
-    """Refuse a provider that there is not, and a name too many or too few, without making a model."""
+    """Refuses an unknown provider, and a name too many or too few, without making a model."""
     written = (spec or "").strip() or "offline"
     kind, _, name = written.partition(":")
     provider = PROVIDERS.get(kind)
@@ -81,13 +81,13 @@ def check_spec(spec: str | None) -> None:
         _check_name(written, kind, provider)
 
 
-# --- providers that want a key ---------------------------------------------------------------------------------------
+# --- providers that need a key ---------------------------------------------------------------------------------------
 
 _KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
 
 
 def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> dict[str, Any]:
-    """Key and address. An address of one's own may do without a key, as servers on one's own machine do."""
+    """Returns key and address. A custom address needs no key, because local servers have none."""
     key_name, base_name = _KEYS[kind]
     base_url = params.pop("base_url", None) or environ.get(base_name) or None
     if not isinstance(base_url, str | None):
@@ -97,7 +97,7 @@ def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> d
             hint="Write it as in http://localhost:8080/v1",
         )
     key = (environ.get(key_name) or "").strip() or None
-    if key is None and base_url is None:  # said before a provider's library is even imported
+    if key is None and base_url is None:  # checked before the provider's library is imported
         raise ModelAuth(
             f"There is no key for {kind}: {key_name} is not set.",
             code="model-no-key",
@@ -112,7 +112,7 @@ _SCRIPTED = ("scripted", "mock")
 
 
 def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
-    """`{"provider": "mock", "params": {"script": [replies]}}`, or `{"file": "replies.yaml"}` in the place of script."""
+    """Makes `{"provider": "mock", "params": {"script": [replies]}}`, or one with `"file": "replies.yaml"`."""
     given = {name: params[name] for name in ("script", "file") if params.get(name) is not None}
     if len(given) != 1:
         what = "does not say which script" if not given else "has a script and a file"
@@ -161,7 +161,7 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
 
 
 def _find_installed(written: str, kind: str) -> EntryPoint:
-    from importlib.metadata import entry_points  # it takes longer to import than all of this
+    from importlib.metadata import entry_points  # slow import: longer than everything else in this module
 
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if kind not in found:

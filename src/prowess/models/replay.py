@@ -1,9 +1,9 @@
-"""A recorded run is a cassette: its replies come again, in order, and whether the requests are the same is known.
+"""Plays back a recorded run: its replies come again in order, and the first request that differs is known.
 
-The loop tells each request's hash to `expect` before it asks. The first one that differs from the recording is kept as
-`divergence`, or with `strict` is an error. Child runs have replies of their own: when several are waiting, the request
-decides which of them is asked. Where the recorded run was shortened, so is this one, and in the same way: how large the
-window of its model was is not known here.
+The loop passes the hash of each request to `expect` before it asks. The first hash that differs from the recording is
+kept as `divergence`; with `strict` it is an error. Child runs have their own replies: when several runs wait, the
+request decides which one is asked. The run is shortened where the recorded run was shortened, and in the same way,
+because the window size of the recorded model is not known here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError, ModelError
 
 MAX_LINE_BYTES = 64 << 20
-NO_SUMMARY = "No summary: "  # begins what is said when a model was asked for one and gave none
+NO_SUMMARY = "No summary: "  # prefix of the error message when a model was asked for a summary and gave none
 
 
 class Divergence(NamedTuple):
-    """The first request that is not the recorded one."""
+    """First request that differs from the recorded one."""
 
     request: int  # counted from 1
     recorded: ModelRequested
@@ -42,7 +42,7 @@ class Divergence(NamedTuple):
 
 
 class Shortened(NamedTuple):
-    """What was decided when a request did not fit any more, and what went wrong when a summary was asked for."""
+    """Decision that was taken when a request did not fit, and the error if the summary failed."""
 
     event: Compacted
     failed: ErrorRaised | None
@@ -55,7 +55,7 @@ class _Recorded(NamedTuple):
 
 
 class ReplayModel:
-    """A Model. `started` is how the recorded run began: its request, protocol and limits."""
+    """Model that plays back a recording. `started` has the request, protocol and limits of the recorded run."""
 
     def __init__(self, events: Iterable[Envelope], *, name: str = "replay", strict: bool = False) -> None:
         self.name = name
@@ -69,19 +69,19 @@ class ReplayModel:
         self.catalog_tokens = planned[0].plan.tokens.budget if planned else None
         self._left, self._shortened = _pair(recorded)
         self._requests = {each.run: each.event.request for each in recorded if isinstance(each.event, RunStarted)}
-        self._runs: dict[str, str | None] = {}  # that ask now -> recorded
-        self._played: dict[str, int] = {}  # recorded run -> how many of its requests came again
+        self._runs: dict[str, str | None] = {}  # id of a run that asks now -> id of the recorded run
+        self._played: dict[str, int] = {}  # recorded run -> number of its requests played so far
         self._strict = strict
         self._asked = 0
         self._next: _Recorded | None = None
 
     @property
     def unused(self) -> int:
-        """How many recorded replies nobody has asked for."""
+        """Number of recorded replies that were not asked for."""
         return sum(each.replied is not None for each in self._left)
 
     def expect(self, sha256: str, bytes: int) -> None:
-        """What the next request is, as `model_requested` says it."""
+        """Sets the next request, as `model_requested` describes it."""
         actual = ModelRequested(bytes=bytes, sha256=sha256)
         self._next = self._choose(actual)
         recorded = self._next.requested if self._next else None
@@ -97,7 +97,7 @@ class ReplayModel:
             )
 
     def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
-        """How the recorded run was shortened before the request that `run` makes next; once, with `take`."""
+        """Returns how the recorded run was shortened before the next request of `run`; with `take`, only once."""
         place = self._place(run, task)
         return self._shortened.pop(place, None) if take else self._shortened.get(place)
 
@@ -131,10 +131,10 @@ class ReplayModel:
         return chosen.replied
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def _choose(self, actual: ModelRequested) -> _Recorded | None:
-        """The next reply; but of the runs that are waiting for theirs, the one that asked exactly this."""
+        """Returns the recording of this exact request among the waiting runs, or else the next one."""
         waiting: dict[str, _Recorded] = {}
         for recorded in self._left:
             waiting.setdefault(recorded.run, recorded)
@@ -142,7 +142,7 @@ class ReplayModel:
         return next(asked, None) or next(iter(waiting.values()), None)
 
     def _place(self, run: str, task: str) -> tuple[str | None, int]:
-        """The first that asks is the run itself; of its children, the next one that was given this task."""
+        """Maps a run to a recorded one. The first that asks is the main run; a child is the next with the same task."""
         if run not in self._runs:
             taken = set(self._runs.values())
             free = [each for each in self._requests if each not in taken]
@@ -162,8 +162,10 @@ class ReplayModel:
 
 
 def _pair(events: Sequence[Envelope]) -> tuple[list[_Recorded], dict[tuple[str | None, int], Shortened]]:
-    """Each reply with the request that it answers, which counts once when it was tried again; and what was shortened,
-    by run and by how many of its requests came before."""
+    """Pairs each reply with its request, and finds where the run was shortened.
+
+    A request that was tried again counts once. A shortening is found by run and by the number of requests before it.
+    """
     found: list[_Recorded] = []
     shortened: dict[tuple[str | None, int], Shortened] = {}
     asked: dict[str, ModelRequested] = {}
@@ -185,7 +187,7 @@ def _pair(events: Sequence[Envelope]) -> tuple[list[_Recorded], dict[tuple[str |
 
 
 def load_recording(path: str | os.PathLike[str], *, name: str | None = None, strict: bool = False) -> ReplayModel:
-    """From an events.jsonl, or the folder that it is in."""
+    """Loads a recording from an events.jsonl, or from the folder that holds it."""
     file = os.fspath(path)
     if os.path.isdir(file):
         file = os.path.join(file, "events.jsonl")

@@ -1,7 +1,6 @@
-"""A script in a file is a JSON or YAML list of replies; whatever the file holds, nothing worse than a ConfigError comes
-of it, with the file, the line and the entry.
+"""Reads a script: a JSON or YAML list of replies. Any fault is a ConfigError with the file, the line and the entry.
 
-YAML means here what JSON can say: no anchors, aliases or tags; `no` and `2024-01-01` are texts.
+YAML is limited to the values of JSON: no anchors, aliases or tags; `no` and `2024-01-01` are texts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_DEPTH = 50
 
 
 def read_script(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The replies of that file, each of them checked."""
+    """Reads and checks the replies of a file."""
     file = os.fspath(path)
     text = _read(file)
     entries, lines = _parse_json(file, text) if file.endswith(".json") else _parse_yaml(file, text)
@@ -40,7 +39,7 @@ _CALL_KEYS = ("tool", "args", "id")
 
 
 def check_entry(entry: Any, where: str) -> None:
-    """ConfigError `script-invalid` says what is wrong with it, and where."""
+    """Checks one reply. ConfigError `script-invalid` says what is wrong and where."""
     if not isinstance(entry, Mapping):
         raise _invalid(where, f"must be an object, not {entry!r}", 'Such as {"text": "…"} or {"calls": […]}.')
     _check_known(entry, _KEYS, where)
@@ -131,14 +130,16 @@ def _no_constant(name: str) -> Any:
 
 
 def _parse_yaml(file: str, text: str) -> tuple[Any, list[int]]:
-    """The value, and the line on which each entry of a list begins. Built from the parser's events, so that nothing is
-    expanded and nothing recurses."""
+    """Returns the value, and the line on which each entry of the list begins.
+
+    Built from the parser's events, so that nothing is expanded and nothing recurses.
+    """
     import yaml
 
     lines: list[int] = []
     documents: list[Any] = []
     opened: list[Any] = [documents]
-    keys: list[str | None] = [None]  # of each open container, the one that waits for its value
+    keys: list[str | None] = [None]  # for each open container: the key that waits for its value
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             line = event.start_mark.line + 1

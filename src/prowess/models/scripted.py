@@ -1,10 +1,9 @@
-"""A model that says what was written down for it: the same script gives the same run, and a script that does not fit is
-an error.
+"""Model that plays a script: the same script gives the same run, and a script that does not fit is an error.
 
     ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "pdf"}}]}, {"text": "Done."}])
 
-A request for which there is no reply is `script-exhausted`; a reply that nobody asked for is `script-unused`, said by
-`assert_finished`. A reply may also be a ModelReplied, an error to raise, or a function of the request.
+A request without a reply raises `script-exhausted`. `assert_finished` raises `script-unused` when replies are left. A
+reply may also be a ModelReplied, an error to raise, or a function of the request.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Entry = Reply | Callable[[Sequence[Message], Sequence[ToolSpec]], Reply]
 
 
 class ScriptedModel:
-    """A Model that needs no provider. `requests` has what it was asked, in order."""
+    """Model that needs no provider. `requests` holds the requests it got, in order."""
 
     def __init__(self, replies: Sequence[Entry], *, name: str = "scripted", context_tokens: int | None = None) -> None:
         self.name = name
@@ -44,7 +43,7 @@ class ScriptedModel:
 
     @property
     def unused(self) -> int:
-        """How many replies nobody has asked for."""
+        """Number of replies that were not asked for."""
         return max(0, len(self._replies) - len(self.requests))
 
     async def reply(
@@ -80,10 +79,10 @@ class ScriptedModel:
             )
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def _compose(self, entry: Mapping[str, Any], *, as_text: bool, input: int) -> ModelReplied:
-        """`as_text`: somebody around this model wants a document, and makes the calls of it."""
+        """Builds a reply from an entry. With `as_text` an action stays JSON text: a wrapper makes the calls."""
         text, calls, finish = entry.get("text") or "", (), "stop"
         if "action" in entry and as_text:
             text = json.dumps(dict(entry), ensure_ascii=False)
@@ -108,19 +107,19 @@ class ScriptedModel:
 
 
 def load_script(path: str | os.PathLike[str], *, name: str | None = None) -> ScriptedModel:
-    """A model with the replies of a JSON or YAML file. ConfigError `script-invalid` names the file, line and reply."""
+    """Makes a model from a JSON or YAML file. ConfigError `script-invalid` names the file, line and reply."""
     return ScriptedModel(read_script(path), name=name or f"scripted:{os.fspath(path)}")
 
 
 def _free_ids(replies: Sequence[Entry]) -> Iterator[str]:
-    """c1, c2 …, but for those that the script gives itself."""
+    """Yields c1, c2 …, without the ids that the script itself gives."""
     given = {call.get("id") for entry in replies if isinstance(entry, Mapping) for call in entry.get("calls") or ()} | {
         call.id for entry in replies if isinstance(entry, ModelReplied) for call in entry.calls
     }
     return (name for number in count(1) if (name := f"c{number}") not in given)
 
 
-# --- what is told of it ----------------------------------------------------------------------------------------------
+# --- streaming, messages, tokens -------------------------------------------------------------------------------------
 
 _PIECES = 4
 
@@ -144,7 +143,7 @@ def _summary(messages: Sequence[Message]) -> str:
 
 
 class _Counter:
-    """Tokens of a request, estimated. One that extends the request before costs only what was added."""
+    """Estimates the tokens of a request. A request that extends the previous one costs only the added part."""
 
     def __init__(self) -> None:
         self._messages: tuple[Message, ...] = ()

@@ -1,10 +1,9 @@
-"""Structured actions around any text model.
+"""Structured actions: lets a model without tools drive the loop with JSON documents.
 
-- calls: an action and the calls that it becomes are the same thing in two languages; each can be had from the other
-- json_repair: what a language model wrote around or slightly beside JSON is mended, narrowly; content is never
-  invented
-- model: any text model can drive the loop
-- partial_json: A JSON document is read while it arrives
-- schema: A structured action is one JSON document
-- transcript: the neutral transcript as a text model reads it
+- calls: converts actions to tool calls and back
+- json_repair: repairs small faults in a model's JSON, without inventing content
+- model: wraps a text model as a Model
+- partial_json: reads a JSON document while it arrives
+- schema: parses an action document, and renders its JSON Schema
+- transcript: renders the transcript for a text model
 """

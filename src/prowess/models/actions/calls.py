@@ -1,9 +1,9 @@
-"""An action and the calls that it becomes are the same thing in two languages; each can be had from the other.
+"""Converts structured actions to tool calls, and tool calls back to actions.
 
     select_skills -> one skill_load for each      load_resource -> skill_read      run_script -> skill_run
     plan, plan_update -> update_plan, first       call_tool -> that tool           final_answer -> the text
 
-`render_documents` is deterministic, and reading what it wrote gives the same calls again.
+`render_documents` is deterministic, and reading its output gives the same calls again.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ def _said(**args: str | None) -> dict[str, Any]:
 
 
 def tool_of(action_type: str) -> str:
-    """The tool behind a type of action, or nothing where the action names it or there is none."""
+    """Returns the tool behind a type of action, or "" when the action names the tool or needs none."""
     return NEEDS.get(action_type, "")
 
 
-# --- and back --------------------------------------------------------------------------------------------------------
+# --- calls to actions ------------------------------------------------------------------------------------------------
 
 
 def render_documents(text: str, calls: Sequence[ToolCall]) -> str:
-    """What an assistant said and called, as the documents that it would have written: one to a line, one action each.
+    """Renders an assistant's text and calls as the documents that it would have written: one per line, one action each.
 
-    Only calls that came from several actions, as a model with tools of its own makes them, need more than one.
+    Several documents are needed only for calls of several actions, as a model with its own tools makes them.
     """
     plan, rest = _split_plan(calls)
-    if calls and not rest and not text:  # a plan alone is no document
+    if calls and not rest and not text:  # a document needs an action, so a plan alone becomes a call
         plan, rest = {}, list(calls)
     if not rest:
         return _dump({**plan, "action": {"type": "final_answer", "content": text}})
@@ -93,7 +93,7 @@ def render_documents(text: str, calls: Sequence[ToolCall]) -> str:
 
 
 def name_action(call: ToolCall) -> str:
-    """Name by which the model knows what it asked for: an action, or the tool that it called."""
+    """Returns the name by which the model knows the call: the action, or the tool that it called."""
     kind = _action_of([call])["type"]
     return NOT_TOOLS.get(call.tool, call.tool if kind == "call_tool" else kind)
 
@@ -110,7 +110,7 @@ def _split_plan(calls: Sequence[ToolCall]) -> tuple[dict[str, Any], list[ToolCal
 
 
 def _kin(call: ToolCall) -> object:
-    """Neighbours of one kin are one action: skills that were selected for one reason. Any other call is its own."""
+    """Returns the group key of a call: skills selected for one reason are one action, other calls stand alone."""
     return ("select_skills", call.args.get("reason")) if _is_selection(call) else id(call)
 
 
@@ -136,7 +136,7 @@ def _is_selection(call: ToolCall) -> bool:
 
 
 def _fits(args: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()) -> bool:
-    """These arguments and no others, each a text that says something."""
+    """True when there are only these arguments, and each is a non-empty text."""
     names = args.keys()
     return (
         names >= set(required)

@@ -1,8 +1,8 @@
-"""What a language model wrote around or slightly beside JSON is mended, narrowly; content is never invented.
+"""Repairs small faults in the JSON of a language model. Content is never invented.
 
-Taken away: text and code fences around an object, a comma before a closing bracket. Rewritten: True, False and None,
-typographic quotes around a key or a plain text, a bare line break inside a text. Added: what is missing at the end, as
-far as `close` allows it. Whatever else is wrong stays wrong.
+Removed: text and code fences around an object, a comma before a closing bracket. Rewritten: True, False and None,
+typographic quotes around a key or a plain text, a bare line break inside a text. Added: missing characters at the end,
+as far as `close` allows. Every other fault stays.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Literal, NoReturn
 
 from prowess.models.actions.partial_json import MAX_DEPTH
 
-# What may be added at the end: nothing, the brackets of objects, or those of lists and the quote of a text as well. The
-# last can make a list or a text shorter than it was meant.
+# Characters that may be added at the end: none, the brackets of objects, or also those of lists and the quote of a
+# text. With "all", a list or a text can become shorter than the model meant.
 Close = Literal["nothing", "objects", "all"]
 
 
 def load_json(text: str) -> Any:
-    """As the standard library does, without NaN and Infinity, which are no JSON."""
+    """Parses JSON like the standard library, but refuses NaN and Infinity, which are no JSON."""
     return json.loads(text, parse_constant=_check_constant)
 
 
@@ -29,12 +29,12 @@ def _check_constant(name: str) -> NoReturn:
 
 
 def repair(text: str, *, close: Close = "all") -> str | None:
-    """The first object in a text, as JSON; None when there is none or it cannot be mended."""
+    """Returns the first object in a text, as JSON; None when there is none or it cannot be repaired."""
     return next(find_objects(text, close=close), None)
 
 
 def find_objects(text: str, *, close: Close = "all") -> Iterator[str]:
-    """Every object that stands in a text side by side, mended. It ends at the first that cannot be."""
+    """Yields every repaired object of a text. Ends at the first that cannot be repaired."""
     end, tries = 0, 0
     while tries < _TRIES and (start := text.find("{", end)) >= 0:
         fenced = "```" in text[max(0, start - 20) : start]
@@ -48,7 +48,7 @@ def find_objects(text: str, *, close: Close = "all") -> Iterator[str]:
         except ValueError:
             return
         end = mender.at
-        if found:  # `{}` in a sentence is not meant
+        if found:  # `{}` in a sentence is no document
             yield mended
 
 
@@ -68,11 +68,11 @@ def _without_fence(text: str) -> str:
 
 
 class _Prose(Exception):
-    """This bracket belongs to a sentence."""
+    """Bracket that belongs to a sentence, not to an object."""
 
 
 class _Mender:
-    """Walks over one object from its bracket on. `at` is where it ends."""
+    """Walks over one object from its opening bracket. `at` is the position of its end."""
 
     def __init__(self, text: str, at: int, close: Close) -> None:
         self.text, self.at, self.close = text, at, close
@@ -90,7 +90,7 @@ class _Mender:
                 wanted, comma = "item", True
                 self.at += 1
             elif wanted in ("separator", "item") and char == _CLOSING[self.open[-1]]:
-                self.out.append(char)  # a comma before it is left out
+                self.out.append(char)  # a comma before it is dropped
                 self.open.pop()
                 self.at += 1
                 wanted, comma = "separator", False
@@ -111,7 +111,7 @@ class _Mender:
                 raise self._wrong()
 
     def _value(self, char: str, *, is_key: bool) -> bool:
-        """Copy one value, or open a container, which is True."""
+        """Copies one value, or opens a container and returns True."""
         if char == '"':
             self._string()
         elif smart := _SMART.match(self.text, self.at):
@@ -130,7 +130,7 @@ class _Mender:
             self.out.append(_LITERALS.get(token[0], token[0]))
             self.at = token.end()
             if self.at == len(self.text) and token[0] not in _LITERALS:
-                raise self._wrong()  # half a number is another number
+                raise self._wrong()  # the rest of a number would change its value
         else:
             raise self._wrong()
         return False
@@ -157,7 +157,7 @@ class _Mender:
             raise self._wrong()
 
     def _wrong(self) -> Exception:
-        """Before the first key is complete it was perhaps never meant to be an object."""
+        """Returns the error. Before the first complete key, the bracket may belong to a sentence."""
         return ValueError("not JSON") if ": " in self.out else _Prose()
 
 

@@ -1,10 +1,10 @@
-"""Any text model can drive the loop: it writes one JSON document per reply, and the loop sees ordinary calls.
+"""Lets any text model drive the loop: it writes one JSON document per reply, and the loop sees ordinary calls.
 
     model = StructuredActions(text_model)      # protocol "actions"
 
-The transcript is rendered for a model without tools: its calls as the documents that it wrote, their results as
-observations. What was rendered once never changes while messages are added, so that a cached prefix stays good. A reply
-that is no document is mended once, then sent back with what is wrong with it, at most `tries` times.
+The transcript is rendered for a model without tools: calls as the documents that it wrote, results as observations.
+Rendered messages never change when new ones are added, so prefix caching works. A reply that is no document is repaired
+once, then sent back with the reason, at most `tries` times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OnDelta = Callable[[TextDelta | CallDelta], None]
 
 
 class StructuredActions:
-    """A Model around a text model."""
+    """Model around a text model."""
 
     protocol = "actions"
 
@@ -66,7 +66,7 @@ class StructuredActions:
         for left in range(self._tries, -1, -1):
             reply = await self.inner.reply(request, (), on_delta=listen, schema=wanted)
             usage = _sum(usage, reply.usage)
-            if reply.calls or reply.finish == "filter":  # it has tools of its own, or nothing to say
+            if reply.calls or reply.finish == "filter":  # the model has its own tools, or its reply was filtered
                 return replace(reply, usage=usage)
             try:
                 document = _read(reply, names)
@@ -95,7 +95,7 @@ class StructuredActions:
 
 
 def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
-    """The document in a reply. ValueError says what is wrong, for the model. A reply that was cut off is an error."""
+    """Reads the document in a reply. ValueError tells the model what is wrong. A reply that was cut off is an error."""
     text = _THOUGHT.sub("", reply.text, count=1)
     try:
         data = load_json(text)
@@ -113,8 +113,10 @@ def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
 
 
 def _mended(text: str, closing: Sequence[Close]) -> Any:
-    """The first document in the text. To run something with a list or a text that may have been longer would be to do
-    what nobody asked for; only an answer may be completed like that."""
+    """Returns the first document in the text. Only an answer may be completed by closing a list or a text.
+
+    A call could otherwise run with arguments that are shorter than the model meant.
+    """
     for close in closing:
         for mended in find_objects(text, close=close):
             data = load_json(mended)
@@ -125,7 +127,7 @@ def _mended(text: str, closing: Sequence[Close]) -> Any:
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """Half of a surrogate pair is no character and cannot be sent on; an infinite number is no JSON."""
+    """Replaces lone surrogates, which cannot be sent on, and refuses infinite numbers, which are no JSON."""
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, str):
@@ -149,7 +151,7 @@ def _sent_back(text: str, why: str) -> list[Message]:
 
 
 def _new_ids(messages: Sequence[Message]) -> Iterator[str]:
-    """a1, a2 …, after those that are in the transcript: the same transcript gives the same ids."""
+    """Yields a1, a2 …, after the ids of the transcript: the same transcript gives the same ids."""
     taken = [int(found[1]) for m in messages for call in m.calls if (found := _ID.fullmatch(call.id))]
     return (f"a{number}" for number in count(max(taken, default=0) + 1))
 
@@ -170,20 +172,20 @@ _SHOWN = 4_000
 
 
 class _LiveDocument:
-    """Passes on what can be told before the document is complete: the answer as it grows, the tool once it is known."""
+    """Passes on parts before the document is complete: the answer as it grows, the tool once it is known."""
 
     def __init__(self, on_delta: OnDelta | None) -> None:
         self._on_delta = on_delta
-        self._shown: list[str] = []  # of the answer
+        self._shown: list[str] = []  # pieces of the answer
         self.forget()
 
     def forget(self) -> None:
-        """The next piece belongs to another reply."""
-        self._before = ""  # of what came before the document, as much as has to be remembered
+        """Resets the reader: the next piece belongs to another reply."""
+        self._before = ""  # text before the document, as much as the search for its start needs
         self._stream: JsonStream | None = None
         self._tools: list[str] = []
         self._type, self._depth = "", 0
-        self._held: dict[int, list[str]] = {}  # by depth: a content that is not known to be the answer
+        self._held: dict[int, list[str]] = {}  # by depth: content that may not be the answer
         self._quiet = bool(self._shown)  # two answers must not run into each other
 
     def take(self, delta: TextDelta | CallDelta) -> None:
@@ -203,13 +205,13 @@ class _LiveDocument:
         try:
             found = self._stream.feed(text)
         except ValueError:
-            self._quiet = True  # the whole will be looked at when it is there
+            self._quiet = True  # the whole reply is parsed later
             return
         for news in found:
             self._tell(news)
 
     def complete(self, text: str, calls: Sequence[ToolCall]) -> None:
-        """What could not be told on the way."""
+        """Passes on the parts that could not be streamed."""
         shown = "".join(self._shown)
         if text.startswith(shown):
             self._show(text[len(shown) :])
@@ -217,7 +219,7 @@ class _LiveDocument:
             self._announce(index, call.tool)
 
     def _from_document_on(self, text: str) -> str:
-        """Nothing while its bracket has not come. What the model thinks aloud before that is not the document."""
+        """Returns the text from the opening bracket on, or "" before it came. Thoughts before it are skipped."""
         before = (self._before + text).lstrip()
         if before.startswith("<think>"):
             _, found, after = before.partition("</think>")
@@ -262,5 +264,5 @@ class _LiveDocument:
 
 _WATCHED = [
     *("plan", "plan_update", "action.type", "action.tool", "action.content"),
-    *("type", "tool", "content"),  # of an action that stands alone
+    *("type", "tool", "content"),  # for an action without a document around it
 ]

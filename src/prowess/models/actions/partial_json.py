@@ -1,11 +1,11 @@
-"""A JSON document is read while it arrives: cut into pieces of any size, it is what `json.loads` makes of the whole.
+"""Reads a JSON document while it arrives, in pieces of any size. The result equals `json.loads` of the whole.
 
     stream = JsonStream(["action.type", "action.content"])
     stream.feed('{"action": {"type": "final_ans')   # [Grown(("action", "type"), "final_ans")]
     stream.feed('wer", "content": "Hel')            # [Grown(…, "wer"), Completed(…, "final_answer"), Grown(…, "Hel")]
 
-A text under a watched path is delivered decoded as it grows; an escape or a surrogate pair that is cut in two waits for
-its other half. Nothing recurses. What is no JSON is a ValueError that names the place; NaN and Infinity are no JSON.
+A text under a watched path is delivered decoded as it grows. An escape or a surrogate pair that is cut in two waits for
+its second half. Nothing recurses. Invalid JSON is a ValueError that names the place. NaN and Infinity are invalid.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Path = tuple[str, ...]
 
 
 class Grown(NamedTuple):
-    """More of a text under a watched path."""
+    """New piece of a text under a watched path."""
 
     path: Path
     text: str
 
 
 class Completed(NamedTuple):
-    """The whole value under a watched path, of whatever type."""
+    """Whole value under a watched path, of any type."""
 
     path: Path
     value: Any
 
 
 class JsonStream:
-    """Feed it, then ask for the `value()`. Paths are keys, or numbers in a list, with dots between them."""
+    """Reader of one document: `feed` it, then call `value()`. Paths are keys, or numbers in a list, joined by dots."""
 
     def __init__(self, watch: Iterable[str] = ()) -> None:
         self._watched = frozenset(tuple(path.split(".")) for path in watch)
@@ -45,19 +45,19 @@ class JsonStream:
         self._open: list[_OpenContainer] = []
         self._found: list[Grown | Completed] = []
         self._read = 0  # characters before this chunk
-        self._token: list[str] = []  # of a number or a literal
+        self._token: list[str] = []  # pieces of a number or a literal
         self._text: list[str] = []
-        self._news: list[str] = []  # what of a watched text has not been delivered
+        self._news: list[str] = []  # pieces of a watched text that are not delivered yet
         self._escape = ""
         self._high = ""  # the first half of a surrogate pair
         self._is_key = False
-        self._path: Path | None = None  # of the text that is being read, if it is watched
+        self._path: Path | None = None  # path of the current text, if it is watched
         self._value: Any = None
         self._rest: list[str] = []
         self.done = False
 
     def feed(self, chunk: str | bytes) -> list[Grown | Completed]:
-        """What became of the watched values. After an error the stream is of no more use."""
+        """Reads a chunk and returns the news about watched values. After an error the stream cannot be used again."""
         text = self._decoder.decode(chunk) if isinstance(chunk, bytes) else chunk
         self._found = []
         at = 0
@@ -69,14 +69,14 @@ class JsonStream:
 
     @property
     def rest(self) -> str:
-        """What came after the document."""
+        """Text after the document."""
         return "".join(self._rest)
 
     def value(self) -> Any:
-        """The document. ValueError when it is not whole, or when something comes after it."""
+        """Returns the document. ValueError when it is not whole, or when something comes after it."""
         self._decoder.decode(b"", final=True)
         if not self.done and self._state == self._in_token and not self._open:
-            self._end_token(0)  # only the end tells that a number is complete
+            self._end_token(0)  # a number is complete only at the end
         if not self.done:
             raise ValueError(f"the document ends too early, at character {self._read}")
         if self.rest.strip(_SPACES):
@@ -166,7 +166,7 @@ class JsonStream:
         self._state = self._after_value
 
     def _here(self) -> Path:
-        """The path of the value that is being read."""
+        """Returns the path of the value that is being read."""
         return tuple(str(len(o.value)) if isinstance(o.value, list) else o.key for o in self._open)
 
     # --- numbers and literals ----------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ _State = Callable[[str, int], int]
 
 
 class _OpenContainer:
-    """An object or a list that is not closed yet, and the key that waits for its value."""
+    """Object or list that is not closed yet, and the key that waits for its value."""
 
     __slots__ = ("key", "value")
 
@@ -300,6 +300,6 @@ def _skip(text: str, at: int) -> int:
 
 
 def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """These patterns match anywhere, if only nothing."""
+    """Returns the end of the match. The patterns always match, if only the empty text."""
     found = pattern.match(text, at)
     return found.end() if found else at

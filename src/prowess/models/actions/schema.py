@@ -1,9 +1,9 @@
-"""A structured action is one JSON document: what to do next, and what becomes of the plan.
+"""Defines structured actions: one JSON document with the next action and changes of the plan.
 
     {"plan"?: Plan, "plan_update"?: Patch, "action": {"type": "select_skills" | "load_resource" | …}}
 
-`parse_document` reads it as what the model meant; what cannot be read is a ValueError in words that the model can use.
-`render_schema` has the same as a JSON Schema, small, and with only those actions that the offered tools make possible.
+`parse_document` reads small deviations as the model meant them; its ValueError is written for the model.
+`render_schema` returns the JSON Schema, kept small, with only the actions that the offered tools allow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prowess.core.values import Source
 
 
 class _Read(BaseModel):
-    """What is not part of it is ignored, unless it looks like a field that is missing."""
+    """Base of all actions. Ignores unknown fields, unless one looks like a misspelt field that is missing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -49,7 +49,7 @@ def _listed(value: Any) -> Any:
 
 
 def _word(value: Any) -> Any:
-    """As a shell would write it."""
+    """Converts a value to a text as a shell would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else value
@@ -65,7 +65,7 @@ class SkillName(_Read):
 
     @property
     def ref(self) -> str:
-        """As the tools take it: the name, or the id where the source is said."""
+        """Reference that the tools take: the name, or the id when the source is given."""
         if self.source is None or self.name.startswith(f"{self.source}:"):
             return self.name
         return f"{self.source}:{self.name}"
@@ -117,7 +117,7 @@ class ActionDocument(NamedTuple):
 
 
 def is_document(data: Any) -> bool:
-    """Whether it is meant as one, right or wrong. The action alone is taken for a document without a plan."""
+    """True when the data is meant as a document, valid or not. An action alone counts as a document without a plan."""
     return isinstance(data, Mapping) and ("action" in data or isinstance(data.get("type"), str))
 
 
@@ -171,7 +171,7 @@ def _without_prefix(message: str) -> str:
 _STRING: dict[str, Any] = {"type": "string"}
 NEEDS = {"select_skills": "skill_load", "load_resource": "skill_read", "run_script": "skill_run"}
 PLANNING = "update_plan"
-NOT_TOOLS = {NEEDS["select_skills"]: "select_skills", PLANNING: "plan"}  # what can be said in no other way
+NOT_TOOLS = {NEEDS["select_skills"]: "select_skills", PLANNING: "plan"}  # not for call_tool -> name in a document
 
 
 def _object(fields: Mapping[str, Any], *optional: str) -> dict[str, Any]:
@@ -188,25 +188,25 @@ def _list(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def offered_actions(tools: Collection[str]) -> list[str]:
-    """Those of the actions that something can come of."""
+    """Returns the actions that the tools allow."""
     by_name = bool(callable_tools(tools))
     return [kind for kind in ACTIONS if NEEDS.get(kind) in {None, *tools} and (kind != "call_tool" or by_name)]
 
 
 def callable_tools(tools: Collection[str]) -> list[str]:
-    """Those that call_tool is for: the others are said in their own way."""
+    """Returns the tools for `call_tool`. The others have their own action or field."""
     return [name for name in tools if name not in NOT_TOOLS]
 
 
 def constraints(tools: Collection[str]) -> list[str]:
-    """Limits that a plan can tighten here."""
+    """Returns the limits that a plan can tighten here."""
     return ["max_turns", "max_tool_calls", *(["max_script_runs"] if NEEDS["run_script"] in tools else [])]
 
 
 def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """For constrained output. `answer` is the schema that the answer itself has to fit, if there is one."""
+    """Renders the schema for constrained output. `answer` is the schema of the answer itself, if there is one."""
     answer = dict(answer or _STRING)
-    defs: dict[str, Any] = answer.pop("$defs", {})  # references start at the root
+    defs: dict[str, Any] = answer.pop("$defs", {})  # references start at the root, so the definitions move there
     skill = _object({"name": _STRING, "source": {"enum": list(typing.get_args(Source))}}, "source")
     ref = {"$ref": "#/$defs/skill"}
     actions = {

@@ -1,7 +1,7 @@
-"""The neutral transcript as a text model reads it: system text with the protocol, documents, observations.
+"""Renders the neutral transcript for a text model: system text with the protocol, documents, observations.
 
-What was rendered once does not change while messages are added: it is a function of the tools, and of each message with
-those before it. Results that follow each other become one message that grows at its end.
+A rendered message does not change when messages are added: it depends on the tools, on its own message and on those
+before it. Results in a row become one message that grows at its end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _REFUSED = re.compile(r"(?:failed|denied|waiting)(?: \[[^\]\n]{1,80}\])?: ")
 
 
 def _in_actions(text: str) -> str:
-    """A refusal is in our words, and may name tools that are no tools here. Other results are not ours to change."""
+    """Replaces tool names in a refusal, because these tools are actions here. Other results are not changed."""
     return (
         re.sub(r"\b(?:skill_load|update_plan)\b", lambda found: NOT_TOOLS[found[0]], text)
         if _REFUSED.match(text)
@@ -78,7 +78,7 @@ _SHAPES = {
 
 
 def render_protocol(tools: Sequence[ToolSpec]) -> str:
-    """What the model is told about how to reply; the same for the same tools."""
+    """Renders the text that tells the model how to reply; the same for the same tools."""
     names = [tool.name for tool in tools]
     offered = offered_actions(names)
     planning = PLANNING in names

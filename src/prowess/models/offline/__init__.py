@@ -1,13 +1,13 @@
-"""The planner that follows commands written in skills, without a network.
+"""Planner that follows commands written in skills, without a network and without a language model.
 
-- answer: what the planner says in the end
-- choose: of the commands in a skill, the one to follow; or what is missing for the one that fits best
-- code_arguments: where a command reads a word as code
-- commands: the commands of a skill are lines that its author marked as such
-- fill: which value of a request goes to which placeholder of a command
-- model: the planner that works without a key
-- ranking: which skill, and which command of it, a request is about
-- request_values: what a request says, as values
-- template: A command with placeholders, taken apart
-- transcript: what the planner knows is what stands in the messages
+- answer: renders the planner's last message
+- choose: chooses the command of a skill to run, or says which values are missing
+- code_arguments: finds the words of a command that are read as code
+- commands: finds the documented commands in the body of a skill
+- fill: puts the values of a request into the placeholders of a command
+- model: the planner as a Model
+- ranking: ranks skills and commands by how well they fit a request
+- request_values: finds files, numbers, texts, dates and addresses in a request
+- template: parses a command with placeholders
+- transcript: reads the request, skills and results from the messages
 """

@@ -1,4 +1,4 @@
-"""What the planner says in the end. It reports; every fact in it comes from a result, a skill or the catalog."""
+"""Renders the planner's last message. Every fact in it comes from a result, a skill or the catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEEDS_A_MODEL = "A language model (`--model openai:NAME`, `--model anthropic:NA
 
 
 def parse_result(text: str) -> dict[str, Any] | None:
-    """The JSON document of a skill_run, whatever the runtime wrote around it; None when it is something else."""
+    """Returns the JSON document of a skill_run, without the runtime's text around it; None for other results."""
     text = text.lstrip()
     failure = _FAILURE.match(text)
     try:
@@ -29,7 +29,7 @@ def parse_result(text: str) -> dict[str, Any] | None:
 
 
 def is_failure(text: str) -> bool:
-    """Whether the runtime says that a call came to nothing."""
+    """True when the runtime reports that a call failed."""
     return _FAILURE.match(text.lstrip()) is not None
 
 
@@ -73,7 +73,7 @@ def _how_it_ended(result: Mapping[str, Any]) -> str:
 
 
 def render_refusal(what: str, said: str) -> str:
-    """A call that was denied, waits for a person or could not be made: what the runtime said about it."""
+    """Renders what the runtime said about a call that was denied, waits for a person or could not be made."""
     return f"{what}\n\n{_cut(said.strip() or 'Nothing was said about why.', _ERROR_CHARACTERS)}\n\n{_unsigned()}"
 
 
@@ -98,7 +98,7 @@ def render_missing(body: Body, command: str, missing: Sequence[Placeholder], giv
 
 
 def render_no_command(body: Body, refusals: Sequence[str]) -> str:
-    """The outline, because somebody may follow it by hand."""
+    """Renders the outline of the skill too, because a person may follow it by hand."""
     lines = [f"The skill '{body.name}' fits, but has no command that the offline planner can follow."]
     if refusals:
         lines += ["", *(f"- {refusal}" for refusal in dict.fromkeys(refusals))]

@@ -1,4 +1,4 @@
-"""Of the commands in a skill, the one to follow; or what is missing for the one that fits best."""
+"""Chooses the command of a skill to follow, or the values that the best command still needs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def choose(body: Body, said: RequestValues) -> Choice:
 
 
 def _template(text: str, body: Body, said: RequestValues) -> Template:
-    """Where the request gives a file, files that the skill names only as examples are placeholders too."""
+    """Parses a command. If the request gives a file, example file names of the skill become placeholders too."""
     template = parse_template(text)
     if not said.given and set(said.files) <= set(said.made):
         return template
     if not template.placeholders and not template.refusal:
-        text = fill(template, said, skill=body.name).command  # its literal number gives way first
+        text = fill(template, said, skill=body.name).command  # replace its literal number first
     return parse_template(mark_files(text, body.files))

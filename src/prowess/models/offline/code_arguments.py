@@ -1,7 +1,7 @@
-"""Where a command reads a word as code: there the words of a request, and names of files, do not belong.
+"""Finds the words of a command that are read as code. Values of a request and names of files must not go there.
 
-Held by the form of the command and not by a list of all programs: beside an option such as `-c`, `-e` or `--eval` only
-a plain value may stand, whatever the program is called.
+The check looks at the form of the command, not at a list of all programs: beside an option such as `-c`, `-e` or
+`--eval` only a plain value may stand, for any program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Word(NamedTuple):
 
 
 class Simple(NamedTuple):
-    """A simple command."""
+    """Simple command, in the sense of the shell."""
 
     words: tuple[Word, ...]
     piped: bool  # behind a pipe
@@ -41,9 +41,9 @@ def split_commands(text: str) -> Iterator[Simple]:
 
 
 def reads_code(text: str) -> bool:
-    """Tell whether something in it reads a word that is to be filled in as a program, or a file that it may be in."""
+    """True when the command reads a filled-in word as a program, or runs a file that may contain one."""
     marked = False
-    written: set[str] = set()  # names of files that may hold such words
+    written: set[str] = set()  # names of files that may contain such words
     for command in split_commands(text):
         head = _before_script(command.words)
         script = command.words[len(head) : len(head) + 2]  # `x.py`, or `-m x`
@@ -63,7 +63,7 @@ def reads_code(text: str) -> bool:
 
 
 def find_risky(text: str) -> list[bool]:
-    """For each placeholder in it, whether only a plain value may stand there."""
+    """Returns a flag for each placeholder: True when only a plain value may stand there."""
     commands = list(split_commands(text))
     counts = "((" in text or any(word.text == "[[" for command in commands for word in command.words)
     return [
@@ -76,7 +76,7 @@ def find_risky(text: str) -> list[bool]:
 
 
 def find_programs(text: str) -> frozenset[int]:
-    """The places of the words that are run, or may be: no given file takes their place."""
+    """Returns the positions of words that are run, or may be. No given file may replace them."""
     found: set[int] = set()
     for command in split_commands(text):
         head = _before_script(command.words)
@@ -90,7 +90,7 @@ def find_programs(text: str) -> frozenset[int]:
 
 
 def _before_script(words: Sequence[Word]) -> Sequence[Word]:
-    """The words before `x.py` of `python3 x.py …` or `python3 -m x …`: those behind it are for that program."""
+    """Returns the words before `x.py` of `python3 x.py …` or `python3 -m x …`. Later words are for that program."""
     for at in _runners(words):
         rest = at + 1
         while rest < len(words) and re.fullmatch("run|-[uBIO]+", words[rest].text):
@@ -104,7 +104,7 @@ def _before_script(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _runners(words: Sequence[Word]) -> list[int]:
-    """Where shells, interpreters and what starts them stand; a variable in the place of a program may be any."""
+    """Returns the positions of shells, interpreters and their launchers. A variable as program name counts as one."""
     first = _first(words)
     return [
         at
@@ -125,7 +125,10 @@ def _runs_words(head: Sequence[Word]) -> bool:
 
 
 def _sets_variable(head: Sequence[Word]) -> bool:
-    """Some are read as code, as BASH_ENV and LD_PRELOAD are; any other may be more than one word where it is used."""
+    """True when a placeholder sets a variable. Some variables are read as code, such as BASH_ENV and LD_PRELOAD.
+
+    Any other variable may become more than one word where it is used.
+    """
     first, anywhere = _first(head), any(_SETS.fullmatch(word.text) for word in head)
     return any(
         MARK in word.text and _ASSIGNMENT.match(word.text) and (anywhere or at < first) for at, word in enumerate(head)
@@ -133,7 +136,7 @@ def _sets_variable(head: Sequence[Word]) -> bool:
 
 
 def _runs_written(words: Sequence[Word], written: set[str]) -> bool:
-    """A program, or what an interpreter or a variable is given, by the name of one of these files."""
+    """True when one of these files is run: as a program, or through an interpreter or a variable."""
     found = [at for at, word in enumerate(words) if any(name in written or "*" in name for name in _names(word))]
     texts = [word.text for word in words]
     runs = bool(_runners(words)) or _sources(words) or any(map(_ALWAYS.fullmatch, texts))
@@ -141,13 +144,13 @@ def _runs_written(words: Sequence[Word], written: set[str]) -> bool:
 
 
 def _names(word: Word) -> set[str]:
-    """Names of files in it, of whatever folder; a module by its name."""
+    """Returns the names of files in a word, without folders; a module by its name."""
     names = {part.rsplit("/", 1)[-1] for part in re.split(r"[=:<>&|]+", word.text)} - {""}
     return names | {name.removesuffix(".py") for name in names}
 
 
 def _runs_what_it_reads(command: Simple, *, behind: bool) -> bool:
-    """A shell or an interpreter without a program of its own: `… | bash`, `python3 < x`."""
+    """True for a shell or an interpreter without its own program: `… | bash`, `python3 < x`."""
     head = _before_script(command.words)
     if len(head) < len(command.words) or not _runners(head):
         return False

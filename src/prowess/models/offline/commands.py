@@ -1,7 +1,7 @@
-"""The commands of a skill are lines that its author marked as such: nothing else in a body is ever run.
+"""Finds the documented commands of a skill. Nothing else in a body is ever run.
 
-`Command:` lines and lines of fenced shell blocks, with the words around them that say what they are for. The grammar is
-docs/offline.md, which skill authors write from; this file has nothing that the page has not.
+Commands are `Command:` lines and the lines of fenced shell blocks, with the text around them that says what they are
+for. docs/offline.md has the grammar for skill authors; this module must not accept more than that page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_CHARACTERS = 4000  # of a command
+MOST_CHARACTERS = 4000  # per command
 MOST_COMMANDS = 200
 
 
@@ -21,7 +21,7 @@ class DocumentedCommand:
 
 
 def find_commands(body: str) -> list[DocumentedCommand]:
-    """In the order of the body."""
+    """Returns the commands in the order of the body."""
     heading, paragraph, found = "", "", []
     for block in _blocks(_without_comments(body)):
         if block.kind == "heading":
@@ -38,7 +38,7 @@ def find_commands(body: str) -> list[DocumentedCommand]:
 
 
 def find_output_files(body: str) -> list[str]:
-    """The paths that a section `Output files` lists."""
+    """Returns the paths that a section `Output files` lists."""
     paths, inside = [], False
     for line in body.splitlines():
         if title := _HEADING.match(line) or _LABEL.match(line):
@@ -49,7 +49,7 @@ def find_output_files(body: str) -> list[str]:
 
 
 def find_exit_code(body: str, code: int) -> str | None:
-    """What a table of the body says about an exit code."""
+    """Returns the meaning of an exit code from a table of the body."""
     for line in body.splitlines():
         cells = [cell.strip(" `") for cell in line.strip().strip("|").split("|")]
         if line.lstrip().startswith("|") and len(cells) > 1 and cells[0] == str(code):
@@ -88,8 +88,10 @@ class _Block:
 
 
 def _blocks(body: str) -> Iterator[_Block]:
-    """The body as headings, paragraphs, command lines and fenced blocks. A fence that is never closed goes on to the
-    end, as in Markdown."""
+    """Yields the headings, paragraphs, command lines and fenced blocks of the body.
+
+    A fence that is never closed goes on to the end, as in Markdown.
+    """
     paragraph: list[str] = []
     lines = iter(body.splitlines())
     for line in lines:
@@ -123,7 +125,7 @@ def _blocks(body: str) -> Iterator[_Block]:
 
 
 def _without_comments(body: str) -> str:
-    """One that is never closed is none."""
+    """Removes HTML comments. A comment that is never closed stays."""
     kept, at = "", 0
     while (start := body.find("<!--", at)) >= 0 and (end := body.find("-->", start + 4)) >= 0:
         kept, at = kept + body[at:start], end + 3
@@ -145,7 +147,7 @@ def _kind(info: str) -> str | None:
 
 
 def _lines(block: _Block) -> Iterator[tuple[str, str]]:
-    """Each command of a block with the comments above it and behind it."""
+    """Yields each command of a block with the comments above and behind it."""
     if block.kind == "command":
         text = block.text
         lines = [_unquoted(text).strip()]
@@ -168,7 +170,7 @@ def _lines(block: _Block) -> Iterator[tuple[str, str]]:
 
 
 def _unquoted(text: str) -> str:
-    """What stands between backticks, when the text begins with some."""
+    """Returns the text between backticks, when the text begins with a backtick."""
     ticks = len(text) - len(text.lstrip("`"))
     end = text.find("`" * ticks, ticks) if ticks else -1
     return text[ticks:end] if end >= 0 else text
@@ -180,7 +182,7 @@ def _joined(text: str) -> list[str]:
 
 
 def _closed(line: str) -> bool:
-    """Whether every quote of the line ends in it."""
+    """True when every quote of the line is closed in it."""
     return re.fullmatch(r"""(?:[^'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")*""", _without_comment(line)[0]) is not None
 
 

@@ -1,9 +1,7 @@
-"""Which value of a request goes to which placeholder of a command.
+"""Puts the values of a request into the placeholders of a command, or lists the values that are missing.
 
-A template and a request make a command, or a list of what the request does not say.
-
-Each value is used once, in the order of the request, unless it was said by name. Every value goes in through `quote`:
-there is no other way from a request into a command.
+Each value is used once, in the order of the request, unless the request gives it by name. Every value goes in through
+`quote`: there is no other way from a request into a command.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from prowess.models.offline.template import (
     quote,
 )
 
-LONGEST_BYTES = 100_000  # of one word; Linux takes 131,071
+LONGEST_BYTES = 100_000  # per word; Linux allows 131,071
 
 
 class Value(NamedTuple):
     texts: tuple[str, ...]
-    said: bool = True  # by the request, not chosen or taken from the skill
+    said: bool = True  # given by the request, not a default or a choice of ours
     is_output: bool = False
 
 
@@ -48,13 +46,13 @@ class Finder:
     ) -> None:
         self._said, self._skill, self._own = said, skill, frozenset(own_files)
         self._placeholders, self._wishes = placeholders, wishes
-        self._values: dict[str, Value] = {}  # by what the placeholder looks like: the same one twice is one value
+        self._values: dict[str, Value] = {}  # by `_key`: two equal placeholders share one value
         self._used: set[tuple[str, str]] = set()  # (kind, value)
 
     def get(self, placeholder: Placeholder) -> Value | None:
         return self._values.get(_key(placeholder))
 
-    # --- what is found first: by its name, or by the word beside it ---------------------------------------------------
+    # --- first: values given by name, or by the word beside them ------------------------------------------------------
 
     def find_named(self) -> None:
         for placeholder in self._placeholders:
@@ -65,7 +63,7 @@ class Finder:
                 self._take(placeholder, self._beside(placeholder))
 
     def _by_name(self, placeholder: Placeholder) -> str | None:
-        """`group column: region`, `column=price`, `--limit 20`."""
+        """Finds a value given by name: `group column: region`, `column=price`, `--limit 20`."""
         wish = self._wishes[placeholder]
         names = [_spelled(wish.words), _spelled(re.findall(r"\w+", placeholder.option))]
         for name in filter(None, names):
@@ -90,7 +88,7 @@ class Finder:
         return line.strip(" \t,;，；") or None
 
     def _fitting(self, placeholder: Placeholder, text: str) -> Value | None:
-        """What was said by name still has to be of the kind."""
+        """Returns a value given by name, if it is of the right kind."""
         wish = self._wishes[placeholder]
         if wish.kind == "number":
             plain = text.replace(",", "")
@@ -139,7 +137,7 @@ class Finder:
         self._take(placeholder, found)
 
     def find_for_group(self, placeholders: Sequence[Placeholder]) -> dict[Placeholder, Value] | None:
-        """All of them, at least one from the request; or nothing is used up."""
+        """Returns values for all placeholders, at least one from the request; or None, and then nothing is used up."""
         before = dict(self._values), set(self._used)
         for placeholder in placeholders:
             if self.get(placeholder) is None and not self._is_a_year(placeholder):
@@ -151,7 +149,7 @@ class Finder:
         return None
 
     def _is_a_year(self, placeholder: Placeholder) -> bool:
-        """A year says when, and rarely how many."""
+        """True when the next number looks like a year, which is rarely a count."""
         wish = self._wishes[placeholder]
         free = [number.value for number in self._said.numbers if ("number", number.value) not in self._used]
         return wish.kind == "number" and bool(free) and re.fullmatch("(?:19|20)[0-9]{2}", free[0]) is not None
@@ -204,7 +202,7 @@ class Finder:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _files(self, wish: PlaceholderKind) -> list[str]:
-        """Those that the request names, in its order; else those that were given."""
+        """Returns the files that the request names, in its order; or else those that were given."""
         makes = any(other.kind == "out" for other in self._wishes.values())
         named = [each for each in self._said.files if not (makes and each in self._said.made)]
         fitting = [each for each in named if _has_extension(each, wish)]
@@ -220,11 +218,11 @@ class Finder:
         }
         named = any(path in self._said.files for path in free)
         if len(free) > len(open_ones) and not named:
-            return None  # which one?
+            return None  # ambiguous: the person must name one
         return self._value(placeholder, free[:1])
 
     def _quoted_path(self, placeholder: Placeholder) -> Value | None:
-        """A `<path>` may lead through anything, such as a document: then it stands in quotes, and stays as it is."""
+        """Returns a quoted text for a `<path>`, unchanged: it may be a path inside a document."""
         free = [text for text in self._said.quoted if ("text", text) not in self._used]
         wish = self._wishes[placeholder]
         if wish.words[-1:] != ("path",) or not free or not self._passable(free[0], placeholder, wish):
@@ -233,7 +231,7 @@ class Finder:
         return Value((free[0],))
 
     def _path(self, path: str, placeholder: Placeholder) -> str:
-        """Where it is, seen from the skill's folder."""
+        """Returns the path as seen from the skill's folder."""
         if path not in self._said.given and path not in self._own:
             inside = path.startswith(("out/", "work/", "inputs/")) and ".." not in path.split("/")
             path = path if inside else f"inputs/{base_name(path)}"
@@ -264,7 +262,7 @@ class Finder:
     # --- taking -------------------------------------------------------------------------------------------------------
 
     def _value(self, placeholder: Placeholder, texts: Sequence[str]) -> Value | None:
-        """As it is passed on, if it can be."""
+        """Returns the value in the form that is passed on, or None when it cannot be passed on."""
         wish = self._wishes[placeholder]
         if not texts:
             return None
@@ -296,7 +294,7 @@ def _key(placeholder: Placeholder) -> str:
 
 
 def _pool(wish: PlaceholderKind) -> str:
-    """Kinds of one pool take from the same values: a quoted text is a title or a name, and not both."""
+    """Returns the pool of a kind. Kinds of one pool share values: a quoted text is a title or a name, not both."""
     return "text" if wish.kind in ("text", "name", "column", "other") else wish.kind
 
 
@@ -329,9 +327,9 @@ _AS_CODE = "it would hand the request's words to something that reads them as a 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
     command: str = ""
-    used: int = 0  # how many values of the request it holds
+    used: int = 0  # number of values of the request in it
     missing: tuple[Placeholder, ...] = ()
-    outputs: tuple[str, ...] = ()  # files that it says it writes
+    outputs: tuple[str, ...] = ()  # files that the command writes, as far as it says so
     refusal: str | None = None
 
     @property
@@ -414,7 +412,7 @@ def _put(placeholder: Placeholder, value: Value, work: _Work) -> str:
 
 
 def _says(said: RequestValues, option: str) -> bool:
-    """Whether the request has all the words of an option."""
+    """True when the request has all the words of an option."""
     words = re.findall(r"[^\W_]{2,}", option.lower())
     return bool(words) and all(
         re.search(rf"(?<![a-z0-9]){re.escape(word.rstrip('s'))}", said.text.lower()) for word in words
@@ -422,7 +420,7 @@ def _says(said: RequestValues, option: str) -> bool:
 
 
 def _with_number(command: str, said: RequestValues) -> Filled:
-    """A command without placeholders, as it is written; but its one literal number gives way to that of the request."""
+    """Returns a command without placeholders as written; a single number of the request replaces its single number."""
     literal = re.findall(r"(?<!\S)[0-9]+(?!\S)", command)
     numbers = [number.value for number in said.numbers]
     outputs = tuple(dict.fromkeys(_redirects(command)))

@@ -1,8 +1,7 @@
-"""The planner that works without a key: it finds a skill, follows one command written in it, and reports the result.
+"""Planner that works without a key: it finds a skill, runs one command written in it, and reports the result.
 
-It is no language model and says so. Each reply follows from the messages alone, so the same conversation always gets
-the same reply. What it runs is a line of a skill with values of the request in it, quoted. The grammar of such lines is
-docs/offline.md.
+It is no language model and says so. Each reply depends only on the messages, so the same conversation always gets the
+same reply. It runs a line of a skill with quoted values of the request. docs/offline.md has the grammar of such lines.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _Calls = list[tuple[str, dict[str, Any]]]
 
 
 class Failed(NamedTuple):
-    """Report of a request that came to nothing; the run ends as an error with this code."""
+    """Report of a failed request. The run ends as an error with this code."""
 
     code: str
     text: str
@@ -57,19 +56,19 @@ class OfflineModel:
         try:
             transcript = read_transcript(messages)
             decided = _decide(transcript, frozenset(tool.name for tool in tools))
-        except ProwessError as error:  # this Python has no full-text search
+        except ProwessError as error:  # SQLite of this Python has no full-text search
             raise ModelError(error.message, code=str(error.code), hint=error.hint) from error
         return _reply(decided, messages, on_delta, closing=_closing(transcript))
 
 
 def _decide(transcript: OfflineTranscript, tools: frozenset[str]) -> _Decided:
-    """The next calls, or the answer."""
+    """Returns the next calls, or the answer."""
     said = parse_request(transcript.request, transcript.given)
     if ran := transcript.last("skill_run"):
         return _report(ran, transcript, said)
     if loaded := transcript.last("skill_load"):
         return _after_load(loaded, transcript, said, tools)
-    if transcript.active:  # named by the user or the caller, so there is no plan that could be changed
+    if transcript.active:  # named by the user or the caller, so there is no plan to update
         return _follow(_by_rank(transcript, said), said, tools - {"update_plan"})
     if searched := transcript.last("skill_search"):
         return _after_search(searched, transcript, said, tools)
@@ -114,7 +113,7 @@ def _after_load(
     name = str(loaded.call.args.get("skill") or "")
     body = loaded.bodies[-1] if loaded.bodies else transcript.body(name)
     if body is None and loaded.text and not answer.is_failure(loaded.text):
-        return loaded.text  # a child run did it, and this is its answer
+        return loaded.text  # the skill ran as a child run, and this is its answer
     if body is None:
         what = f"The skill '{name}' did not come into view:"
         return Failed("call-refused", answer.render_refusal(what, loaded.text or ""))
@@ -122,7 +121,7 @@ def _after_load(
 
 
 def _by_rank(transcript: OfflineTranscript, said: RequestValues) -> list[tuple[str, Body]]:
-    """Activated skills, the one that fits the request best first."""
+    """Returns the activated skills; the one that fits the request best comes first."""
     described = {skill.name: skill for skill in transcript.listed}
     listed = [described.get(body.name, ListedSkill(body.name)) for body in transcript.active]
     order = [each.skill.name for each in rank_skills(said, listed)]
@@ -131,7 +130,7 @@ def _by_rank(transcript: OfflineTranscript, said: RequestValues) -> list[tuple[s
 
 
 def _follow(bodies: Sequence[tuple[str, Body]], said: RequestValues, tools: frozenset[str]) -> _Decided:
-    """The first of these skills that has a command for the request."""
+    """Runs the first of these skills that has a command for the request."""
     choices: list[tuple[str, Body, Choice]] = [(name, body, choose(body, said)) for name, body in bodies]
     name, body, choice = next((each for each in choices if each[2].filled), choices[0])
     if choice.filled is None:
@@ -163,7 +162,7 @@ def _report(ran: CallWithOutcome, transcript: OfflineTranscript, said: RequestVa
 
 
 def _closing(transcript: OfflineTranscript) -> _Calls:
-    """What is to be done with the last word: the plan has come to its end, if there is one and the command worked."""
+    """Returns the calls of the last reply: completes the plan, if there is one and the command succeeded."""
     ran = transcript.last("skill_run")
     result = answer.parse_result(ran.text or "") if ran else None
     if result is None or not answer.is_success(result) or transcript.last("update_plan") is None:
@@ -185,7 +184,7 @@ def _reply(
     wanted = decided if isinstance(decided, list) else closing
     if not wanted:
         return ModelReplied(text=text, finish="stop", model="offline", code=code)
-    # From all that was said before, so that no id comes twice in a session, and every one comes again in a replay.
+    # Hash of all messages, so that an id is unique in a session and the same in a replay.
     seen = json.dumps([to_json(message) for message in messages], ensure_ascii=True).encode()
     mark = blake2b(seen, digest_size=6).hexdigest()
     calls = tuple(ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(wanted))

@@ -1,8 +1,8 @@
-"""Which skill, and which command of it, a request is about: the search that people use, asked twice.
+"""Ranks skills, and the commands of a skill, by how well they fit a request. It uses the same search as people do.
 
-A skill fits when the request shares two telling words with it; or one that stands in the skill's name and comes first
-in the request, or is half of it. A verb such as "write" alone says nothing. What a description says it is not for
-counts against it.
+A skill fits when the request shares two telling words with it, or one word of its name that comes first in the request
+or is half of it. A verb such as "write" alone says nothing. Words in "not for …" phrases of a description count against
+the skill.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from prowess.models.offline.commands import DocumentedCommand
 from prowess.models.offline.request_values import RequestValues
 from prowess.skills.search import SearchDocument, open_search
 
-LEAST = 4.0  # about one word of a description
-TELLING = 5.2  # one that it says twice, or a rare one in a short description
-NAMED = 100.0  # more than any words can reach
+LEAST = 4.0  # lowest score that fits: about one word of a description
+TELLING = 5.2  # a word that the description has twice, or a rare word in a short description
+NAMED = 100.0  # more than any number of words can reach
 FIRST = 2
-MOST = 6.0  # of one word, however prominent
-WORD = 4.0  # what a word at one command only is worth
-USED_VALUE = 3.0  # what it is worth that a command uses a value of the request
-FAR_BETTER = 3.5  # a command that shares so much more with the request is the one that was meant
+MOST = 6.0  # highest score of one word
+WORD = 4.0  # score of a word that only one command has
+USED_VALUE = 3.0  # score of a value of the request that a command uses
+FAR_BETTER = 3.5  # with this lead, a command wins even if values for it are missing
 
 
 class ListedSkill(NamedTuple):
-    """A skill as the catalog shows it."""
+    """Skill as the catalog shows it."""
 
     name: str
     description: str = ""
@@ -40,7 +40,7 @@ class Ranked(NamedTuple):
 
 
 def rank_skills(said: RequestValues, skills: Sequence[ListedSkill]) -> list[Ranked]:
-    """The best first; a skill that shares no word is not in it."""
+    """Returns the skills, the best first, without those that share no word."""
     named = sorted((skill for skill in skills if _is_named(skill.name, said.text)), key=lambda skill: -len(skill.name))
     endings = [path.rsplit(".", 1)[-1].lower() for path in (*said.files, *said.given) if "." in path]
     ranked = _rank(said.plain.split(":")[0].split("：")[0], skills, endings)
@@ -50,26 +50,26 @@ def rank_skills(said: RequestValues, skills: Sequence[ListedSkill]) -> list[Rank
 
 
 def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) -> list[float]:
-    """How much each of them shares with the request."""
+    """Returns for each command how much it shares with the request."""
     terms = _terms(said.plain)
     scores = [0.0] * len(commands)
-    # Its own words, with its choices; what a placeholder is called says what goes in, not what is done with it.
+    # Words and choices of the command. Names of placeholders are left out: they describe a value, not the work.
     own = [re.sub(r"<[^<>|]*>|[<>|=/._-]+", " ", command.text) for command in commands]
     for texts in ([command.about for command in commands], own):
         for hits in _search(terms, [SearchDocument("", "", text) for text in texts]):
-            for at in hits:  # however often; and the fewer commands have the word, the more it says
+            for at in hits:  # each word counts once; a word that few commands have counts more
                 scores[at] += WORD * (len(commands) - len(hits) + 1) / len(commands)
     return scores
 
 
 def _rank(text: str, skills: Sequence[ListedSkill], endings: Sequence[str]) -> list[Ranked]:
-    """By what the request is about, and the kinds of its files."""
+    """Ranks by the words of the request and the types of its files."""
     words = _terms(text)
-    first = {*words[:1], *endings}  # what is asked for comes first
+    first = {*words[:1], *endings}  # the first word is mostly the subject
     terms = list(dict.fromkeys([*words, *endings]))
     split = [_split(skill.description) for skill in skills]
     score, matched, in_name = [0.0] * len(skills), [0] * len(skills), [0] * len(skills)
-    subject = [False] * len(skills)  # it shares more than a verb that goes with everything
+    subject = [False] * len(skills)  # shares more than a general verb
     searches = zip(
         _search(terms, [SearchDocument("", skill.name, split[at][0]) for at, skill in enumerate(skills)]),
         _search(terms, [SearchDocument("", skill.name, "") for skill in skills]),
@@ -93,9 +93,9 @@ def _rank(text: str, skills: Sequence[ListedSkill], endings: Sequence[str]) -> l
 
 
 def _search(terms: Sequence[str], documents: Sequence[SearchDocument]) -> Iterator[dict[int, float]]:
-    """For each term its score in every document that has it."""
+    """Yields for each term its score in every document that has it."""
     numbered = [document._replace(id=f"{at:06}") for at, document in enumerate(documents)]
-    # With a document of all terms, a word that no other has is not searched for by its beginning.
+    # A document with all terms, so that search does not fall back to prefixes for a word that no other document has.
     numbered.append(SearchDocument(_OWN, "", " ".join(terms)))
     with open_search(numbered) as index:
         for term in terms:
@@ -105,7 +105,7 @@ def _search(terms: Sequence[str], documents: Sequence[SearchDocument]) -> Iterat
 _OWN = "~"
 _CJK = re.compile("([\u3005\u3041-\u3096\u30a1-\u30fe\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7a3]+)")
 _GRAMMAR = re.compile("[\u3041-\u3096的了吗呢吧把被我你您他她它们这那帮么请]")
-# What a request says whatever it is about, in addition to what search leaves out.
+# Words that say nothing about the topic of a request, in addition to the stop words of search.
 _WEAK = frozenset(
     "a about all also an and any are as at be by can could create did do does for from get give has have help hello hi"
     " how i if in into is it its just let like make me more my need new now of on one or out over please put run"
@@ -119,7 +119,7 @@ _VERBS = frozenset("add change check draft edit explain find fix improve look op
 
 
 def _terms(text: str) -> list[str]:
-    """Distinct telling words, each with its other spellings."""
+    """Returns the distinct telling words, each with its other spellings."""
     terms: dict[str, None] = {}
     for word in filter(None, chain.from_iterable(map(_CJK.split, re.findall(r"[^\W_]+", text[:10_000].lower())))):
         if _CJK.match(word):
@@ -131,7 +131,7 @@ def _terms(text: str) -> list[str]:
 
 
 def _spellings(word: str) -> str:
-    """British and American; and a summary is what summarising makes."""
+    """Returns the word with its British and American spellings; "summarise" also finds "summary"."""
     others = [word]
     if found := re.fullmatch(r"(\w{3,})([iy])([sz])(e|es|ed|er|ing|ation)", word):
         stem, letter, ending = found[1] + found[2], "z" if found[3] == "s" else "s", found[4]
@@ -150,16 +150,19 @@ _NEGATIVE = re.compile(
 )
 
 
-_PHRASES = re.compile(r"\buse (?:this|the) skill\b|使用本技能", re.IGNORECASE)  # every skill says so
+_PHRASES = re.compile(r"\buse (?:this|the) skill\b|使用本技能", re.IGNORECASE)  # says nothing: every skill has it
 
 
 def _split(description: str) -> tuple[str, str]:
-    """What it is for, and what not."""
+    """Returns (text that says what the skill is for, text that says what it is not for)."""
     return _NEGATIVE.sub(" ", _PHRASES.sub(" ", description)), " ".join(_NEGATIVE.findall(description))
 
 
 def _is_named(name: str, text: str) -> bool:
-    """By a name of several words, or of one after a sign: a skill called `text` is not meant by every text."""
+    """True when the text names the skill: by a name of several words, or by a sign and a name of one word.
+
+    A skill called `text` is not meant by every text.
+    """
     bare = name.rsplit(":", 1)[-1].rsplit("/", 1)[-1]
     spelled = re.escape(bare.lower())
     sign = r"(?<![\w./-])[/$]" if re.fullmatch(r"[^\W_]+", bare) else r"(?<![\w./-])[/$]?"

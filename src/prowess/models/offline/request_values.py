@@ -1,11 +1,11 @@
-"""What a request says, as values: the files, numbers, quoted texts, dates and addresses in it, each found by its looks.
+"""Finds the values in a request by their form: files, numbers, quoted texts, dates and addresses.
 
-Nothing is understood. What is part of one thing is not another one too: the digits of a date are no number, and what
-stands in quotes is a text and not read any further.
+Nothing is understood. Each character belongs to one value only: the digits of a date are no number, and a quoted text
+is not searched further.
 
-Numbers in words: "the first ten", "twenty-five words", "two hundred", "前十个". One is no number, it is a word.
+Numbers in words: "the first ten", "twenty-five words", "two hundred", "前十个". "One" is left out: it is mostly no number.
 
-Turns of phrase that say what is meant: "called tide-table", "by region", "the price column", "descending".
+Phrases that name a value: "called tide-table", "by region", "the price column", "descending".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TENS = {name: 20 + 10 * at for at, name in enumerate("twenty thirty forty fifty
 _SMALL = {name: at for at, name in enumerate(_UNITS)}
 _BIG = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _WORD = "|".join([*_UNITS, *_TENS, *_BIG, "dozen"])
-# Two files are two files, whatever else is asked about them.
+# "two files" counts the files; it is no value for a command.
 _THINGS = r"(?:files?|versions?|lists?|tables?|texts?|columns?|documents?|of)\b"
 _ENGLISH = re.compile(
     rf"\b(?:(?:a|an)\s+)?(?:{_WORD})(?:(?:[\s-]+(?:and\s+)?)(?:{_WORD}))*\b(?!\s+{_THINGS})", re.IGNORECASE
@@ -36,7 +36,7 @@ _CHINESE = re.compile(rf"(?<!{_NUMERAL})({_NUMERAL}++)(?=个|行|条|项|次|天
 
 
 def find_number_words(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, digits) of each, in order."""
+    """Yields (start, end, digits) of each number, in order."""
     found = [(each.span(), _english(each[0])) for each in _ENGLISH.finditer(text)]
     found += [(each.span(1), _chinese(each[1])) for each in _CHINESE.finditer(text)]
     return ((start, end, str(value)) for (start, end), value in sorted(found) if value > 1)
@@ -68,7 +68,7 @@ def _chinese(text: str) -> int:
     return total + section + digit
 
 
-LOOKED_AT = 20_000  # characters of a request; what comes after them can only be the rest of a text
+LOOKED_AT = 20_000  # characters of a request; the part after them is only used as the rest of a text
 
 
 class Number(NamedTuple):
@@ -80,10 +80,10 @@ class Number(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestValues:
     text: str
-    arguments: str = ""  # what follows `/skill-name`
+    arguments: str = ""  # the text after `/skill-name`
     given: tuple[str, ...] = ()  # files of the workspace, `inputs/a.csv`
     files: tuple[str, ...] = ()  # as named in the request, in its order
-    made: tuple[str, ...] = ()  # those of them that are named as a result: `… as totals.csv`
+    made: tuple[str, ...] = ()  # the files that are named as a result: `… as totals.csv`
     folders: tuple[str, ...] = ()
     numbers: tuple[Number, ...] = ()
     quoted: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class RequestValues:
     emails: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
-    plain: str = ""  # the text with everything above blanked out, and as long as it
+    plain: str = ""  # the text with everything above replaced by blanks, same length
 
 
 def parse_request(text: str, given: Sequence[str] = ()) -> RequestValues:
@@ -138,11 +138,11 @@ def parse_request(text: str, given: Sequence[str] = ()) -> RequestValues:
 
 
 class _Reader:
-    """A text of which pieces are taken away, leaving blanks, so that no place is read twice."""
+    """Text from which values are taken. A taken place becomes blanks, so that it is not read twice."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.masked = text[:LOOKED_AT].translate(_WIDE)  # one character for one, so that offsets stay
+        self.masked = text[:LOOKED_AT].translate(_WIDE)  # one character for one, so that offsets stay valid
         self._found: dict[str, list[tuple[int, int, str]]] = {}
 
     def take(self, kind: str, pattern: str, value: Callable[[re.Match[str]], str | None]) -> None:
@@ -152,7 +152,7 @@ class _Reader:
                 self.put(kind, *found.span(), content)
 
     def take_quoted(self, names: Mapping[str, str]) -> None:
-        """The name of a file in quotes is a file, everything else a text."""
+        """Takes quoted texts. A quoted file name counts as a file."""
         for found in list(re.finditer(_QUOTED, self.text[:LOOKED_AT])):
             content = next(filter(None, found.groups()), "")
             if content in names or _is_file(content):
@@ -218,7 +218,7 @@ def _file(found: re.Match[str]) -> str | None:
 
 
 def _iso(found: re.Match[str]) -> str:
-    """Nothing for a day that no calendar has: its digits are no numbers either."""
+    """Returns "" for a date that does not exist, so that its digits are not read as numbers."""
     groups = {key[0]: value for key, value in found.groupdict().items() if value is not None and key != "sep"}
     month = groups["m"]
     number = int(month) if month.isdecimal() else 1 + [name[:3] for name in _MONTHS].index(month[:3].lower())
@@ -237,7 +237,7 @@ def _number(text: str, start: int, end: int, value: str) -> Number:
 
 
 def find_choice(choice: str, text: str) -> int | None:
-    """Where a text in lower case names the choice; `desc` is also named by "descending"."""
+    """Returns the position where a lower-case text names the choice; `desc` is also named by "descending"."""
     spelled = re.sub(r"(?:\\-|_|\\ | )+", r"[\\s_-]+", re.escape(choice.lower()))
     for ending in ("", "(?:s|es|ed|d|ing|er|ending)"):
         edge = ("(?<![a-z0-9])", "(?![a-z0-9])") if choice.isascii() else ("", "")
@@ -269,12 +269,12 @@ _COLUMNS = (
 
 
 def find_name(text: str) -> str:
-    """Whom or what it is called, or for."""
+    """Returns the name in phrases such as "called X" and "for X"."""
     return _first(_NAMES, text)
 
 
 def find_column(text: str, words: Sequence[str]) -> str:
-    """A column, for a placeholder with these words in its name."""
+    """Returns a column, for a placeholder with these words in its name."""
     return _first(_GROUPS if set(words) & {"group", "by", "per", "category"} else _COLUMNS, text)
 
 

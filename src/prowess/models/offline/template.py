@@ -1,9 +1,8 @@
-"""A command with placeholders, taken apart: what is literal, what is to be filled in, and how it must be quoted there.
+"""Parses a command with placeholders into literal text and placeholders, and quotes the values that go in.
 
-Whoever fills it can put in any text: at its place it is a part of one word, never shell. A command where that cannot be
-held has a `refusal` that says why.
-
-What a placeholder wants, by its name: the last word says the kind, and a file extension in it which file.
+Any text can be put in: at its place it is part of one word, never shell code. A command where this cannot be guaranteed
+has a `refusal` that says why. The name of a placeholder says what it takes: its last word gives the kind, and a file
+extension in it gives the type of file.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Placeholder:
 
     @property
     def option(self) -> str:
-        """The option whose value it is: `--top` of `--top <n>`."""
+        """Option that takes this value: `--top` of `--top <n>`."""
         found = re.search(r"(?:^|\s)(--?[A-Za-z][\w-]*)[ =][\"']?$", self.before)
         return found[1] if found else ""
 
@@ -51,7 +50,7 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionalGroup:
-    """What is left out as a whole when the request does not fill it."""
+    """Part of a command that is left out as a whole when the request does not fill it."""
 
     pieces: tuple[str | Placeholder, ...]
 
@@ -60,11 +59,11 @@ class OptionalGroup:
 class Template:
     pieces: tuple[str | Placeholder | OptionalGroup, ...]
     refusal: str | None = None
-    placeholders: tuple[Placeholder, ...] = field(default=())  # those in groups too
+    placeholders: tuple[Placeholder, ...] = field(default=())  # also those in groups
 
     @property
     def literal(self) -> str:
-        """What the author wrote, without what is to be filled in."""
+        """Text of the author, without the placeholders."""
         return " ".join(piece for piece in _flat(self.pieces) if isinstance(piece, str))
 
 
@@ -78,7 +77,7 @@ def parse_template(text: str) -> Template:
 
 
 def quote(value: str, place: Place) -> str:
-    """The value as a part of one word at that place."""
+    """Returns the value as a part of one word at that place."""
     if place == "single":
         return value.replace("'", "'\"'\"'")
     if place == "double":
@@ -106,7 +105,7 @@ def _parse(text: str, prefix: str = "") -> tuple[list[str | Placeholder | Option
     place: Place = "bare"
     at = start = 0
     refusal = None
-    opened = False  # within something whose end is not looked for
+    opened = False  # inside a substitution, whose end is not searched
 
     def literal() -> None:
         if text[start:at]:
@@ -167,12 +166,12 @@ def _placeholder(found: re.Match[str], place: Place, text: str, prefix: str) -> 
 
 
 def _before(text: str) -> str:
-    """Its brackets are no redirections."""
+    """Replaces placeholders by `_`, so that their brackets are not taken for redirects."""
     return _PLACEHOLDER.sub("_", text)
 
 
 def _group(text: str, at: int) -> re.Match[str] | None:
-    """A `[…]` between blanks that holds a placeholder or an option; else it is the shell's."""
+    """Matches a `[…]` between blanks that holds a placeholder or an option. Any other bracket belongs to the shell."""
     found = _GROUP.match(text, at)
     if found is None or (at and not text[at - 1].isspace()) or _STARTS_COMMAND.search(text[:at]):
         return None
@@ -200,12 +199,12 @@ def _refusal(template: Template) -> str | None:
 
 
 def interprets(template: Template) -> bool:
-    """Whether a word of the command is read as a program by what is run."""
+    """True when the command reads one of its words as a program."""
     return reads_code(_marked(template))
 
 
 def find_careful(template: Template) -> frozenset[Placeholder]:
-    """Those where a value that is not plain could be read as code."""
+    """Returns the placeholders where a value that is not plain could be read as code."""
     risky = find_risky(_marked(template))
     return frozenset(each for each, is_risky in zip(template.placeholders, risky, strict=True) if is_risky)
 
@@ -222,8 +221,8 @@ Kind = Literal[
 
 class PlaceholderKind(NamedTuple):
     kind: Kind
-    words: tuple[str, ...]  # of its name
-    extensions: tuple[str, ...] = ()  # any file when there is none
+    words: tuple[str, ...]  # the words of its name
+    extensions: tuple[str, ...] = ()  # empty: any file
 
 
 def find_wish(placeholder: Placeholder) -> PlaceholderKind:
@@ -243,8 +242,11 @@ def find_wish(placeholder: Placeholder) -> PlaceholderKind:
 
 
 def mark_files(command: str, own_files: Collection[str]) -> str:
-    """The command with `<input.csv>` for each file that it names only as an example: `input.csv`, `path/to/x.pdf`,
-    `FILE`. Programs, files of the skill, and what is in `out/` or `work/` stay as they are."""
+    """Replaces each example file of the command by a placeholder: `input.csv` becomes `<input.csv>`.
+
+    Other examples are `path/to/x.pdf` and `FILE`. Programs, files of the skill, and paths in `out/` or `work/` stay as
+    they are.
+    """
 
     programs = find_programs(command)
 
@@ -268,7 +270,7 @@ def _is_example(name: str) -> bool:
 
 
 def is_plain(kind: Kind) -> bool:
-    """Whether no value of this kind can be read as a program: it is of the skill, of ours, or has only digits."""
+    """True when no value of this kind can be code: the skill or Prowess chose it, or it has only digits."""
     return kind in ("choice", "number", "date", "time", "out", "out_folder")
 
 
@@ -292,7 +294,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PATHS = re.compile(  # a text in quotes is one path, unless it has options
+_PATHS = re.compile(  # a quoted text is one path, unless it has options
     r"(?:(?<=')[\w./~-]++(?: (?!-)[\w./~-]++)++(?=')|(?<=\")[\w./~-]++(?: (?!-)[\w./~-]++)++(?=\")"
     r"|(?<![\w./~$<{}:*-])(?<!\w@)(?:\$\{?+\w++\}?+/)?+[\w./~-]++(?![$>{}*(=]))"
 )

@@ -1,6 +1,7 @@
-"""What the planner knows is what stands in the messages: it remembers nothing between two replies.
+"""Reads everything the planner knows from the messages: it remembers nothing between two replies.
 
-A turn begins with the last request of a person. Everything before it is history; only the text of skills is still used.
+A turn begins with the last request of a person. Everything before it is history, of which only the text of skills is
+used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from prowess.models.offline.ranking import ListedSkill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A skill whose instructions are in view."""
+    """Skill whose instructions are in the messages."""
 
     name: str
     text: str
@@ -25,7 +26,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWithOutcome:
-    """A call of this turn and what came of it; None when nothing came yet."""
+    """Call of this turn and the text of its result; None while there is no result."""
 
     call: ToolCall
     text: str | None
@@ -39,7 +40,7 @@ class OfflineTranscript:
     listed: tuple[ListedSkill, ...]
     active: tuple[Body, ...]  # activated by the person or the caller, for this request
     answered: tuple[CallWithOutcome, ...]  # this turn's calls, in order
-    bodies: tuple[Body, ...]  # every one in view, the newest last
+    bodies: tuple[Body, ...]  # all in the messages, the newest last
 
     def last(self, tool: str) -> CallWithOutcome | None:
         return next(
@@ -69,7 +70,7 @@ def read_transcript(messages: Sequence[Message]) -> OfflineTranscript:
 
 
 def parse_hits(hits: object) -> list[ListedSkill]:
-    """The skills that skill_search found."""
+    """Returns the skills that skill_search found."""
     if isinstance(hits, dict):
         hits = hits.get("results") or hits.get("skills")
     rows = [hit for hit in hits if isinstance(hit, dict)] if isinstance(hits, list) else []
@@ -91,7 +92,7 @@ def _texts(message: Message) -> Iterator[Part]:
 
 
 def _request(message: Message) -> str | None:
-    """A person's words: not what the runtime put beside them."""
+    """Returns the words of the person, without what the runtime added."""
     if message.role != "user":
         return None
     own = [part.text or "" for part in _texts(message) if not _NOTE.match(part.ref or "")]
@@ -122,20 +123,20 @@ def _bodies(message: Message) -> Iterator[Body]:
     for part in _texts(message):
         for name, content in _contents(part.text or ""):
             text, files = _without_tail(content)
-            text = _NEUTRALISED.sub("<", text)  # ours are read by now, so what looks like one is the skill's own again
+            text = _NEUTRALISED.sub("<", text)  # our tags are read by now, so the escaped ones belong to the skill
             paths = tuple(html.unescape(path) for path in re.findall(r"<file>([^<\n]*+)</file>", files))
             yield Body(name=html.unescape(name), text=text, files=paths)
 
 
 def _contents(text: str) -> Iterator[tuple[str, str]]:
-    """(name, content) of each skill. One that is never closed is none."""
+    """Yields (name, content) of each skill. An element that is never closed does not count."""
     at = 0
     while (opened := _CONTENT.search(text, at)) and (at := text.find("\n</skill_content>", opened.end() - 1) + 1):
         yield opened["name"], text[opened.end() : at]
 
 
 def _without_tail(text: str) -> tuple[str, str]:
-    """(the skill's own words, the list of its files), without what the runtime wrote below them."""
+    """Returns (text of the skill, list of its files), without the text that the runtime added below."""
     last = f"\n{text}".rfind("\nFollow these instructions now ")
     if last < 0 or "\n" in text[last:].rstrip():
         return text, ""

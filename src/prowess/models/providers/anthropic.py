@@ -1,9 +1,8 @@
-"""`anthropic:NAME`: Anthropic itself, or any server that speaks its Messages API, through the official SDK.
+"""`anthropic:NAME`: Anthropic, or any server with its Messages API, through the official SDK.
 
-The Messages API of Anthropic, with the stable prefix of a request marked for its cache.
-
-At most four marks are allowed: the tools, the system text, and the two last user messages. The last mark writes what
-the next request reads; the one before it is what this request reads, if the last turn was long.
+The stable prefix of a request is marked for prefix caching. At most four marks are allowed: the tools, the system text,
+and the last two user messages. The last mark writes the prefix that the next request reads. The mark before it is the
+one that this request reads, if the last turn was long.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FINISH: dict[str, Finish] = {
 }
 _THOUGHTS = ("thinking", "redacted_thinking")
 
-# The blocks of an earlier reply, by the id of its first call, if it had thoughts: they must go back as they came.
+# Finds the blocks of an earlier reply by the id of its first call. Blocks with thoughts must go back unchanged.
 FindBlocks = Callable[[str], Sequence[dict[str, Any]] | None]
 
 
@@ -76,7 +75,7 @@ def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[dict
             messages.append({"role": "assistant", "content": _assistant(turn, find_blocks)})
             continue
         content = [_text(turn.text)] if isinstance(turn, LateSystemMessage) else _user(turn)
-        if messages and messages[-1]["role"] == "user":  # a note has no role of its own here
+        if messages and messages[-1]["role"] == "user":  # this API has no role for a late system message
             messages[-1]["content"] += content
         else:
             messages.append({"role": "user", "content": content})
@@ -89,7 +88,7 @@ def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[dict[str, Any]]
     if kept and sum(block["type"] == "tool_use" for block in kept) == len(calls):
         each = iter(calls)
         return [next(each) if block["type"] == "tool_use" else dict(block) for block in kept]
-    # Text that ends in white space is refused at the end of a request, and it never means anything.
+    # The API refuses a request whose last text ends in white space, and that space has no meaning.
     said = [_text(turn.text.rstrip())] if turn.text.strip() else []
     return [*said, *calls]
 
@@ -104,7 +103,7 @@ def _user(turn: User) -> list[dict[str, Any]]:
 
 
 def _result(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The texts as one, then the rest."""
+    """Joins the texts into one; the other pieces follow."""
     texts = "\n\n".join(piece["text"] for piece in pieces if piece["type"] == "text")
     return [_text(texts or "(empty)"), *(piece for piece in pieces if piece["type"] != "text")]
 
@@ -135,7 +134,7 @@ def _piece(part: Part) -> dict[str, Any] | None:
 
 
 def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
-    """One event of a stream, or the whole of a reply that was not streamed."""
+    """Reads one event of a stream, or a whole reply that was not streamed."""
     match text_of(event.get("type")):
         case "message":
             for at, block in enumerate(map(table_of, list_of(event.get("content")))):
@@ -190,8 +189,10 @@ def _stop(draft: Draft, told: Mapping[str, Any]) -> None:
 
 
 def _usage(usage: dict[str, Any], before: Usage) -> Usage:
-    """Counts are cumulative and come twice, the second time perhaps without those of the input. Anthropic counts the
-    input beside the cached part of it; for us the one is part of the other."""
+    """Reads token counts. They are cumulative and come twice, the second time perhaps without the input counts.
+
+    Anthropic counts cached input beside the input; here the cached part is included in the input.
+    """
     given = {name: number_of(value) for name, value in usage.items() if value is not None}
     cached = given.get("cache_read_input_tokens", before.cached)
     written = given.get("cache_creation_input_tokens", before.cache_written)
@@ -208,7 +209,7 @@ def _usage(usage: dict[str, Any], before: Usage) -> Usage:
 
 
 def blocks_to_keep(draft: Draft) -> list[dict[str, Any]] | None:
-    """The reply as it must be sent back, if it has thoughts: they are signed, and refused when they were changed."""
+    """Returns the blocks that must be sent back unchanged: thoughts are signed, and refused when they were changed."""
     if not draft.has_calls or not any(block.get("type") in _THOUGHTS for block in draft.blocks):
         return None
     return [kept for block in draft.blocks if (kept := _kept(block))]
@@ -223,7 +224,7 @@ def _kept(block: dict[str, Any]) -> dict[str, Any] | None:
         case "text":
             return _text(text_of(block.get("text"))) if text_of(block.get("text")).strip() else None
         case "tool_use":
-            return {"type": "tool_use"}  # its place; the call itself is in the transcript
+            return {"type": "tool_use"}  # marks the position; the call itself is in the transcript
     return None
 
 
@@ -273,7 +274,7 @@ class AnthropicModel:
             max_tokens=self._options.max_tokens or (16_384 if self._name.startswith("claude-") else 4096),
             messages=body.pop("messages"),
             stream=self._options.stream,
-            timeout=client.timeout,  # said again, or the SDK refuses a long reply that is not streamed
+            timeout=client.timeout,  # explicit, or the SDK refuses a long reply that is not streamed
             extra_body={**body, **self._options.body, **self._form(schema)},
         )
         draft = begin_draft(messages, tools, on_delta)
@@ -292,7 +293,7 @@ class AnthropicModel:
 
         try:
             fitting = transform_schema(dict(schema))
-        except ValueError:  # it has a form that the SDK does not know; the provider says more exactly what is wrong
+        except ValueError:  # the SDK does not know this form; the provider's error is more exact
             fitting = dict(schema)
         given = self._options.body.get("output_config")
         kept = given if isinstance(given, Mapping) else {}

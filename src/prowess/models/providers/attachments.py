@@ -1,4 +1,4 @@
-"""A picture or a file of a message as bytes or an address that a provider can take; what it cannot is said in text."""
+"""Converts pictures and files of a message into a form that a provider takes. What it cannot take becomes text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Attachment(NamedTuple):
 
 
 def find_attachment(part: Part) -> Attachment | None:
-    """None when it is neither a data: nor an https: reference, or not what it says."""
+    """Returns None when the part is no data: or https: reference, or when its data is invalid."""
     ref = part.ref or ""
     if ref.startswith("https://"):
         mime_type = part.mime_type or mimetypes.guess_type(ref.partition("?")[0])[0] or ""
@@ -51,7 +51,7 @@ def find_attachment(part: Part) -> Attachment | None:
 
 
 def find_text(attachment: Attachment) -> str | None:
-    """The content, when it is text."""
+    """Returns the content when it is text."""
     if attachment.data is None or not _TEXTS.fullmatch(attachment.mime_type):
         return None
     try:
@@ -61,7 +61,7 @@ def find_text(attachment: Attachment) -> str | None:
 
 
 def describe_missing(part: Part) -> str:
-    """What the model reads in place of something that it cannot be shown."""
+    """Text that the model reads in place of something that it cannot be shown."""
     ref = part.ref or ""
     where = "" if not ref or ref.startswith("data:") else f" {ref[:200]}"
     what = "image" if part.kind == "image" else "file"

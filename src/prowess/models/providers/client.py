@@ -1,7 +1,7 @@
-"""One address of a provider: what was configured is checked before the first request, and each exchange is whole.
+"""Connection to one address of a provider: checks the configuration before the first request, and reads whole replies.
 
-Nothing here reads the environment. The SDK sends the request and raises the errors; the reply is read by `sse` and by
-the module that knows the protocol.
+Nothing here reads the environment. The SDK sends the request and raises the errors. `sse` and the module of the
+protocol read the reply.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from prowess.models.providers.errors import (
 from prowess.models.providers.reply_builder import Draft
 from prowess.models.providers.sse import BrokenEvent, EventReader, parse_object
 
-# A local server wants no key, and the SDKs insist on one.
+# A local server needs no key, but the SDKs require one.
 NO_KEY = "none"
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_WHOLE_BYTES = 64 * 1024 * 1024
@@ -41,7 +41,7 @@ Read = Callable[[Draft, Mapping[str, Any]], None]
 
 
 class Options(NamedTuple):
-    """The parameters that are for us, and in `body` those that are for the provider."""
+    """Parameters that Prowess uses, and in `body` those that go to the provider."""
 
     body: dict[str, Any]
     stream: bool
@@ -51,12 +51,12 @@ class Options(NamedTuple):
 
 
 class Provider(NamedTuple):
-    """What is known of a provider before anybody configures anything."""
+    """Fixed facts about a provider, before any configuration."""
 
-    sdk: str  # and the name of its extra, and of its models before the colon
+    sdk: str  # module name; also the name of its extra, and the prefix of its models
     address: str
-    variable: str  # where people keep its key
-    added: str = ""  # what the SDK adds to an address by itself
+    variable: str  # environment variable of its key
+    added: str = ""  # suffix that the SDK itself adds to an address
 
 
 def open_endpoint(
@@ -68,7 +68,7 @@ def open_endpoint(
     params: Mapping[str, Any],
     timeout_s: float,
 ) -> tuple[Endpoint, Options]:
-    """Checked, and nothing sent."""
+    """Checks the configuration and makes the endpoint. Sends nothing."""
     check_sdk(provider.sdk)
     options = parse_params(params, model, timeout_s)
     key = check_key(model, api_key, base_url, provider.variable)
@@ -79,7 +79,7 @@ def open_endpoint(
 
 def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Options:
     body = dict(params)
-    for name in ("api", "base_url"):  # whoever opened the model has read them
+    for name in ("api", "base_url"):  # already read by the caller that opened the model
         body.pop(name, None)
     for name in _OURS:
         if name in body:
@@ -115,7 +115,7 @@ def check_key(model: str, api_key: str | None, base_url: str | None, variable: s
     if not key and not base_url:
         hint = f"Set {variable}, or give the address of a server that wants none."
         raise ModelAuth(f"There is no key for {model}.", code="model-no-key", hint=hint)
-    if not (key.isascii() and key.isprintable()):  # the library below would quote it
+    if not (key.isascii() and key.isprintable()):  # the HTTP library would quote the key in its error
         hint = f"Set {variable} again: there is a character in it that no key has."
         raise ModelAuth(f"The key for {model} cannot be sent.", code="model-auth", hint=hint)
     return key or NO_KEY
@@ -140,7 +140,7 @@ def check_sdk(name: str) -> None:
 
 
 class Endpoint:
-    """The SDK's client, made when it is first needed, once for each event loop."""
+    """Client of the SDK. Made at the first use, once for each event loop."""
 
     def __init__(self, sdk: str, where: Where, timeout_s: float) -> None:
         self._sdk = sdk
@@ -168,7 +168,7 @@ class Endpoint:
             await client.close()
 
     async def exchange(self, opened: Any, read: Read, draft: Draft) -> None:
-        """Send the request that an SDK's `with_streaming_response` made, and read the reply to its end."""
+        """Sends the request that an SDK's `with_streaming_response` made, and reads the reply to its end."""
         sdk = importlib.import_module(self._sdk)
         try:
             async with contextlib.aclosing(self._events(sdk, opened, draft)) as events:
@@ -225,7 +225,7 @@ class Endpoint:
             raise malformed(self.where, f"{content_type}, {_shown(bytes(body[:200]))}") from error
 
     async def _name_models(self, sdk: ModuleType) -> str | None:
-        """What there is instead, if the server says so at once."""
+        """Lists the models that exist instead, if the server answers quickly."""
         wanted = self.where.model.partition(":")[2]
         try:
             page = await self.client().models.list(timeout=min(5.0, self._timeout_s))
@@ -240,8 +240,10 @@ class Endpoint:
 
 
 def _fresh_connections(sdk: ModuleType) -> Any:
-    """One for each request: llama.cpp closes a connection that it said it would keep, and a new one costs nothing
-    where no encryption has to be agreed on."""
+    """Limits that open a new connection for each request.
+
+    llama.cpp closes connections that it promised to keep. Without TLS a new connection costs almost nothing.
+    """
     return http_library(sdk).Limits(max_connections=1000, max_keepalive_connections=0)
 
 

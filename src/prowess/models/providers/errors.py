@@ -1,6 +1,6 @@
-"""Whatever goes wrong between us and a provider is a ModelError: what happened, where, and whether to try again.
+"""Turns every fault of a provider into a ModelError: what happened, where, and whether a retry makes sense.
 
-A provider's own words are passed on, because it knows best; the key is taken out of them first.
+The provider's own message is passed on, because it is the most exact. The key is removed from it first.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _TOO_LONG = re.compile(
     r"|too many (input )?tokens|exceeds? the (available|maximum) (context|number of tokens)",
     re.IGNORECASE,
 )
-_NEVER_FITS = re.compile(r"request too large", re.IGNORECASE)  # within a limit of tokens per minute
+_NEVER_FITS = re.compile(r"request too large", re.IGNORECASE)  # larger than the limit of tokens per minute
 _NO_MONEY = re.compile(r"insufficient_quota|billing|credit balance|exceeded your current quota", re.IGNORECASE)
 _BUSY = ("overloaded_error", "rate_limit_error", "rate_limit_exceeded", "server_is_overloaded", "slow_down")
 
 
 class Where(NamedTuple):
-    """Of which model a message speaks, and what must not be in it."""
+    """Model that a message is about, and the key that no message may contain."""
 
     model: str  # as a person wrote it
     address: str
     key: str
-    variable: str  # that the key is looked for in
+    variable: str  # environment variable of the key
 
     def say(self, what: str) -> str:
         return self.hide(f"{self.model} at {shown_url(self.address)} {what}")
@@ -42,7 +42,7 @@ class Where(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What a provider said. Inside a stream there is no status."""
+    """Error as a provider reported it. Inside a stream there is no status."""
 
     status: int | None
     kind: str
@@ -51,20 +51,20 @@ class Fault(NamedTuple):
 
 
 def failures(sdk: ModuleType) -> tuple[type[Exception], ...]:
-    """What an SDK raises, and what it lets through of the library below it."""
+    """Returns the exceptions that an SDK raises, and those of its HTTP library that it lets through."""
     base = sdk.OpenAIError if hasattr(sdk, "OpenAIError") else sdk.AnthropicError
     http = http_library(sdk)
     return (base, http.HTTPError, http.StreamError, http.InvalidURL, OSError)
 
 
 def http_library(sdk: ModuleType) -> ModuleType:
-    """httpx or httpx2: that depends on the version of the SDK, whose client is derived from one of them."""
+    """Returns httpx or httpx2. The version of the SDK decides: its client class is derived from one of them."""
     homes = (kind.__module__.partition(".")[0] for kind in sdk.DefaultAsyncHttpxClient.__mro__)
     return importlib.import_module(next(home for home in homes if home in ("httpx", "httpx2")))
 
 
 def explain(error: Exception, where: Where) -> ModelError:
-    """The error that an SDK's error means."""
+    """Converts an SDK's error into ours."""
     response = getattr(error, "response", None)
     if response is not None and hasattr(error, "status_code"):
         kind, message = _said(getattr(error, "body", None))
@@ -103,7 +103,7 @@ def malformed(where: Where, what: str) -> ModelError:
 
 
 def find_fault(event: Mapping[str, Any], headers: Mapping[str, str]) -> Fault | None:
-    """An error in place of a piece of a reply."""
+    """Finds an error event in place of a piece of a reply."""
     response = event.get("response")
     if event.get("type") == "response.failed" or event.get("status") == "failed":
         event = response if isinstance(response, Mapping) else event
@@ -141,7 +141,7 @@ def explain_fault(fault: Fault, where: Where) -> ModelError:
 
 
 def _status_of(kind: str) -> int:
-    """What the kind of an error inside a stream would have been outside of it."""
+    """Returns the HTTP status that matches an error inside a stream."""
     if kind in _BUSY:
         return 429
     if kind in ("authentication_error", "permission_error", "invalid_api_key"):
@@ -152,7 +152,7 @@ def _status_of(kind: str) -> int:
 
 
 def _said(body: Any) -> tuple[str, str]:
-    """Kind and message, of the many forms in which servers send them."""
+    """Returns (kind, message) from the many forms that servers send."""
     if isinstance(body, str):
         return "", body.strip()
     table = body if isinstance(body, Mapping) else {}
@@ -179,7 +179,7 @@ def request_id_of(headers: Mapping[str, str]) -> str | None:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Milliseconds, seconds or a date; never less than nothing."""
+    """Reads milliseconds, seconds or a date; never negative."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
         if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):

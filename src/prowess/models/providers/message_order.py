@@ -1,8 +1,8 @@
-"""Neutral messages in the order that providers insist on: user and assistant take turns, and every call is answered.
+"""Brings neutral messages into the order that providers require: user and assistant alternate, every call has a result.
 
-What does not fit is rewritten where everybody can see it, never dropped: a call that was interrupted is answered
-"(no result)", a result whose call is gone becomes text. Messages that are appended never change an earlier turn, only
-extend the last one, so a provider's prompt cache keeps its value.
+A message that does not fit is rewritten visibly, never dropped: an interrupted call gets "(no result)", a result
+without its call becomes text. New messages never change an earlier turn, they only extend the last one, so prefix
+caching works.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Assistant:
 
 @dataclass(slots=True, kw_only=True)
 class User:
-    """The results of the calls before it, in their order, and then what was said."""
+    """Results of the calls before it, in their order, then the user's parts."""
 
     results: list[tuple[WireCall, list[Part]]] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
@@ -45,7 +45,7 @@ class User:
 
 @dataclass(slots=True, kw_only=True)
 class LateSystemMessage:
-    """A system message that is not at the beginning."""
+    """System message that is not at the beginning."""
 
     text: str
 
@@ -124,7 +124,7 @@ class _Turns:
         results.sort(key=lambda result: self._asked.index(result[0]))
 
     def _answer_all(self) -> None:
-        """Before anything but results and user messages follows, every call must have been answered."""
+        """Gives every open call a result, before anything but results and user messages follows."""
         for call in list(self._waiting):
             self._result(Message(role="tool", call_id=call.ours.id, parts=(Part(text=NO_RESULT),)))
 
@@ -137,12 +137,12 @@ class _Turns:
 
 
 def joined(parts: Iterable[Part]) -> str:
-    """The texts, with a blank line between them."""
+    """Joins the texts with a blank line between them."""
     return "\n\n".join(clean(part.text) for part in parts if part.kind == "text" and part.text)
 
 
 def clean(text: str) -> str:
-    """Without half a character, which JSON can hold and UTF-8 cannot."""
+    """Replaces lone surrogates, which JSON can hold and UTF-8 cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -151,7 +151,7 @@ def clean(text: str) -> str:
 
 
 def wire_name(tool: str) -> str:
-    """A name that every provider accepts, and the same one each time."""
+    """Returns a name that every provider accepts; the same tool always gets the same name."""
     return tool if _WIRE_NAME.fullmatch(tool) else _spelled(tool, 55)
 
 
@@ -166,5 +166,5 @@ def _spelled(text: str, length: int) -> str:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """As JSON holds it, without half characters."""
+    """Converts arguments to plain JSON values without lone surrogates."""
     return json.loads(clean(json.dumps(args, ensure_ascii=False, default=str)))

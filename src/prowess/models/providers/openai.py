@@ -1,4 +1,4 @@
-"""`openai:NAME`: OpenAI itself, or any server that speaks its protocol, through the official SDK."""
+"""`openai:NAME`: OpenAI, or any server with its protocol, through the official SDK."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class OpenAIModel:
     def _body(self, body: dict[str, Any]) -> dict[str, Any]:
         options = self._options
         given = dict(options.body)
-        if isinstance(given.get("text"), Mapping) and "text" in body:  # how to say it, beside the form of the answer
+        if isinstance(given.get("text"), Mapping) and "text" in body:  # keeps options such as verbosity
             body["text"] = {**given.pop("text"), **body["text"]}
         if self.api == "chat" and options.stream:
             body["stream_options"] = {"include_usage": True}

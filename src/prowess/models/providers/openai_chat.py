@@ -1,4 +1,4 @@
-"""Chat Completions, as OpenAI, Ollama, vLLM, llama.cpp, LiteLLM and most others speak it."""
+"""Chat Completions, the protocol of OpenAI, Ollama, vLLM, llama.cpp, LiteLLM and most others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _assistant(turn: Assistant) -> dict[str, Any]:
 
 
 def _user(turn: User) -> list[dict[str, Any]]:
-    """A result is text only here: its pictures and files are shown by the user right after."""
+    """Renders a user turn. A result can hold only text here; its pictures and files follow in a user message."""
     messages: list[dict[str, Any]] = []
     said = list(turn.parts)
     for call, parts in reversed(turn.results):
@@ -93,7 +93,7 @@ def _user(turn: User) -> list[dict[str, Any]]:
 
 
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    """One text wherever there is nothing else: not every server takes a list."""
+    """Returns one text when there is nothing else, because not every server takes a list."""
     content = [piece for part in parts if (piece := _piece(part))]
     if all(piece["type"] == "text" for piece in content):
         return "\n\n".join(piece["text"] for piece in content)
@@ -114,7 +114,7 @@ def _piece(part: Part) -> dict[str, Any] | None:
 
 
 def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
-    """One chunk of a stream, or the whole of a reply that was not streamed."""
+    """Reads one chunk of a stream, or a whole reply that was not streamed."""
     draft.model = text_of(event.get("model")) or draft.model
     draft.request_id = draft.request_id or text_of(event.get("id")) or None
     if usage := table_of(event.get("usage")):
@@ -139,7 +139,7 @@ def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
 
 
 def _text(content: Any) -> str:
-    """Mistral's reasoning models send a list of pieces."""
+    """Reads a text, or the list of pieces that Mistral's reasoning models send."""
     return text_of(content) or "".join(text_of(table_of(piece).get("text")) for piece in list_of(content))
 
 

@@ -1,4 +1,4 @@
-"""The Responses API of OpenAI. Nothing is kept there: each request carries the whole conversation."""
+"""Responses API of OpenAI. Nothing is stored there: each request carries the whole conversation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render_request(
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
-    """Not strict, which is the default here: strict takes only schemas in which every property is required."""
+    """Renders a tool with `strict` off. The default is on, and then every property of a schema must be required."""
     return {
         "type": "function",
         "name": wire_name(tool.name),
@@ -85,7 +85,7 @@ def _user(turn: User) -> list[dict[str, Any]]:
 
 
 def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "message", "role": role, "content": content}  # llama.cpp wants the type that OpenAI can do without
+    return {"type": "message", "role": role, "content": content}  # llama.cpp requires the type, OpenAI does not
 
 
 def _piece(part: Part) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ def _piece(part: Part) -> dict[str, Any] | None:
 
 
 def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
-    """One event of a stream, or the whole of a reply that was not streamed."""
+    """Reads one event of a stream, or a whole reply that was not streamed."""
     if event.get("object") == "response":
         _read_end(draft, event)
         return
@@ -131,7 +131,7 @@ def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
 
 
 def _key(event: Mapping[str, Any]) -> str:
-    """llama.cpp sends the item alone, and no index."""
+    """Returns the key of an item. llama.cpp sends only the item, without an index."""
     return (
         text_of(event.get("item_id"))
         or text_of(table_of(event.get("item")).get("id"))
@@ -146,7 +146,7 @@ def _read_call(draft: Draft, key: Any, item: dict[str, Any]) -> None:
 
 
 def _read_end(draft: Draft, response: Mapping[str, Any]) -> None:
-    """The end repeats everything; what had not come in pieces is taken from here."""
+    """Reads the last event. It repeats everything; only what did not come in pieces is taken from it."""
     had_text, had_calls = bool(draft.text), draft.has_calls
     for at, item in enumerate(map(table_of, list_of(response.get("output")))):
         if not had_calls:

@@ -1,7 +1,7 @@
-"""A reply while it arrives: pieces in, `ModelReplied` out, and only if the provider said why it stopped.
+"""Builds a reply while it arrives: pieces in, `ModelReplied` out.
 
-Providers send almost anything in almost any field, so what is read goes through `text_of`, `table_of`, `list_of` and
-`number_of`: a value of another kind counts as absent. That the reply is whole hangs on its finish alone.
+A reply is complete only when the provider gave a finish reason. Providers send almost any type in any field, so values
+are read with `text_of`, `table_of`, `list_of` and `number_of`: a value of another type counts as absent.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OnDelta = Callable[[TextDelta | CallDelta], None]
 class Draft:
     def __init__(self, on_delta: OnDelta | None, names: Mapping[str, str], taken: Collection[str]) -> None:
         self._tell = on_delta or (lambda _: None)
-        self._names = names  # on the wire -> ours
-        self._taken = taken  # ids of calls that the transcript has already
+        self._names = names  # tool name on the wire -> our name
+        self._taken = taken  # ids of calls that are already in the transcript
         self._text: list[str] = []
         self._calls: list[_Call] = []
         self._by_key: dict[Hashable, int] = {}
@@ -31,7 +31,7 @@ class Draft:
         self.usage = Usage(requests=1)
         self.request_id: str | None = None
         self.model: str | None = None
-        self.blocks: list[dict[str, Any]] = []  # as the provider wants them back, where it does
+        self.blocks: list[dict[str, Any]] = []  # in the form in which the provider needs them back, if it does
 
     @property
     def text(self) -> str:
@@ -47,11 +47,11 @@ class Draft:
             self._tell(TextDelta(text=piece))
 
     def add_call(self, key: Hashable, *, id: str = "", name: str = "", args: str = "") -> None:
-        """A piece of the call that goes by this key in the stream; some servers repeat id and name in every piece."""
+        """Adds a piece of the call that has this key in the stream. Some servers repeat id and name in every piece."""
         at = self._by_key.get(key)
-        if at is None and self._calls and not (id or name):  # not numbered: it goes on with the last one
+        if at is None and self._calls and not (id or name):  # no index: continues the last call
             at = len(self._calls) - 1
-        if at is None or (id and name and self._calls[at].id not in ("", id)):  # one key for two calls: told by the id
+        if at is None or (id and name and self._calls[at].id not in ("", id)):  # same key, other id: a new call
             at = self._by_key[key] = len(self._calls)
             self._calls.append(_Call())
         call = self._calls[at]
@@ -64,7 +64,7 @@ class Draft:
             self._tell(CallDelta(index=at, args=args))
 
     def set_args(self, key: Hashable, args: str) -> None:
-        """The arguments as a whole, for a provider that says them again at the end, or only then."""
+        """Sets the whole arguments, for a provider that sends them again, or only, at the end."""
         at = self._by_key.get(key)
         if at is not None and args and "".join(self._calls[at].args) != args:
             if not self._calls[at].args:
@@ -72,7 +72,7 @@ class Draft:
             self._calls[at].args = [args]
 
     def reply(self) -> ModelReplied:
-        """The whole; its finish must be known."""
+        """Returns the finished reply. `finish` must be known."""
         assert self.finish is not None
         taken = set(self._taken)
         calls = []
@@ -92,7 +92,7 @@ class Draft:
 
 
 def begin_draft(messages: Sequence[Message], tools: Sequence[ToolSpec], on_delta: OnDelta | None) -> Draft:
-    """Of the reply to this request."""
+    """Starts the draft of the reply to this request."""
     taken = {call.id for message in messages for call in message.calls}
     return Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
 
@@ -105,7 +105,7 @@ class _Call:
 
 
 def parse_args(text: str) -> dict[str, Any]:
-    """The arguments of a call. What is no JSON object is kept as it came, for the model to be told."""
+    """Parses the arguments of a call. Text that is no JSON object is kept as it is, so that the model can be told."""
     if text.strip() in ("", "null"):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""JSON Schemas as providers take them: of a tool's parameters, and of an answer that must fit."""
+"""Prepares JSON Schemas for providers: schemas of a tool's parameters and of a structured answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from prowess.models.providers.message_order import clean
 
-# What a provider that holds a model to a schema does not take; it would refuse the whole request.
+# Keywords that providers do not support in strict mode. They refuse the whole request.
 _NOT_STRICT = frozenset(
     "allOf not if then else oneOf dependentRequired dependentSchemas patternProperties propertyNames "
     "unevaluatedProperties contains minContains maxContains uniqueItems".split()
@@ -16,13 +16,13 @@ _NOT_STRICT = frozenset(
 
 
 def object_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Every provider wants the parameters to be an object, and says so."""
+    """Returns the parameters as an object schema, which every provider requires."""
     plain = json.loads(clean(json.dumps(parameters, ensure_ascii=False)))
     return {"type": "object", "properties": {}} | plain
 
 
 def is_strict(schema: Any, *, top: bool = True) -> bool:
-    """Whether a model can be held to it: all properties of every object are required, and no others allowed."""
+    """True when strict mode can take the schema: every object requires all its properties and allows no others."""
     if not isinstance(schema, Mapping) or _NOT_STRICT & schema.keys() or (top and schema.get("type") != "object"):
         return False
     properties = schema.get("properties")

@@ -1,7 +1,7 @@
-"""Bytes of a provider's stream to events, whatever the chunks: nothing is skipped, a broken event is an error.
+"""Turns the bytes of a provider's stream into events. No event is skipped; a broken event is an error.
 
-The SDKs leave out an event that has no name, accept a stream that stops in the middle, and raise whatever their JSON
-parser raises. A reply must be whole, so the events are read here, the same way for every provider.
+The SDKs skip an event without a name, accept a stream that stops in the middle, and raise the errors of their JSON
+parser. A reply must be whole, so events are read here, in the same way for every provider.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class BrokenEvent(Exception):
-    """An event that is not a JSON object."""
+    """Event that is not a JSON object."""
 
 
 class EventReader:
-    """`feed` gives the events that are complete, `finish` the one that the end of the stream completes."""
+    """Reads events. `feed` yields those that are complete, `finish` the last one at the end of the stream."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._scanned = 0  # there is no line end in the rest before this
+        self._scanned = 0  # the rest has no line end before this position
         self._data: list[bytes] = []
         self._size_bytes = 0
-        self.head = b""  # how the stream begins, for a message about one that is none
+        self.head = b""  # first bytes of the stream, for the error message if it is no event stream
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
         self.head = self.head or chunk[:200]
@@ -35,7 +35,7 @@ class EventReader:
         while found := _LINE_END.search(self._rest, self._scanned):
             if found.group() == b"\r" and found.end() == len(self._rest):
                 self._scanned = found.start()
-                return  # the next byte tells whether this line end has two
+                return  # the next byte decides between \r and \r\n
             line = bytes(self._rest[: found.start()])
             del self._rest[: found.end()]
             self._scanned = 0
