@@ -1,12 +1,11 @@
-"""The composition root and what every surface shares.
+"""Composition root: reads the configuration and puts the parts together for every surface.
 
-- api: the front door
-- check: check
-- config: config is read once, at the surface
-- config_file: one config file becomes checked settings, or a ConfigError that names the file, the line and what was
-  wanted
-- factories: the half of the composition root that runs things
-- policy_files: which policy is in force
-- runtime: the composition root
-- settings: every setting there is
+- api: the public functions `run`, `run_sync` and `stream`, and `SkillKit`
+- check: validates skills and returns a report per skill
+- config: merges defaults, files, environment and flags into one configuration
+- config_file: reads and checks one config file
+- factories: makes models, executors, stores, kits and sessions from the configuration
+- policy_files: reads policy files and turns settings into values for `policy`
+- runtime: `Runtime`, which holds configuration, trust and skills of one call
+- settings: every setting with its type, default and meaning
 """

@@ -1,10 +1,14 @@
-"""The front door: strings and paths in, an answer out.
+"""Public functions of the library: strings and paths in, an answer out.
 
-result = await prowess.run("Summarise sales.csv", skills="./skills", model="openai:gpt-5", files=["sales.csv"])
-print(result.text)
+`run` answers a request:
 
-async with prowess.SkillKit("./skills") as kit:      # skills for an agent that you already have
-    outcome = await kit.call("skill_load", {"skill": "pdf"})
+    result = await prowess.run("Summarise sales.csv", skills="./skills", model="openai:gpt-5", files=["sales.csv"])
+    print(result.text)
+
+`SkillKit` has skills for an agent that you already have:
+
+    async with prowess.SkillKit("./skills") as kit:
+        outcome = await kit.call("skill_load", {"skill": "pdf"})
 """
 
 from __future__ import annotations
@@ -59,13 +63,13 @@ async def run(
     on_event: Observer | Sequence[Observer] = (),
     **options: Any,
 ) -> Result:
-    """One request to its end.
+    """Runs one request to its end.
 
-    `skills`: folders, addresses or skills made in code (the usual places when nothing is given); a plain name among
-    them is put to use at once, as are those in `use`. `approve`: names of tools that need no question, or an Approver.
-    `tools`: functions, tools and sets of tools, or one of them.
-    `options`: `limits`, `protocol`, `load_mode`, `placement`, `instructions`, `on_ask`, `summarise`; `tenant`, `app`
-    and `user`, whose session it is; and settings, with `_` for a dot, such as `workspace_executor="local"`.
+    `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
+    activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or an
+    Approver. `tools`: functions, tools and sets of tools, or one of them. `options`: `limits`, `protocol`, `load_mode`,
+    `placement`, `instructions`, `on_ask`, `summarise`; `tenant`, `app` and `user`, the owner of the session; and
+    settings, with `_` for a dot, such as `workspace_executor="local"`.
     """
     given, settings = _split_options(options, named=run.__kwdefaults__)
     places, names = split_skills(skills)
@@ -87,7 +91,7 @@ async def run(
 
 
 def run_sync(request: str = "", **options: Any) -> Result:
-    """The same where there is no event loop."""
+    """Runs one request where no event loop is running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -98,7 +102,7 @@ def run_sync(request: str = "", **options: Any) -> Result:
 
 
 async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
-    """Every event as it happens, pieces of text included; the last one is `run_finished`. Leaving ends the run."""
+    """Yields every event as it happens, with pieces of text. The last is `run_finished`. Leaving early ends the run."""
     queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
 
     async def tell(envelope: Envelope) -> None:
@@ -114,16 +118,17 @@ async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
     try:
         while (envelope := await queue.get()) is not None:
             yield envelope
-        await task  # what ended it as an error
+        await task  # raises the error that ended the run
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 class SkillKit:
-    """Skills for an agent that is not ours: what to show its model, and `call`, which does what the model asks for.
+    """Skills for another framework's agent: the texts and schemas for its model, and `call`, which makes the model's
+    calls.
 
-    It opens what it needs at the first call; `async with` it, or `aclose()` it, so that nothing is left running.
+    A kit opens its resources at the first call. Use `async with`, or `aclose()`, so that nothing is left running.
     """
 
     def __init__(
@@ -163,25 +168,25 @@ class SkillKit:
 
     @property
     def instructions(self) -> str:
-        """For the prompt of its model: the catalog, and how to work with it. Empty when there are no skills."""
+        """Text for the model's prompt: the catalog, and how to work with it. Empty when there are no skills."""
         return self._preview.instructions
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """The schemas for its model, in no provider's form."""
+        """Tool schemas for the model, in a form that belongs to no provider."""
         return self._preview.tools
 
     def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
-        """The same as a provider takes them."""
+        """Returns the tool schemas in the form that a provider takes."""
         return [_FORMS[form](spec) for spec in self.tools]
 
     @property
     def findings(self) -> Sequence[Any]:
-        """What should be known about the skills."""
+        """Findings about the skills and the configuration."""
         return self._runtime.findings
 
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
-        """Do it. `outcome.content` is what the model is to be given, whatever came of it."""
+        """Makes the call. `outcome.content` is the result for the model, also after a failure."""
         async with self._opening:
             self._check_open()
             if self._kit is None:
@@ -253,7 +258,7 @@ def _listed(skills: Any) -> list[Any]:
 
 
 def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str]]:
-    """(places to look for skills in, names of skills to put to use)."""
+    """Returns (places to look for skills in, names of skills to activate)."""
     places: list[Any] = []
     names: list[str] = []
     for given in _listed(skills):
@@ -261,7 +266,7 @@ def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str
             places.append(given)
             continue
         text = os.fspath(given)
-        is_file = bool(os.path.splitext(text)[1]) and os.path.isfile(text)  # refused as a place: no skill is called so
+        is_file = bool(os.path.splitext(text)[1]) and os.path.isfile(text)  # a place, which then refuses it
         is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text or is_file
         (places if is_place or text.startswith((".", "/", "~")) else names).append(text)
     return places, names
@@ -270,7 +275,10 @@ def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str
 def _split_options(
     options: Mapping[str, Any], *, named: Iterable[str] | None, session: Sequence[str] = _SESSION
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of a session, and settings: `workspace_executor` is `workspace.executor`. `named` can be meant as well."""
+    """Splits options into those of a session and settings: `workspace_executor` is `workspace.executor`.
+
+    `named` are further names for the hint about a misspelt option.
+    """
     known = {name.replace(".", "_"): name for name in default_values()}
     given = {name: value for name, value in options.items() if name in session}
     rest = {name: value for name, value in options.items() if name not in session}
@@ -292,8 +300,10 @@ def _split_options(
 
 
 def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
-    """An Approver as it is; of names, one that says yes to these and knows nobody to ask about others. `own` are names
-    of the caller's tools."""
+    """Returns an Approver as it is. From names, makes one that approves these tools and leaves the others unanswered.
+
+    `own` are names of the caller's tools.
+    """
     if approve is None:
         return None
     if callable(approve):
@@ -322,14 +332,14 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
 
 
 def _check_parameters(approve: Callable[..., Any]) -> None:
-    """Better now than at the first question, when nobody answers it."""
+    """Checks the signature now. At the first question it would be too late, because nobody would answer."""
     try:
         inspect.signature(approve).bind(None, None)
     except TypeError as error:
         raise ConfigError(
             f"approve cannot be called with a call and a decision: {error}.", code="approve-invalid", hint=_APPROVE
         ) from error
-    except ValueError:  # written in C, so that nobody can tell
+    except ValueError:  # written in C: the signature is not known
         return
 
 
@@ -347,7 +357,7 @@ def _observers(on_event: Observer | Sequence[Observer]) -> tuple[Observer, ...]:
 
 
 def as_toolsets(given: AnyTool | Iterable[AnyTool]) -> list[Toolset]:
-    """Functions, tools and sets of tools, or one of them, as sets."""
+    """Converts functions, tools and sets of tools, or one of them, to sets."""
     is_one = is_toolset(given) or is_tool(given) or callable(given) or isinstance(given, (str, Mapping))
     several: list[Any] = list(given) if isinstance(given, Iterable) and not is_one else [given]
     sets: list[Toolset] = [each if is_toolset(each) else Tools(each) for each in several]

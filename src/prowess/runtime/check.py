@@ -1,6 +1,8 @@
-"""check: paths become verdicts. Every skill below a path is read whole and judged under a profile; nothing is changed.
+"""Validates skills: every skill below a path is read whole and checked under a profile. Nothing is changed.
 
-for report in check(["./skills"], profile="default"): report.valid, report.findings
+Each skill gets a report:
+
+    for report in check(["./skills"], profile="default"): report.valid, report.findings
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from prowess.skills.security_scan import scan_skill
 from prowess.skills.skill import Entry, Root, Skill
 from prowess.skills.validate import PROFILES, Profile, check_cost, check_skill, graded
 
-_MOST_NAMED = 20  # a hostile list could hold a hundred thousand entries
+_MOST_NAMED = 20  # a hostile list could have a hundred thousand entries
 
 
 class Report(NamedTuple):
@@ -41,8 +43,10 @@ def check(
     nested: bool = False,
     bounds: Bounds = Bounds(),
 ) -> Iterator[Report]:
-    """One report per skill at or below each path, and one for what is wrong with the path itself. `nested` also checks
-    the skills below a skill. Under the profile `spec` each path is one skill."""
+    """Yields a report for each skill at or below each path, and one for faults of the path itself.
+
+    `nested` also checks the skills below a skill. Under the profile `spec` each path is one skill.
+    """
     if profile not in (*PROFILES, "loading"):
         raise ConfigError(f"'{profile}' is no profile.", code="profile-unknown", hint=f"Use {', '.join(PROFILES)}.")
     bounds = bounds._replace(nested=nested or bounds.nested)
@@ -52,7 +56,7 @@ def check(
         )
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = os.path.abspath(os.fspath(given))
-        if profile == "spec":  # one path is one skill: the reference library searches nothing
+        if profile == "spec":  # one path is one skill: the reference library does not search
             yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(os.fspath(given))))
             continue
         if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
@@ -79,7 +83,7 @@ def check_entry(entry: Entry, profile: Profile = "default") -> Report:
 
 
 def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
-    """What the body and the tree of a loaded skill show."""
+    """Returns the findings about the body and the files of a loaded skill."""
 
     def read(path: str) -> bytes:
         try:
@@ -124,7 +128,7 @@ _SPEC_HINTS = {
 
 
 def _as_error(finding: Finding) -> Finding:
-    """A path that a person named and that is not there is a failure, not a remark."""
+    """Raises a missing path to an error: a person named it."""
     if finding.code != "root-missing":
         return finding
     return Finding(

@@ -1,7 +1,8 @@
-"""Config is read once, at the surface: defaults, user file, project file, environment, flags, each over the last.
+"""Reads the configuration once: defaults, user file, project file, environment and flags. Each overrides the ones
+before.
 
-Every value knows where it came from. The file of a folder that nobody has trusted can only make things stricter; what
-else it asks for is ignored, and said. Nothing below the surface reads a config file or the environment again.
+Every value knows its origin. The config file of an untrusted folder can only make things stricter; its other settings
+are ignored, with a finding. Nothing below the surface reads a config file or the environment again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Config", "ConfigPlaces", "LoadedConfig", "describe_fields", "find_pl
 
 
 class ConfigPlaces(NamedTuple):
-    """Where this call stands. All absolute; `cwd` is resolved, as `cd` followed by a look would say."""
+    """Folders of this call. All are absolute; in `cwd` links are resolved."""
 
     cwd: str
     home: str
@@ -40,8 +41,10 @@ class ConfigPlaces(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The project's file, when all of it is in force because a person trusts exactly this content; and what the
-    configuration is without that trust."""
+    """Config file of the project that is fully in force, because a person trusts exactly this content.
+
+    `otherwise` is the configuration without that trust.
+    """
 
     path: str
     sha256: str
@@ -49,21 +52,24 @@ class Accepted(NamedTuple):
 
 
 class LoadedConfig(NamedTuple):
-    """`origins`: field -> default | the file | `environment NAME` | flag; entries of a table have one each, too."""
+    """Configuration with the origin of each value.
+
+    `origins`: field -> default | the file | `environment NAME` | flag. Each entry of a table has its own origin too.
+    """
 
     config: Config
     origins: dict[str, str]
     findings: tuple[Finding, ...]
     extra_roots: tuple[str, ...]
     project_trusted: bool
-    for_this_call: bool = False  # trusted by PROWESS_TRUST, which nobody takes back
-    accepted: Accepted | None = None  # None: nothing in the configuration hangs on trust
+    for_this_call: bool = False  # trusted by PROWESS_TRUST, which cannot be revoked
+    accepted: Accepted | None = None  # None: nothing in the configuration depends on trust
 
 
 def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
-    """The project is the nearest folder upwards with `.agent/`, else the git root, else the working folder.
+    """Finds the project: the nearest folder upwards with `.agent/`, else the git root, else the working folder.
 
-    Home's own `.agent/` belongs to the user: home is a project only for somebody who works in it.
+    The `.agent/` in the home folder belongs to the user. Home is a project only when it is the working folder.
     """
     cwd = os.path.realpath(cwd)
     own_home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
@@ -87,8 +93,10 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
 
 
 def _is_own(folder: str, cwd: str) -> bool:
-    """Whether it is there, and of somebody whose folder this can be: ours, the system's, or whose working folder we are
-    in. Anybody can make a `.agent` in a folder that all can write to, and would get what is kept in it."""
+    """True when the folder exists and belongs to us, to root, or to the owner of the working folder.
+
+    In a folder that all can write to, anybody could make a `.agent` and then read the files that are kept in it.
+    """
     try:
         found = os.lstat(folder)
         owners = {os.geteuid(), 0, os.stat(cwd).st_uid} if hasattr(os, "geteuid") else {found.st_uid}
@@ -107,10 +115,10 @@ def load_config(
     is_trusted: Callable[[str], bool],
     accepts: Callable[[str, str], bool],
 ) -> LoadedConfig:
-    """All layers, lowest first. `flags` has dotted names; one that is None was not given.
+    """Merges all layers, lowest first. `flags` has dotted names; None means not given.
 
-    `config_file` stands in for the project's file, and is trusted because a person named it. `without_files` leaves all
-    files out, for whoever must work although one of them is broken.
+    `config_file` replaces the project's file, and is trusted because a person named it. `without_files` skips all
+    files, for commands that must work even if a file is broken.
     """
     merged = _Merged()
     project = _ProjectFile()
@@ -148,7 +156,7 @@ def load_config(
 def _above_files(
     places: ConfigPlaces, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """What environment and flags say over all files, and which of them says it."""
+    """Yields the settings of environment and flags, which override all files, each with its origin."""
     for name, (primary, fallback) in _COMMAND_LISTS.items():
         if found := _find_variable(environ, primary, fallback):
             yield {name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}"
@@ -161,14 +169,16 @@ class _ProjectFile(NamedTuple):
     findings: Sequence[Finding] = ()
     path: str = ""
     sha256: str = ""
-    otherwise: _Merged | None = None  # when all of the file counts: the layers as they were without trust
+    otherwise: _Merged | None = None  # when the whole file counts: the layers without that trust
 
 
 def _add_project_file(
     merged: _Merged, places: ConfigPlaces, trusted: bool, for_this_call: bool, accepts: Callable[[str, str], bool]
 ) -> _ProjectFile:
-    """The project's file: all of it when it is accepted, else only what tightens. A broken file of a folder that nobody
-    trusts is a finding: a stranger's typing mistake must not stop anybody's work."""
+    """Adds the project's file: all of it when it is accepted, else only the settings that tighten.
+
+    A broken file in an untrusted folder is only a finding: a stranger's mistake must not stop anybody's work.
+    """
     try:
         path = find_config_file(os.path.join(places.project, ".agent"))
         if path is None:
@@ -197,7 +207,7 @@ def _add_project_file(
 
 
 def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
-    """Like PATH, except that the colons of a URL (scheme, password, port) do not end it."""
+    """Splits a text like PATH, except that the colons of a URL (scheme, password, port) do not end an entry."""
     pieces = text.split(separator) if separator != ":" else re.findall(_ROOT, text)
     return [piece.strip() for piece in pieces if piece.strip()]
 
@@ -206,7 +216,7 @@ _COMMAND_LISTS = {
     "workspace.commands_allow": ("PROWESS_RUN_ALLOWED_COMMANDS", "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS"),
     "workspace.commands_deny": ("PROWESS_RUN_DENIED_COMMANDS", "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS"),
 }
-# Patterns, not compiled: most calls need neither, and compiling takes longer than all the rest of this module.
+# Not compiled: most calls need neither pattern, and compiling takes longer than the rest of this module.
 _URL = r"[A-Za-z][A-Za-z0-9+.-]+://"
 _ROOT = (
     _URL + r"(?:[^/:@]*(?::[^/@]*)?@)?"  # user:password@
@@ -217,7 +227,7 @@ _ROOT = (
 
 
 class _Merged:
-    """What the layers so far say, and which of them said it."""
+    """Values of the layers so far, with their origins."""
 
     def __init__(self) -> None:
         self.values = default_values()
@@ -229,8 +239,11 @@ class _Merged:
         return other
 
     def add(self, settings: Mapping[str, Any], origin: str) -> None:
-        """Tables merge per key, everything else replaces. An entry is replaced whole: the command of an MCP server in
-        one file must never run with the secrets that another file gave to its namesake."""
+        """Adds a layer. Tables merge per key, everything else is replaced.
+
+        An entry of a table is replaced whole: the command of an MCP server in one file must never run with the secrets
+        that another file gave to a server of the same name.
+        """
         for name, value in settings.items():
             if isinstance(value, dict):
                 self.origins |= {f"{name}.{key}": origin for key in value}
@@ -240,7 +253,7 @@ class _Merged:
 
 
 def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -> dict[str, Any]:
-    """Checked, with every path absolute: relative ones start from `base`, `~` is this call's home."""
+    """Returns checked settings with absolute paths: relative ones start from `base`, `~` is the home of this call."""
     table, called = (source.table, source) if isinstance(source, ConfigText) else (source, "command line")
     if not table:
         return {}
@@ -284,7 +297,7 @@ def _upwards(folder: str) -> Iterator[str]:
 
 
 def _find_variable(environ: Mapping[str, str], *names: str) -> tuple[str, str] | None:
-    """The first that is set, with its name; an empty one counts as not set."""
+    """Returns (name, value) of the first variable that is set; an empty one counts as not set."""
     return next(((name, environ[name]) for name in names if environ.get(name, "").strip()), None)
 
 

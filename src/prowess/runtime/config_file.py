@@ -1,7 +1,7 @@
-"""One config file becomes checked settings, or a ConfigError that names the file, the line and what was wanted.
+"""Reads one config file into checked settings, or raises a ConfigError with the file, the line and the expected value.
 
-A file is read once: the bytes that are hashed for trust are the bytes that are parsed. Whatever it holds, nothing
-worse than a ConfigError comes of it.
+A file is read once: the bytes that are hashed for trust are the bytes that are parsed. Any content leads to settings or
+to a ConfigError, never to another exception.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from prowess._internal.files import read_regular
 from prowess.errors import ConfigError
 
 LIMIT_BYTES = 1 << 20
-_LARGEST = (1 << 63) - 1  # a larger number could be read but not always written again
+_LARGEST = (1 << 63) - 1  # a larger number can be read but not always written again
 _DEEPEST = 16
 _MOST_DOTS = 256  # in a line of TOML; the standard parser needs quadratic time for a dotted key
 
-Schema = Mapping[str, Any]  # field -> its type, or the schema of its section
+Schema = Mapping[str, Any]  # field -> type, or schema of the section
 
 
 class ConfigText(NamedTuple):
-    """A config file as it was read: its data, and its text to find lines in."""
+    """Config file as it was read: its data, and its text for finding lines."""
 
     path: str
     text: str
@@ -35,7 +35,7 @@ class ConfigText(NamedTuple):
     table: dict[str, Any]
 
     def find_line(self, name: str) -> int | None:
-        """The line of a dotted field, or of the nearest thing around it. A guess by shape, good enough to point at."""
+        """Returns the line of a dotted field, or of the nearest thing around it. A guess, good enough for a message."""
         parts = tuple(name.split("."))
         if self.path.endswith(".json"):
             return _find_json_line(self.text, parts)
@@ -44,7 +44,7 @@ class ConfigText(NamedTuple):
 
 
 def find_config_file(folder: str) -> str | None:
-    """The folder's one config file."""
+    """Returns the config file of the folder. Two are an error."""
     found = [path for name in ("config.toml", "config.json") if os.path.lexists(path := os.path.join(folder, name))]
     if len(found) > 1:
         raise ConfigError(
@@ -81,7 +81,7 @@ def load_config_text(path: str) -> ConfigText:
 
 
 def check_settings(table: Mapping[str, Any], schema: Schema, source: ConfigText | str) -> dict[str, Any]:
-    """Dotted field -> value, each known and of the right type. `source` is the file, or what else to call it."""
+    """Returns dotted field -> value, each known and of the right type. `source` is the file, or a name for messages."""
     settings: dict[str, Any] = {}
     for name, value in table.items():
         kind = schema.get(name)
@@ -100,7 +100,7 @@ def check_settings(table: Mapping[str, Any], schema: Schema, source: ConfigText 
 
 
 def render_type(kind: Any) -> str:
-    """A type in the words that the docs and the errors use."""
+    """Renders a type in the words of the docs and the errors."""
     options = get_args(kind)
     origin = get_origin(kind)
     if origin is Literal:
@@ -164,7 +164,7 @@ def _syntax(path: str, line: int | None, why: str) -> ConfigError:
 
 
 def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
-    """The value as the type wants it: lists become tuples, everything else stays what it is."""
+    """Converts the value to the type: lists become tuples, everything else stays."""
     origin, options = get_origin(kind), get_args(kind)
     if kind is Any:
         return _fit_any(value, name, source, 0)
@@ -193,7 +193,7 @@ def _fits(kind: Any, value: Any) -> bool:
         return isinstance(value, bool)
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         return False
-    return 0 <= value <= _LARGEST  # neither infinity nor a number that is none
+    return 0 <= value <= _LARGEST  # also excludes infinity and NaN
 
 
 def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any:
@@ -213,7 +213,7 @@ def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any
 
 
 def _is_clean(text: str) -> bool:
-    """No NUL, no half of a surrogate pair: either would blow up later, in a path or on the way out."""
+    """True without NUL and lone surrogates, which would fail later, in a path or in output."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -248,7 +248,7 @@ def _check_known(name: str, schema: Schema, source: ConfigText | str) -> NoRetur
 
 
 def _find_nearest(name: str, schema: Schema) -> str | None:
-    """The nearest field in the same place, else the field of nearly that name in another one."""
+    """Returns the nearest field in the same section, else a field with a similar name in another one."""
     import difflib
 
     section, _, last = name.rpartition(".")
@@ -267,7 +267,7 @@ def _names(schema: Schema) -> Iterable[str]:
 
 
 def _render_value(value: Any) -> str:
-    """Short, and never the inside of a table or list, which may be of any size."""
+    """Renders a value in short form, without the content of a table or list, which may be of any size."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -289,7 +289,7 @@ def _place(path: str, line: int | None) -> str:
 
 @lru_cache(maxsize=2)
 def _index_toml(text: str) -> dict[tuple[str, ...], int]:
-    """Key -> the first line it is on. One pass for all of them, because a hostile file may ask for many."""
+    """Maps each key to its first line. One pass for all keys, because a hostile file may ask for many."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), 1):

@@ -1,6 +1,6 @@
-"""The half of the composition root that runs things: settings become an executor, stores and a Kit.
+"""Makes executors, stores, models, kits and sessions from settings.
 
-It stands apart from `runtime`, because listing skills must not pay for any of it.
+Apart from `runtime`, because listing skills must not pay for these imports.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitOptions:
-    """What a surface wants of a kit."""
+    """Options of a kit that a surface sets."""
 
     session: str | None = None  # None: a new one
     tenant: str = "default"
@@ -75,16 +75,16 @@ class KitOptions:
     toolsets: Sequence[Toolset] = ()
     instructions: str = ""
     on_ask: Any = "wait"
-    log: EventLog | None = None  # somebody else's, who closes it
-    standing: bool = True  # look at, and add to, what the user has approved for good
-    must_exist: bool = False  # the session has to be there already
-    again: tuple[str, ...] = ()  # options that the command has to be told again to resume or repeat a run
-    ask_unisolated: bool = False  # ask about every command that would run without isolation, also where it is allowed
+    log: EventLog | None = None  # owned and closed by the caller
+    standing: bool = True  # read and add standing approvals of the user
+    must_exist: bool = False  # the session must exist already
+    again: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
+    ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions(KitOptions):
-    """What a surface wants of a session: a kit, and a model that uses it. What is None is as configured."""
+    """Options of a session: a kit, and a model that uses it. None means: as configured."""
 
     model: str | Model | None = None
     protocol: Any = None  # tools | actions
@@ -96,7 +96,7 @@ class SessionOptions(KitOptions):
 
 @asynccontextmanager
 async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolkit]:
-    """A kit with everything behind it, closed in the right order: processes first, the record last."""
+    """Opens a kit with everything behind it. Closes in the right order: processes first, the record last."""
     async with AsyncExitStack() as stack:
         kit, _ = await _open_kit(runtime, options, stack)
         yield await stack.enter_async_context(kit)
@@ -104,7 +104,7 @@ async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolk
 
 @asynccontextmanager
 async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
-    """A session with its history, ready for a request."""
+    """Opens a session with its history, ready for a request."""
     config = runtime.config
     model = make_model(runtime, options, await find_recording(runtime, options))
     name = str(getattr(model, "name", ""))
@@ -133,11 +133,11 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
             and isinstance(options.model, str | None)
             and (check := getattr(_inner(model), "assert_finished", None)) is not None
         ):
-            check()  # a script with replies that nobody asked for is not the script of this run
+            check()  # replies that were not asked for: the script does not fit this run
 
 
 def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
-    """The one that was given, named or configured; in the protocol that was asked for. A recording has its own."""
+    """Returns the model that was given, named or configured, in the requested protocol. A recording keeps its own."""
     model = options.model
     spec = model or runtime.config.model.provider or "" if model is None or isinstance(model, str) else ""
     if model is None or isinstance(model, str):
@@ -157,7 +157,7 @@ def _inner(model: Model) -> Model:
 
 
 async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
-    """The events of the run that `replay:RUN` names, from the log; nothing when it is a file, or another model."""
+    """Returns the events of the run that `replay:RUN` names, from the log; nothing for a file or another model."""
     spec = options.model if isinstance(options.model, str) else runtime.config.model.provider or ""
     run = spec.removeprefix("replay:")
     if run == spec or "/" in run or run.endswith(".jsonl"):
@@ -185,7 +185,7 @@ def check_prices(agent: AgentSpec) -> None:
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:
-    """Asked before anything is written: a lease would make the session."""
+    """Checks that the session exists, before anything is written: a lease would create it."""
     names = [each.key.session for each in await log.sessions(key.tenant, app=key.app, user=key.user)]
     if key.session not in names:
         near = difflib.get_close_matches(key.session, names, n=1)
@@ -203,7 +203,7 @@ async def _open_kit(
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
     store = str(getattr(options.log, "path", "")) or store_name(config, places)
-    if options.session is not None or config.store != "memory:":  # else nobody else can know it
+    if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         stack.enter_context(hold_session(workspace_dir(config, places), store, key))
     log = options.log or open_log(config, places)
     if options.log is None:
@@ -213,7 +213,7 @@ async def _open_kit(
     processes = await stack.enter_async_context(open_processes())
     executor = make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
-    spans = live_spans()  # None where nobody traces
+    spans = live_spans()  # None without tracing
     observers = [*options.on_event, *([spans] if spans is not None else [])]
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
     marks = open_marks(runtime, str(getattr(log, "path", ""))) if options.log is None else None
@@ -238,7 +238,7 @@ async def _open_kit(
         environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
     )
     rules = RuleFiles(runtime)
-    rules.current()  # one that cannot be read is said before anything begins
+    rules.current()  # a file that cannot be read fails before anything begins
     kit = Toolkit(
         skills=skill_access(runtime, f"{dir}/trees", model),
         work=work,
@@ -263,7 +263,7 @@ async def _open_kit(
 
 
 def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Toolkit:
-    """A kit that can be looked at and not used: what a model would be shown, without opening anything."""
+    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
     from prowess.stores.memory import MemoryEventLog
 
     key, config = SessionKey(session="preview"), runtime.config
@@ -277,8 +277,11 @@ def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | 
 
 
 def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
-    """What every request carries besides the catalog: the guidance, and the skill and plan tools as this profile tells
-    them. File tools are apart."""
+    """Returns the guidance, and the skill and plan tools of this profile: the part of every request besides the
+    catalog.
+
+    File tools are not included.
+    """
     kit = preview_kit(runtime, profile=profile)
     can_run = kit.style.can_run
     names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
@@ -318,7 +321,7 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
 
 
 def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
-    """The configured one. `auto` is the sandbox, or local where no sandbox works: policy then decides what may run."""
+    """Makes the configured executor. `auto` is the sandbox, or else local, where policy decides what may run."""
     workspace = config.workspace
     if workspace.executor == "none":
         return NoExecutor()
@@ -353,7 +356,7 @@ def make_executor(config: Config, places: ConfigPlaces, processes: Processes, en
 
 
 def open_log(config: Config, places: ConfigPlaces) -> EventLog:
-    """The store, with a folder for each run beside it; what is kept in memory leaves nothing on disk."""
+    """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
     log = open_store(config, places)
     if config.store == "memory:":
         return log
@@ -363,8 +366,10 @@ def open_log(config: Config, places: ConfigPlaces) -> EventLog:
 
 
 def open_marks(runtime: Runtime, place: str) -> Marks | None:
-    """None where every question and answer counts, whoever wrote it: in memory, and in a database that people share,
-    when it is the user who named it and not the project."""
+    """Returns None where every question and answer counts, no matter who wrote it.
+
+    That is in memory, and in a shared database that the user named, not the project.
+    """
     by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
     if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
         return None
@@ -372,12 +377,12 @@ def open_marks(runtime: Runtime, place: str) -> Marks | None:
 
 
 def is_shared(config: Config) -> bool:
-    """Whether other machines may be at work in the same store."""
+    """True when other machines may use the same store."""
     return config.store is not None and config.store.startswith(_POSTGRES)
 
 
 def open_store(config: Config, places: ConfigPlaces) -> EventLog:
-    """`memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
+    """Opens `memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
     store = config.store
     if store == "memory:":
         from prowess.stores.memory import MemoryEventLog
@@ -396,7 +401,7 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
 
 
 def check_store(config: Config, places: ConfigPlaces) -> None:
-    """Refuse an address that is no store. Nothing is opened or made, and no server is asked."""
+    """Refuses an address that is no store. Opens and creates nothing, and asks no server."""
     if is_shared(config):
         open_store(config, places)
     else:
@@ -404,8 +409,10 @@ def check_store(config: Config, places: ConfigPlaces) -> None:
 
 
 def store_name(config: Config, places: ConfigPlaces) -> str:
-    """The store that sessions belong to, without opening it and without a password. What is kept in memory belongs to
-    its project."""
+    """Returns the name of the store that sessions belong to, without opening it and without a password.
+
+    A store in memory belongs to its project.
+    """
     if config.store == "memory:":
         return f"memory:{os.path.realpath(places.project)}"
     if config.store is not None and is_shared(config):
@@ -449,7 +456,7 @@ def print_problem(text: str) -> None:
 
 
 def default_log(places: ConfigPlaces) -> str:
-    """A link in a project could lead anywhere, and a database would be made there."""
+    """Returns the path of the default database. A link in a project must not lead it to another place."""
     folder = state_folder(places.project, places.state_dir)
     if folder == places.state_dir:
         return os.path.join(folder, "prowess.db")
@@ -461,8 +468,10 @@ def workspace_dir(config: Config, places: ConfigPlaces) -> str:
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:
-    """The values that are never written down, whether a skill asks for them or not. One that cannot be had is said when
-    it is asked for."""
+    """Returns the secret values that are never written down, even if no skill asks for them.
+
+    A secret that cannot be read is reported when a skill asks for it.
+    """
     provider = ConfiguredSecrets(runtime.config.secrets, runtime.environ, runtime.places.project)
     found: dict[str, str] = {}
     for name in runtime.config.secrets:
@@ -474,7 +483,7 @@ async def configured_secrets(runtime: Runtime) -> dict[str, str]:
 
 
 def whoami() -> str:
-    """Who says yes here, for whoever reads it later."""
+    """Returns the name of the user, recorded with each approval."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""Which policy is in force: settings and policy files, as values that `policy` decides with."""
+"""Reads the policy in force: turns settings and policy files into the values that `policy` decides with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POLICY_BYTES = 1 << 20
 
 
 def find_surroundings(config: Config) -> PolicyContext:
-    """The configuration's part in every decision."""
+    """Returns the part of the configuration that counts in every decision."""
     workspace = config.workspace
     return PolicyContext(
         enabled=enabled_tools(config.tools.enable),
@@ -45,8 +45,10 @@ def find_surroundings(config: Config) -> PolicyContext:
 
 
 def enabled_tools(names: Sequence[str]) -> frozenset[str]:
-    """High-risk tools that are switched on, by our names or those of other systems. Others need no switch, and a name
-    that means none is a mistake."""
+    """Returns the high-risk tools that are switched on, by our names or those of other systems.
+
+    Other tools need no switch, and a name that fits no high-risk tool is an error.
+    """
     found = {tool for name in names for tool in canonical_tools(name)}
     wrong = [name for name in names if find_risk(canonical_tools(name)[0]) != "high"]
     if wrong:
@@ -62,8 +64,10 @@ def enabled_tools(names: Sequence[str]) -> frozenset[str]:
 
 
 class RuleFiles:
-    """The policy files as they are now: read again when one of them, or what is trusted, was changed, so that what a
-    person takes back holds from the next call on."""
+    """Policy files in their current state. They are read again when a file or trust changes.
+
+    A revoked trust therefore counts from the next call on.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -79,14 +83,16 @@ class RuleFiles:
 
 
 def rule_paths(runtime: Runtime) -> list[str]:
-    """The managed one first: where the variable says, else the system's, if there is one."""
+    """Returns the managed file first: the path of the variable, else the system's."""
     managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
     return [managed, os.path.join(runtime.places.project, ".agent", "policy.toml")]
 
 
 def load_rules(runtime: Runtime) -> list[Rules]:
-    """The managed file, which can only tighten; the project's, which can only tighten until it is trusted; and what
-    follows from trust that was taken back."""
+    """Loads the managed file, which can only tighten, the project's, and the rules that follow from revoked trust.
+
+    The project's file can only tighten until it is trusted.
+    """
     found: list[Rules] = []
     managed, path = rule_paths(runtime)
     if runtime.environ.get("PROWESS_MANAGED_POLICY") or _is_there(managed):
@@ -101,12 +107,11 @@ def read_rules(path: str) -> Rules:
 
 
 def find_problems(runtime: Runtime) -> list[Finding]:
-    """What is broken in the policy of a folder that nobody trusts, and which rules of another one reach
-    further than they read."""
+    """Returns faults in the policy of an untrusted folder, or rules of a trusted one that allow more than they seem."""
     path = rule_paths(runtime)[1]
     try:
         rules = _of_project(runtime, path) if _is_there(path) else Rules()
-    except ConfigError:  # which is an error for everything that needs the policy
+    except ConfigError:  # raised again where the policy is needed
         return []
     if rules.problem is not None or rules.only_tightens:
         return [] if rules.problem is None else [rules.problem]
@@ -119,8 +124,10 @@ def find_problems(runtime: Runtime) -> list[Finding]:
 
 
 def _of_project(runtime: Runtime, path: str) -> Rules:
-    """Nobody has to be able to stop all work with a file in a folder that is not trusted: what is broken there is not
-    in force, and said. It could only have tightened."""
+    """Reads the project's policy. A broken file in an untrusted folder is ignored, with a finding.
+
+    A stranger's file must not stop all work, and it could only have tightened.
+    """
     try:
         text = _text(path)
         rules = parse_rules(text, path)
@@ -134,7 +141,7 @@ def _of_project(runtime: Runtime, path: str) -> Rules:
 
 
 def _is_there(path: str) -> bool:
-    """A link that leads nowhere, and a folder that may not be looked into, are not the same as no file."""
+    """True when something is at the path. A broken link and a folder without access are not the same as no file."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -164,7 +171,7 @@ def _reason(error: OSError, path: str) -> str:
 
 
 def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
-    """A rule about a tool that does not exist fits nothing, and a typing mistake would go unseen."""
+    """Lists rules about tools that do not exist: they match nothing, and a typing mistake would not be noticed."""
     names = {*TOOLS, *CAPABILITIES, *known}
     return [
         f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
@@ -175,17 +182,16 @@ def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
     ]
 
 
-# --- trust that was taken back while somebody works -------------------------------------------------------------------
+# --- trust that was revoked during a run ------------------------------------------------------------------------------
 
 _RUNNING = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))
-_ENDING = ("skill_unload", "skill_poll_session", "skill_kill_session")  # letting go of a skill is always possible
-# What a workspace was opened with cannot be changed under it, so nothing more runs in it.
+_ENDING = ("skill_unload", "skill_poll_session", "skill_kill_session")  # a skill can always be ended
+# Settings of an open workspace cannot be changed, so nothing more runs in it.
 _OPENED_WITH = (*(f"workspace.{name}" for name in WorkspaceConfig._fields), "secrets")
 
 
 def _taken_back(runtime: Runtime) -> list[Rules]:
-    """What is not to be done any more, as rules that only tighten: with skills of which the trust was taken back, and
-    with settings of a file of which it was."""
+    """Returns rules that deny work with skills and settings whose trust was revoked. They can only tighten."""
     if runtime.still_trusted is runtime.trust:
         return []
     path, store = runtime.trust_file.path, runtime.still_trusted.findings
@@ -206,8 +212,10 @@ def _about_skills(runtime: Runtime, why: str) -> list[PolicyRule]:
 
 
 def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
-    """What is stricter without the file: tools that it switched on, questions that it left out, and whatever was
-    opened as it said."""
+    """Returns rules for settings that are stricter without the revoked file.
+
+    These are tools that it switched on, questions that it left out, and everything that was opened with its settings.
+    """
     used, now = runtime.config, runtime.trusted_config
 
     def deny(name: str, *tools: str, **more: Any) -> PolicyRule:

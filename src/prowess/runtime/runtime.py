@@ -1,8 +1,6 @@
-"""The composition root: places, configuration and trust become one opened Runtime, and every surface uses the same
-one.
+"""Composition root: makes one Runtime from places, configuration and trust. Every surface uses it.
 
-Nothing here decides anything; it hands each part what it needs. The environment is an argument, so nothing below
-reads it.
+Nothing here decides anything; each part gets what it needs. The environment is an argument, so nothing below reads it.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def open_runtime(
     bounds: Bounds = Bounds(),
     more: Sequence[Any] = (),
 ) -> Iterator[Runtime]:
-    """Config is read here, once. `roots` (flags), and `more`, skills made in code, replace the default places."""
+    """Reads the configuration, once. `roots` (flags) and `more` (skills made in code) replace the default places."""
     places = find_places(cwd, environ)
     file = TrustFile(places.state_dir)
     trust = file.current()
@@ -63,7 +61,7 @@ def open_runtime(
 
 
 class Runtime:
-    """What one call works with. The library is read when it is first asked for."""
+    """Configuration, trust and skills of one call. The library is read at its first use."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Runtime:
     ) -> None:
         self.places, self.loaded, self._findings = places, loaded, tuple(findings)
         self.trust, self.trust_file = trust.current(), trust
-        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the store now, and what of ours is left in it
+        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the file now, and our part of it
         self._distrusting: tuple[Catalog, Trust, Catalog] | None = None
         self.environ: Mapping[str, str] = environ or {}
         self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
@@ -90,7 +88,7 @@ class Runtime:
 
     @cached_property
     def library(self) -> Library:
-        named = self._roots or not self._more  # skills made in code are enough
+        named = self._roots or not self._more  # with skills made in code, no default places
         roots = all_roots(self.places, self.loaded, self.trust, self._roots) if named else []
         return Library(
             [*roots, *self._more],
@@ -103,12 +101,12 @@ class Runtime:
 
     @property
     def bounds(self) -> Bounds:
-        """How far to look: as flags say, or the configuration."""
+        """Bounds of the search for skills, from flags or the configuration."""
         return self._bounds._replace(nested=self._bounds.nested or self.config.skills.nested)
 
     @property
     def still_trusted(self) -> Trust:
-        """What was trusted when this began and was not taken back since: `trust` itself, as long as nothing was."""
+        """Trust from the start that was not revoked since: `trust` itself, as long as nothing was revoked."""
         now = self.trust_file.current()
         if now is not self._trusted[0]:
             self._trusted = (now, still_trusted(self.trust, now))
@@ -116,7 +114,7 @@ class Runtime:
 
     @property
     def trusts_project(self) -> bool:
-        """Whether the project was trusted when this began, and is."""
+        """True when the project was trusted at the start and still is."""
         loaded = self.loaded
         return loaded.for_this_call or (
             loaded.project_trusted and self.still_trusted.trusts_folder(self.places.project)
@@ -124,7 +122,7 @@ class Runtime:
 
     @property
     def trusted_config(self) -> Config:
-        """The configuration, without what hung on a trust that was taken back."""
+        """Configuration without the settings that depend on revoked trust."""
         accepted = self.loaded.accepted
         if accepted is None or self.loaded.for_this_call or self.still_trusted is self.trust:
             return self.config
@@ -133,7 +131,7 @@ class Runtime:
 
     @property
     def catalog(self) -> Catalog:
-        """Every skill; what is trusted no longer is so from the next look on."""
+        """Catalog of every skill. A skill whose trust is revoked counts as untrusted from the next access on."""
         whole, trust = self.library.catalog, self.still_trusted
         if trust is self.trust:
             return whole
@@ -142,8 +140,7 @@ class Runtime:
         return self._distrusting[2]
 
     def _find_taken_back(self, catalog: Catalog) -> Callable[[Entry], bool]:
-        """Of which skills the trust was taken back: their root is not a trusted one any more, or an address of which a
-        content was accepted is not."""
+        """Returns a test for skills whose trust was revoked: their root, or the accepted content of their address."""
         from prowess._internal.urls import shown_url
 
         trust = self.still_trusted
@@ -163,12 +160,12 @@ class Runtime:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What should be known before the first skill: about trust and configuration; then about the library."""
+        """Findings about trust and configuration, then about the library."""
         return (*self.setup_findings, *self.catalog.findings)
 
     @property
     def setup_findings(self) -> tuple[Finding, ...]:
-        """What should be known before the library is read."""
+        """Findings that are known before the library is read."""
         unused = [
             make_finding(Note("config-not-in-use", None, {"field": name}), origin)
             for name, origin in self.loaded.origins.items()
@@ -177,7 +174,7 @@ class Runtime:
         return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused, *self._policy_findings())
 
     def _policy_findings(self) -> Sequence[Finding]:
-        """About the policy of the project. One that is broken in a folder that is trusted is an error elsewhere."""
+        """Returns findings about the project's policy. A broken policy of a trusted folder is an error elsewhere."""
         if not os.path.lexists(os.path.join(self.places.project, ".agent", "policy.toml")):
             return ()
         from prowess.runtime.policy_files import find_problems
@@ -185,7 +182,7 @@ class Runtime:
         return find_problems(self)
 
     def accepts(self, path: str, text: str) -> bool:
-        """Whether a file of the project is trusted with exactly this content."""
+        """True when a file of the project is trusted with exactly this content."""
         from prowess._internal.digest import content_sha256
 
         if not self.trusts_project:
@@ -193,27 +190,29 @@ class Runtime:
         return self.loaded.for_this_call or self.still_trusted.accepts_file(path, content_sha256(text.encode()))
 
     def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Toolkit]:
-        """Skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
+        """Opens skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
         from prowess.runtime.factories import KitOptions, open_kit
 
         return open_kit(self, KitOptions(**options))
 
     def open_session(self, **options: Any) -> AbstractAsyncContextManager[Session]:
-        """An agent with skills, and its conversation so far. See `SessionOptions`."""
+        """Opens an agent with skills, and its conversation so far. See `SessionOptions`."""
         from prowess.runtime.factories import SessionOptions, open_session
 
         return open_session(self, SessionOptions(**options))
 
     def current_plan(self, budget_tokens: int) -> CatalogPlan:
-        """What the model is shown now; planned once for a catalog, because every turn asks."""
+        """Returns the plan that the model is shown now. Planned once per catalog, because every turn asks for it."""
         planned = self._planned
         if planned is None or planned[0] is not self.catalog or planned[1].tokens.budget != budget_tokens:
             self._planned = planned = (self.catalog, self.plan(budget_tokens=budget_tokens))
         return planned[1]
 
     def budget(self, model: Model | None = None) -> CatalogBudget:
-        """Tokens for the catalog: as configured, else a share of the window of this model or the configured one. A
-        recording has the budget that it was made with."""
+        """Returns the tokens for the catalog: the setting, else a share of the window of this or the configured model.
+
+        A recording keeps the budget that it was made with.
+        """
         from prowess.models.model_info import configured_window
         from prowess.skills.catalog_budget import CatalogBudget, find_budget
 
@@ -228,15 +227,17 @@ class Runtime:
         return find_budget(name, configured_window(name, config.model.params))
 
     def offer(self, plan: CatalogPlan) -> CatalogPlan:
-        """The plan without what policy files deny: what a model is really shown."""
+        """Returns the plan without the skills that policy files deny: the catalog that a model really sees."""
         from prowess.agent.prompt import plan_offer
         from prowess.runtime.policy_files import find_surroundings, load_rules
 
         return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
 
     def open_artifacts(self) -> ArtifactStore | None:
-        """Where `artifacts` says: a folder, a bucket, `memory:` or `none`; unset: the project's folder, or the
-        user's, whatever the store is."""
+        """Opens the store that `artifacts` names: a folder, a bucket, `memory:` or `none`.
+
+        Unset: the project's folder, else the user's, whatever the store is.
+        """
         from prowess._internal.state_folder import artifacts_folder, ensure_ignored, state_folder
         from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
 
@@ -245,7 +246,7 @@ class Runtime:
             folder = state_folder(places.project, places.state_dir)
             if folder == places.state_dir:
                 return FolderArtifacts(os.path.join(folder, "artifacts"))
-            # A project can come with links in it, and they do not say where we write.
+            # A project can contain links; they must not decide where we write.
             return FolderArtifacts(inside(places.project, ".agent/artifacts"), prepare=lambda: ensure_ignored(folder))
         if wanted == "none":
             return None
@@ -275,14 +276,14 @@ class Runtime:
     def search(
         self, query: str, *, limit: int = 10, keep: Callable[[Entry], bool] | None = None
     ) -> tuple[list[tuple[Entry, float]], list[Finding]]:
-        """Hits among what the model may see (or what `keep` keeps), best first, from an index per project."""
+        """Returns hits among the skills the model may see (or `keep` keeps), best first, from an index per project."""
         from prowess.skills.search import search_catalog
 
         key = f"{crc32(self.places.project.encode('utf-8', 'surrogateescape')):08x}{'-all' if keep else ''}"
         path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
         results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
         if note and os.path.isfile(path):
-            os.unlink(path)  # it is in our own cache, so the next search may begin anew
+            os.unlink(path)  # it is our own cache: the next search makes it again
             note = "the search index was damaged and is made anew"
         return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
 
@@ -308,7 +309,7 @@ OLDER_NAMES = (
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
-    """Variables that look like ours and are not: most likely a typing mistake."""
+    """Returns findings for variables that look like ours but are not: most likely a typing mistake."""
     unknown = [name for name in environ if name.startswith("PROWESS_") and name not in VARIABLES]
     if not unknown:
         return []
@@ -323,7 +324,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def all_roots(places: ConfigPlaces, loaded: LoadedConfig, trust: Trust, flags: Sequence[str]) -> list[Root]:
-    """Named by a flag, by the environment, by the configuration, or the default ones, in that order."""
+    """Returns the roots from flags, the environment and the configuration, or the default ones, in that order."""
 
     def trusts(folder: str) -> bool:
         in_project = is_inside(os.path.realpath(places.project), os.path.realpath(folder))

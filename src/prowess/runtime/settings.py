@@ -1,8 +1,8 @@
-"""Every setting there is: its name, type, default and meaning. docs/configuration-reference.md is generated from this
-page.
+"""Defines every setting: name, type, default and meaning. docs/configuration-reference.md is generated from this
+module.
 
-A setting that is None is not set, and its text says what happens then. The sections are named tuples, because
-`prowess list` reads them at every start and a dataclass takes five times as long to make.
+None means not set; the text of the setting says what happens then. The sections are named tuples, because `prowess
+list` reads them at every start and a dataclass takes five times as long to make.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ DOCS = {
     "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: `.agent/artifacts`, without a project in the user's folder, whatever `store` is.",
 }
 
-# What this release acts on. The others are read and checked; the work that gives one its effect adds it here.
+# Settings that have an effect. The others are only read and checked; add a setting here when it gets its effect.
 IN_USE = (
     "skill_roots",
     "model.provider",
@@ -185,7 +185,7 @@ PATHS = (
     "workspace.host_roots",
     "workspace.dir",
     "workspace.python",
-)  # their values become absolute when they are read
+)  # values become absolute when they are read
 
 _SECTIONS: dict[str, Any] = {
     name: type(default) for name, default in Config._field_defaults.items() if hasattr(default, "_fields")
@@ -193,7 +193,7 @@ _SECTIONS: dict[str, Any] = {
 
 
 def describe_fields() -> list[tuple[str, str, Any, str]]:
-    """(dotted name, type in words, default, doc) of every setting."""
+    """Returns (dotted name, type in words, default, doc) of every setting."""
     schema = load_schema()
     described = []
     for name, default in default_values().items():
@@ -204,12 +204,12 @@ def describe_fields() -> list[tuple[str, str, Any, str]]:
 
 
 def default_values() -> dict[str, Any]:
-    """Dotted name -> default."""
+    """Returns dotted name -> default."""
     return dict(_defaults())
 
 
 def build_config(values: Mapping[str, Any]) -> Config:
-    """Of dotted names and values, all of them there and checked."""
+    """Builds the configuration from dotted names and values, complete and checked."""
     parts: dict[str, Any] = {name: {} for name in _SECTIONS}
     for name, value in values.items():
         section, _, last = name.rpartition(".")
@@ -219,7 +219,7 @@ def build_config(values: Mapping[str, Any]) -> Config:
 
 @cache
 def load_schema() -> Schema:
-    """Name -> type, or section. Asked for only when there is something to check: resolving annotations takes time."""
+    """Returns name -> type, or section. Called only when there is something to check, because it takes time."""
     kinds = get_type_hints(Config)
     return {name: get_type_hints(kind) if name in _SECTIONS else kind for name, kind in kinds.items()}
 
@@ -233,5 +233,5 @@ def _defaults() -> Iterator[tuple[str, Any]]:
 
 
 def _fresh(default: Any) -> Any:
-    """A table is filled by its owner; nobody else may see that."""
+    """Copies a table, because its owner fills it."""
     return dict(default) if isinstance(default, dict) else default

@@ -3,7 +3,7 @@
 Nothing is understood. Each character belongs to one value only: the digits of a date are no number, and a quoted text
 is not searched further.
 
-Numbers in words: "the first ten", "twenty-five words", "two hundred", "前十个". "One" is left out: it is mostly no number.
+Numbers in words: "the first ten", "twenty-five words", "two hundred", "前十个". "One" does not count as a number.
 
 Phrases that name a value: "called tide-table", "by region", "the price column", "descending".
 """

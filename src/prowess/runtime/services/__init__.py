@@ -1,7 +1,7 @@
-"""Application services: what the command line, evals and a service all need.
+"""Application services that the command line, evals and a service share.
 
-- documents: the public JSON shapes of contract.md that several verbs share
-- policy_check: what policy says about a call that nobody makes
-- replay: what a recorded run was given, to be given again
-- settings_check: settings that have no effect, or that a run would be refused for, as findings of `prowess doctor`
+- documents: JSON documents of contract.md that several commands share
+- policy_check: explains the policy decision about a call without making it
+- replay: reads the inputs of a recorded run, so that it can be repeated
+- settings_check: findings of `prowess doctor` about settings
 """

@@ -1,4 +1,4 @@
-"""The public JSON shapes of contract.md that several verbs share."""
+"""JSON documents of contract.md that several commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> d
 
 
 def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> dict[str, Any]:
-    """Rendered parts that many skills have in common."""
+    """Returns the part of a row that many skills have in common."""
     controls = entry.controls
     allowed = controls.allowed_tools
     return {
@@ -48,11 +48,11 @@ def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> d
 
 
 def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibility]]) -> Iterator[str]:
-    """`skill_row` of each as JSON, several times as fast: what many skills have in common is rendered once."""
+    """Renders `skill_row` of each as JSON, several times as fast: parts that many skills share are rendered once."""
     kinds: dict[tuple[object, ...], str] = {}
     codes: dict[int, str] = {}
     for entry, seen in entries:
-        kind = (entry.version, seen, id(entry.controls))  # the catalog keeps them, so that an id means one thing
+        kind = (entry.version, seen, id(entry.controls))  # the catalog keeps the object alive, so its id is unique
         common = kinds.get(kind)
         if common is None:
             common = kinds[kind] = json.dumps(_of_its_kind(entry, seen))[1:-1]
@@ -71,7 +71,7 @@ def render_skill_rows(catalog: Catalog, entries: Iterable[tuple[Entry, Visibilit
 
 
 def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
-    """`finding_row` of each as JSON; those that say the same of many files are rendered once."""
+    """Renders `finding_row` of each as JSON. Findings that differ only in the path are rendered once."""
     kinds: dict[tuple[object, ...], list[str]] = {}
     for finding in findings:
         kind = (finding.code, finding.severity, finding.line, finding.message, finding.hint)
@@ -82,11 +82,11 @@ def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def rough_tokens(entry: Entry) -> dict[str, Any]:
-    """The catalog entry's text is counted; the body is guessed from the file's size, known without opening it."""
+    """Counts the text of the catalog entry, and estimates the body from the file's size without opening it."""
     return {"catalog": entry.catalog_tokens, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
 
 
-_FRAME = 55  # what a load puts around a body
+_FRAME = 55  # tokens that a load adds around a body
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:

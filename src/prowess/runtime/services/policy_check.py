@@ -1,5 +1,6 @@
-"""What policy says about a call that nobody makes: decided by the same function, over the same files and settings, as
-when an agent makes it.
+"""Explains the policy decision about a call without making it.
+
+The decision comes from the same function, files and settings as when an agent makes the call.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ from prowess.workspace.process.posix_client import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
 _OF_A_PROGRAM = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
-_RUNS = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))  # what isolation matters for
+_RUNS = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))  # tools for which isolation matters
 
 
 async def check_call(
     runtime: Runtime, tool: str, args: Mapping[str, Any], skills: Sequence[str], *, isolation: bool = False
 ) -> dict[str, Any]:
-    """The document of `prowess policy check`. `skills`: the one that the call names, then others that are loaded."""
+    """Returns the document of `prowess policy check`. `skills`: the one that the call names, then other loaded ones."""
     kit, notes = preview_kit(runtime), []
     call = _named_as_ours(kit, ToolCall(id="check", tool=tool, args=dict(args)), notes)
     call = _with_skill(runtime, kit, call, skills)
@@ -103,7 +104,7 @@ async def check_call(
             effective, because = loading.verdict, notes.pop()
     needed = runtime.catalog.find(loads.skill) if loads is not None and loads.skill else named
     if needed is not None and (hidden := _hidden(runtime, needed)):
-        effective, because = "deny", hidden  # what cannot be loaded cannot be called for
+        effective, because = "deny", hidden  # a skill that cannot be loaded cannot be called
     if error is not None and call.tool in _RUNS:
         effective, because = "deny", f"Nothing can run here, whatever policy says: {error['message']}"
     if because is not None:
@@ -157,7 +158,7 @@ def _takes_skill(kit: Toolkit, tool: str) -> bool:
 def _find_skills(
     runtime: Runtime, kit: Toolkit, call: ToolCall, skills: Sequence[str], notes: list[str]
 ) -> tuple[Entry | None, list[Entry]]:
-    """The skill that the call names, and all that are to count as loaded."""
+    """Returns the skill that the call names, and all skills that count as loaded."""
     said = call.args.get("skill")
     first = [_get_named(runtime, call, said)] if isinstance(said, str) and said else []
     entries = list({entry.id: entry for entry in (*first, *map(runtime.catalog.get, skills))}.values())
@@ -171,14 +172,14 @@ def _find_skills(
 
 
 def _with_skill(runtime: Runtime, kit: Toolkit, call: ToolCall, skills: Sequence[str]) -> ToolCall:
-    """A call that names no skill names the first of these; one that names another contradicts them."""
+    """Adds the first of the skills to a call that names none. A call that names another skill is an error."""
     if not skills or not _takes_skill(kit, call.tool):
         return call
     if not _names_skill(call):
         return replace(call, args={**call.args, "skill": skills[0]})
     try:
         said = kit.scene.tools.normalise(call).args.get("skill")
-    except ToolRetry:  # which is said when its arguments are looked at
+    except ToolRetry:  # reported later, when the arguments are checked
         completed = _completed(kit, call)
         said = None if completed is None else completed[0].args.get("skill")
     if isinstance(said, str) and _get_named(runtime, call, said).id not in [runtime.catalog.get(s).id for s in skills]:
@@ -207,7 +208,7 @@ def _hidden(runtime: Runtime, entry: Entry) -> str | None:
 
 
 def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall) -> PolicyQuery | None:
-    """To read a SKILL.md is to load that skill, which is a call of its own."""
+    """Returns the query of a skill_load, when the call reads a SKILL.md: reading it loads the skill."""
     if call.tool != "read_file" or not isinstance(path := call.args.get("file_name"), str):
         return None
     at = {entry.location: entry.id for entry in runtime.catalog}
@@ -224,14 +225,14 @@ def _load_row(loads: PolicyQuery, loading: Decision) -> dict[str, Any]:
 
 
 def _normalised(kit: Toolkit, call: ToolCall, *, given: bool, notes: list[str]) -> ToolCall:
-    """Its arguments by our own names, as the door hands them to policy."""
+    """Returns the call with our own argument names, as policy gets them."""
     if call.tool in CAPABILITIES:
         return call
     if not given and call.tool not in NEVER_NARROWED:
         notes.append("No arguments were given: what depends on them is decided as the worse case.")
         return call
     if not any(spec.name == call.tool for spec in kit.scene.tools.specs()):
-        return call  # switched off, or a tool of somebody's: nobody here knows its arguments
+        return call  # switched off, or a caller's tool: its arguments are not known here
     try:
         return kit.scene.tools.normalise(call)
     except ToolRetry as error:
@@ -240,13 +241,13 @@ def _normalised(kit: Toolkit, call: ToolCall, *, given: bool, notes: list[str]) 
             notes.append(f"With these arguments it would fail before policy is asked: {error}")
             return call
         call, missing = completed
-        if unsaid := [name for name in missing if name != "skill"]:  # about a skill there is a word of its own
+        if unsaid := [name for name in missing if name != "skill"]:  # a missing skill has its own note
             notes.append(f"A real call also says {' and '.join(unsaid)}; what is not said here fits no rule about it.")
         return call
 
 
 def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] | None:
-    """A call that only lacks what it has to say, in the form that is judged; and what it lacks."""
+    """Returns a call that only lacks required arguments, in the form that policy judges, and the names it lacks."""
     (spec,) = [spec for spec in kit.scene.tools.specs() if spec.name == call.tool]
     said = {*call.args, *(("skill",) if _names_skill(call) else ())}
     required = [name for name in spec.parameters.get("required", ()) if name not in said]
@@ -260,7 +261,7 @@ def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] |
 
 
 def _unreachable(url: Any, hosts: Sequence[str]) -> list[str]:
-    """What policy lets through is still held to the hosts that are listed."""
+    """Returns notes for a URL that policy allows but the listed hosts do not."""
     host = find_host(url)
     if host is None:
         return ["It would be refused all the same: the URL names no host for certain. Write https://…"]
@@ -279,7 +280,7 @@ _NOT_ASKED = (None, unlocated, None)
 
 
 async def _isolation(runtime: Runtime) -> tuple[Isolation | None, FindProgram, dict[str, Any] | None]:
-    """What really holds, and where programs are: the executor is asked, as before every command."""
+    """Asks the executor for its isolation and its programs, as before every command."""
     try:
         async with open_processes() as processes:
             executor = make_executor(runtime.config, runtime.places, processes, runtime.environ)
@@ -292,18 +293,18 @@ async def _isolation(runtime: Runtime) -> tuple[Isolation | None, FindProgram, d
 
 
 def _approvals(runtime: Runtime, named: Entry | None, keys: Sequence[str]) -> tuple[frozenset[str], str | None]:
-    """Whether a person lets the skill's list grant; and who has approved such a call for good, of this content."""
+    """Returns the skills whose lists may grant, and the person who approved such a call for this content."""
     if named is None:
         return frozenset(), None
     approvals, skill = UserApprovals(runtime.places.state_dir, by=""), _find_content(runtime, named)
-    if skill is None:  # so no content of it was approved
+    if skill is None:  # no content, so nothing was approved
         return frozenset(), None
     given = next((found for key in keys if (found := approvals.find(skill, key)) is not None), None)
     return frozenset([named.id] if approvals.grants(skill) else []), None if given is None else given.by
 
 
 def _take_up(runtime: Runtime, kit: Toolkit, entries: Sequence[Entry]) -> None:
-    """As if they were loaded: a file tool may come to their files."""
+    """Marks skills as loaded, so that a file tool can reach their files."""
     for entry in entries:
         if (skill := _find_content(runtime, entry)) is not None:
             kit.work.adopt(kit.work.restore(skill), in_use=True)
@@ -321,7 +322,7 @@ def _skill_row(runtime: Runtime, entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "source": entry.source, "trusted": entry.trusted, "status": status}
 
 
-# --- who was asked, and what they said ------------------------------------------------------------------------------
+# --- the steps of the decision --------------------------------------------------------------------------------------
 
 
 def _step(
@@ -396,11 +397,11 @@ def _lists_said(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> list
     ]
 
 
-# --- what would change it -------------------------------------------------------------------------------------------
+# --- how to change the verdict --------------------------------------------------------------------------------------
 
 
 def _how_to_change(runtime: Runtime, found: Explained, request: PolicyQuery, named: Entry | None) -> list[str]:
-    """For a person; a setting of a file that is not trusted can only make things stricter."""
+    """Returns advice for a person. A setting in an untrusted file can only make things stricter."""
     tool, rule = request.tool, found.decision.rule
     if found.decision.verdict == "allow":
         return [f'execution.require_approval_for = ["{tool}"] would ask each time; a rule can ask or deny.']

@@ -1,4 +1,4 @@
-"""What a recorded run was given, to be given again: its request, files, answers of people, and the calls it made."""
+"""Reads the inputs of a recorded run for a replay: its request, files, people's answers, and calls."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ _ACTIVATION = ("caller", "user")
 
 
 class Recorded:
-    """The events of a run and its children, and those of its session before it. `is_own` says of an event whether this
-    user's home wrote it: what others are said to have answered, or to have given to a run, counts for nothing."""
+    """Events of a run and its children, and those of its session before it.
+
+    `is_own` is True for events that this user's home wrote. Answers and files from other homes do not count.
+    """
 
     def __init__(
         self,
@@ -56,18 +58,18 @@ class Recorded:
         self._answers = _answers(self.events, is_own)
         answered = [each.event for each in self.events if isinstance(each.event, ApprovalAnswered)]
         self.unasked = frozenset(event.call_id for event in answered if not event.asked)
-        """Calls that --yes or an earlier approval answered: that counts for the recorded run alone."""
+        """Calls that --yes or an earlier approval answered. Such an answer counts only for the recorded run."""
         self._said = _said(self.events)
 
     @property
     def by_caller(self) -> bool:
-        """No model was asked: `prowess exec`, or another framework's loop."""
+        """True when no model was asked: `prowess exec`, or another framework's loop."""
         asked = any(isinstance(event, ModelRequested | ModelReplied) for event in self.own)
         return self.started is not None and self.started.model == "caller" and not asked
 
     @property
     def on_ask(self) -> str:
-        """What it meant that nobody could be asked."""
+        """Behaviour when nobody can be asked: "deny" or "wait"."""
         denied = any(
             isinstance(each.event, CallActed)
             and (each.event.outcome.status, each.event.outcome.code) == ("denied", "approval-needed")
@@ -86,7 +88,7 @@ class Recorded:
         return [event.call for event in self.own if isinstance(event, CallPlanned)]
 
     def wishes(self) -> Iterator[SkillRequest]:
-        """Skills that were put to use by whoever made the request, before the model was asked."""
+        """Yields the skills that the user or the caller activated, before the model was asked."""
         for event in self.own:
             if isinstance(event, ModelRequested):
                 return
@@ -98,23 +100,23 @@ class Recorded:
                     yield SkillRequest(ref=ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
 
     def given(self, option: str) -> tuple[str, ...]:
-        """Every value of that option of the command that began it."""
+        """Returns every value of an option of the command that started the run."""
         words = self.started.again if self.started else ()
         pairs = zip(words[::2], words[1::2], strict=False)  # flags without a value come last
         return tuple(value for word, value in pairs if word == option)
 
     def attached(self) -> list[str]:
-        """Where the files that came with the request are in the workspace."""
+        """Returns the workspace paths of the files that came with the request."""
         parts = [part for part in self.started.attachments if part.kind == "file"] if self.started else []
         return [(part.ref or "").removeprefix("workspace://") for part in parts]
 
     def granted(self) -> list[str]:
-        """Where the files that a person gave to a command are in the workspace."""
+        """Returns the workspace paths of the files that a person gave to a command."""
         staged = [each for call in self.own if isinstance(call, CallActed) for each in _staged(call)]
         return [str(each.get("name")) for each in staged if str(each.get("from")).startswith("host://")]
 
     async def approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        """As this user answered it then; None: nobody did."""
+        """Answers as this user did then; None when nobody did."""
         answers = self._answers.get(call.id)
         if answers:
             return answers.pop(0)
@@ -130,8 +132,11 @@ class Recorded:
 
 
 class LogUntil(MemoryEventLog):
-    """Full when it has as much as a record: what cannot be written is not done, so that a run ends where its record
-    does. `counted` are the numbers of the events that the record has, too."""
+    """Event log that is full when it has as many events as a record.
+
+    An event that cannot be written is not done, so the run ends where its record ends. `counted` has the numbers of the
+    events that the record has too.
+    """
 
     immediate = True
 
@@ -155,7 +160,7 @@ class LogUntil(MemoryEventLog):
         stored = await super().append(key, expected_seq, lease, events)
         if self._most is not None:
             self.counted += [each.seq for each in stored if not self._is_beyond(each)]
-            del self.counted[self._most :]  # several are written at once
+            del self.counted[self._most :]  # several events can be written at once
         if self.is_full:
             raise StoreError(
                 "The record ends here.", code="record-ends", hint="There is nothing more that could be repeated."
@@ -163,13 +168,13 @@ class LogUntil(MemoryEventLog):
         return stored
 
     def _is_beyond(self, envelope: Envelope) -> bool:
-        """Of calls that are made at the same time, one may have ended sooner than it did then."""
+        """True for the result of a call that has none in the record: parallel calls may end in another order."""
         run, event = self._runs.setdefault(envelope.run, len(self._runs)), envelope.event
         return isinstance(event, CallActed) and (run, event.call_id) in self._open
 
 
 def _open_calls(events: Sequence[Envelope]) -> set[tuple[int, str]]:
-    """(number of the run, call) that have no outcome."""
+    """Returns (number of the run, call) of calls without an outcome."""
     runs: dict[str, int] = {}
     found: set[tuple[int, str]] = set()
     for envelope in events:
@@ -182,7 +187,7 @@ def _open_calls(events: Sequence[Envelope]) -> set[tuple[int, str]]:
 
 
 def _before_the_cut(events: Sequence[Envelope]) -> list[Envelope]:
-    """Without what was written because it was cut off."""
+    """Drops the events at the end that were written because the run was cut off."""
     found = list(events)
     while found and _comes_of_a_cut(found[-1].event):
         found.pop()
@@ -196,7 +201,7 @@ def _comes_of_a_cut(event: Event | UnknownEvent) -> bool:
 
 
 def _answers(events: Sequence[Envelope], is_own: Callable[[Envelope], bool]) -> dict[str, list[ApprovalAnswered]]:
-    """By call; nothing in the list: it was asked about, and nobody of this home said a word."""
+    """Returns answers by call. An empty list: it was asked, and nobody of this home answered."""
     found: dict[str, list[ApprovalAnswered]] = {}
     for envelope in events:
         event = envelope.event
@@ -208,7 +213,7 @@ def _answers(events: Sequence[Envelope], is_own: Callable[[Envelope], bool]) -> 
 
 
 def _said(events: Sequence[Envelope]) -> dict[str, list[str]]:
-    """What people said to the questions of the model."""
+    """Returns people's answers to questions of the model."""
     questions: dict[tuple[str, str], str] = {}
     found: dict[str, list[str]] = {}
     for envelope in events:
@@ -228,9 +233,9 @@ def _staged(event: CallActed) -> list[dict[str, Any]]:
 
 
 def copy_files(names: Sequence[str], workspace: str, folder: str) -> tuple[list[tuple[str, str | None]], list[str]]:
-    """Those that are still in the recorded workspace, copied to `folder`; and the names of the others.
+    """Copies the files that are still in the recorded workspace to `folder`; returns them, and the names of the others.
 
-    A script could have put a link in their place: none is followed.
+    A script could have put a link in their place: no link is followed.
     """
     found: list[tuple[str, str | None]] = []
     missing: list[str] = []
@@ -245,7 +250,7 @@ def copy_files(names: Sequence[str], workspace: str, folder: str) -> tuple[list[
 
 
 def _copy(root: str, rel: str, target: str) -> None:
-    """A file, or a folder with what is in it."""
+    """Copies a file, or a folder with its content."""
     path = os.path.join(root, rel)
     if not rel or not os.path.isdir(path) or os.path.islink(path):
         _copy_file(root, rel, target)
@@ -266,7 +271,7 @@ def _copy_file(root: str, rel: str, target: str) -> None:
 
 
 async def put_back(log: MemoryEventLog, key: SessionKey, events: Sequence[Envelope]) -> None:
-    """What came before it in its session, as the beginning of another one."""
+    """Writes the earlier events of a session as the beginning of another one."""
     lease = await log.lease(key)
     moved: list[Any] = [
         replace(
@@ -278,7 +283,7 @@ async def put_back(log: MemoryEventLog, key: SessionKey, events: Sequence[Envelo
 
 
 def settled(events: Sequence[Envelope]) -> list[Envelope]:
-    """Without what comes of a provider that was asked again: the same request counts once."""
+    """Drops the events of retries: the same request counts once."""
     found: list[Envelope] = []
     ordered = sorted(range(len(events)), key=lambda place: (events[place].run, place))
     dropped: set[int] = set()

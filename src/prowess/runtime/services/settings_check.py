@@ -1,4 +1,4 @@
-"""Settings that have no effect, or that a run would be refused for, as findings of `prowess doctor`."""
+"""Finds settings that have no effect, or that would stop a run, for `prowess doctor`."""
 
 from __future__ import annotations
 
