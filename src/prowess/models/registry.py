@@ -190,12 +190,12 @@ def _import(place: str) -> Any:
 def _check_name(written: str, kind: str, provider: _Provider) -> NoReturn:
     if not provider.after:
         raise ConfigError(
-            f"The model '{written[:80]}' cannot be: {kind} takes no name.",
+            f"The model '{written[:80]}' is not valid: {kind} takes no name.",
             code="model-unknown",
             hint=f"Write: --model {kind}",
         )
     raise ConfigError(
-        f"'{written[:80]}' does not say which: write {kind}:{provider.after}.",
+        f"The model '{written[:80]}' is not complete: write {kind}:{provider.after}.",
         code="model-incomplete",
         hint=f"Such as --model {provider.example}",
     )

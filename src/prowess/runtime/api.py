@@ -348,7 +348,7 @@ def _check_asker(ask: Any) -> None:
         raise ConfigError(
             f"ask={repr(ask)[:80]} is no function.",
             code="ask-invalid",
-            hint="Give an async function of a question and its choices, which returns a text, or None for nobody.",
+            hint="Give an async function of (question, choices) that returns a text, or None if nobody answers.",
         )
 
 

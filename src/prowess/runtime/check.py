@@ -52,7 +52,7 @@ def check(
     bounds = bounds._replace(nested=nested or bounds.nested)
     if bounds.nested and profile == "spec":
         raise ConfigError(
-            "The profile 'spec' knows no nested skills.", code="usage", hint="Leave nested out, or name each folder."
+            "The profile 'spec' has no nested skills.", code="usage", hint="Leave nested out, or name each folder."
         )
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = os.path.abspath(os.fspath(given))

@@ -178,7 +178,7 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
 def check_prices(agent: AgentSpec) -> None:
     if agent.limits.cost is not None and not agent.prices:
         raise ConfigError(
-            f"There is a limit on money, and no price of the model '{agent.model.name}' is known.",
+            f"There is a cost limit, but no price of the model '{agent.model.name}' is known.",
             code="price-unknown",
             hint=f'Add it to the configuration: [prices."{agent.model.name}"] input = …, cached = …, output = …',
         )

@@ -128,7 +128,7 @@ def check_address(model: str, address: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        message = f"The address of {model} is not one of a server."
+        message = f"The address of {model} is not the address of a server."
         hint = "Write it as in http://localhost:11434/v1 or https://example.com/v1."
         raise ConfigError(message, code="model-address-invalid", hint=hint)
     return address.strip().rstrip("/")

@@ -85,7 +85,7 @@ def explain(error: Exception, where: Where) -> ModelError:
 
 def timed_out(where: Where) -> ModelError:
     return ModelError(
-        where.say("said nothing for too long."),
+        where.say("did not answer in time."),
         retryable=True,
         code="model-timeout",
         hint="Give it more time with the parameter timeout_s, or try again later.",
@@ -122,13 +122,13 @@ def explain_fault(fault: Fault, where: Where) -> ModelError:
         return ModelAuth(where.say(f"refused the key: {told}"), code="model-auth", hint=hint)
     if status == 402 or _NO_MONEY.search(f"{fault.kind} {fault.message}"):
         return ModelError(
-            where.say(f"wants to be paid: {told}"), code="model-quota", hint="Look at your account there."
+            where.say(f"has no quota or credit left: {told}"), code="model-quota", hint="Check your account there."
         )
     if status == 413 or (_NEVER_FITS if status == 429 else _TOO_LONG).search(f"{fault.kind} {fault.message}"):
         hint = "Shorten the request, or use a model with a larger window."
-        return ModelError(where.say(f"cannot take so long a request: {told}"), code="context-overflow", hint=hint)
+        return ModelError(where.say(f"cannot take such a long request: {told}"), code="context-overflow", hint=hint)
     if status == 404 or fault.kind == "model_not_found":
-        return ModelError(where.say(f"is not there: {told}"), code="model-unknown", hint="Check the name and address.")
+        return ModelError(where.say(f"was not found: {told}"), code="model-unknown", hint="Check the name and address.")
     wait_s = _retry_after_s(fault.headers)
     if status in (429, 503, 529) or (wait_s is not None and status >= 500):
         hint = "Try again later." if wait_s is None else f"Try again in {wait_s:g} s."
@@ -137,7 +137,7 @@ def explain_fault(fault: Fault, where: Where) -> ModelError:
         return timed_out(where)
     if status in (409, 425) or (status >= 500 and status != 501):
         return ModelError(where.say(f"failed: {told}"), retryable=True, code="model-failed", hint="Try again later.")
-    return ModelError(where.say(f"refused the request: {told}"), code="model-refused", hint="See what it says.")
+    return ModelError(where.say(f"refused the request: {told}"), code="model-refused", hint="Its message says why.")
 
 
 def _status_of(kind: str) -> int:
