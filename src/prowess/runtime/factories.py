@@ -277,10 +277,9 @@ def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | 
 
 
 def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
-    """Returns the guidance, and the skill and plan tools of this profile: the part of every request besides the
-    catalog.
+    """Returns the fixed part of every request besides the catalog: the guidance, and the skill and plan tools.
 
-    File tools are not included.
+    The tools have the form of this profile. File tools are not included.
     """
     kit = preview_kit(runtime, profile=profile)
     can_run = kit.style.can_run
@@ -321,7 +320,10 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
 
 
 def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
-    """Makes the configured executor. `auto` is the sandbox, or else local, where policy decides what may run."""
+    """Makes the configured executor.
+
+    `auto` is the sandbox, or local where no sandbox works: then policy decides what may run.
+    """
     workspace = config.workspace
     if workspace.executor == "none":
         return NoExecutor()
@@ -368,7 +370,7 @@ def open_log(config: Config, places: ConfigPlaces) -> EventLog:
 def open_marks(runtime: Runtime, place: str) -> Marks | None:
     """Returns None where every question and answer counts, no matter who wrote it.
 
-    That is in memory, and in a shared database that the user named, not the project.
+    Such places are memory, and a shared database that the user named, not the project.
     """
     by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
     if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):

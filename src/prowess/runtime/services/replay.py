@@ -134,8 +134,8 @@ class Recorded:
 class LogUntil(MemoryEventLog):
     """Event log that is full when it has as many events as a record.
 
-    An event that cannot be written is not done, so the run ends where its record ends. `counted` has the numbers of the
-    events that the record has too.
+    A step whose event cannot be written is not done, so the run ends where its record ends. `counted` has the numbers
+    of the events that the record has too.
     """
 
     immediate = True
