@@ -1,19 +1,18 @@
-"""Where scripts run: every process that is started here is ended here, and each promise about it was tried first.
+"""Workspaces run scripts: every process that starts here ends here, and isolation is tested before it is reported.
 
-- artifacts: artifacts on their way into a run and out of it
-- cleanup: what stays on disk when sessions have ended, and what of it may go
-- dirfd: files below a folder, reached by descriptor
-- export: files on their way out of a workspace, to where a person wants them
-- inputs: inputs are copied into the workspace before a run, each from a place that may be read and to a place inside
-  it
-- job: one skill_run, from "run this" to "here are the files it made"
-- layout: where things are in a workspace, as the host and as the script see it
-- limits: how much one run may use
-- output_capture: A stream of any length is kept as its first and its last bytes, in memory that does not grow with it
-- outputs: what a run left behind, collected after it is dead
-- run_as: the user that scripts run as
-- session_folder: the place of one session's workspace on this machine
-- skill_trees: A skill's tree is published once, under its digest, and never changes
-- skill_trees_in_use: published skills on disk
-- system_programs: programs of the system
+- artifacts: loads artifacts as inputs of a run, and saves output files as artifacts
+- cleanup: lists and removes files of ended sessions
+- dirfd: opens and walks files below a folder without following links
+- export: writes files from a workspace to a folder of the user
+- inputs: copies inputs into the workspace before a run
+- job: runs one skill_run: stage, inputs, run, collect, save
+- layout: the folders of a workspace, as host paths and as paths the script sees
+- limits: the limits of one run, and the disk watcher
+- output_capture: keeps the start and end of stdout and stderr in memory, and the whole in a file
+- outputs: collects the files that a run wrote
+- run_as: finds the user that scripts run as
+- session_folder: the folder of one session's workspace on disk, its metadata and its locks
+- skill_trees: publishes skills as read-only trees named by digest, and removes trees
+- skill_trees_in_use: records which stores use a published skill, and lists and removes published skills
+- system_programs: finds programs that only root can change
 """

@@ -1,4 +1,7 @@
-"""Artifacts on their way into a run and out of it: pinned where asked, streamed in both directions, saved whole."""
+"""Loads artifacts as inputs of a run, pinned to a version if asked, and saves output files as artifacts.
+
+Both directions stream. Files are saved whole.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _PIECE = 1 << 20
 
 
 class Contents:
-    """Artifacts that were fetched for the inputs of one run, as files of ours."""
+    """Artifacts fetched for the inputs of one run, in temporary files of the runtime."""
 
     def __init__(self) -> None:
         self._files: dict[str, IO[bytes]] = {}
@@ -52,7 +55,8 @@ class Contents:
 async def stage_artifact_sources(
     inputs: Sequence[Input], store: ArtifactStore | None, key: SessionKey, place: Place
 ) -> Contents:
-    """Fetch what the inputs name. `pin`: without a version, the one that the same place was first given."""
+    """Fetches the artifacts that the inputs name. A pinned input without a version gets the version that its target
+    had first."""
     contents = Contents()
     try:
         for wanted in inputs:
@@ -79,7 +83,7 @@ async def stage_artifact_sources(
 async def save_outputs(
     store: ArtifactStore | None, key: SessionKey, layout: Layout, files: Sequence[OutputFile], prefix: str
 ) -> tuple[list[Artifact], list[str]]:
-    """Each file whole, under prefix + its name; what could not be saved, and why. One failure costs no other file."""
+    """Saves each file under prefix + name. Returns (saved, problems). A failure does not stop the other files."""
     if store is None:
         return [], ["Nothing was saved as an artifact: there is no artifact store. The files are in the workspace."]
     saved, problems = [], []

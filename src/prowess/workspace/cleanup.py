@@ -1,8 +1,8 @@
-"""What stays on disk when sessions have ended, and what of it may go: never what somebody uses.
+"""Lists and removes files that ended sessions left on disk. Nothing that is in use is removed.
 
-Workspaces and environments go by age, or the oldest first until what is left is small enough: a workspace can be opened
-anew, an environment installed again. A published skill cannot be made again once its source was edited, so it goes by
-age alone, and only when no session can go on from it.
+Workspaces and environments are removed by age, or oldest first until the rest is small enough: a workspace can be
+opened again, and an environment can be installed again. A published skill cannot be made again after its source was
+edited. So it is removed by age only, and only when no session can resume with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prowess.workspace.skill_trees_in_use import (
 
 
 class Leftovers(NamedTuple):
-    """The one used longest ago first, of each kind."""
+    """Files on disk by kind. In each list, the least recently used comes first."""
 
     places: Sequence[PlaceInfo] = ()
     environments: Sequence[EnvironmentInfo] = ()
@@ -51,8 +51,11 @@ def list_leftovers(dir: str) -> Leftovers:
 def clean(
     dir: str, *, older_than_s: float | None = None, keep_bytes: int | None = None, dry_run: bool = False
 ) -> tuple[Leftovers, Leftovers]:
-    """(removed, in use and therefore kept), workspaces and environments alike. Those older than that, and then, the
-    oldest first, until what is left has no more than that many bytes together; with neither, all."""
+    """Removes workspaces and environments. Returns (removed, kept because in use).
+
+    Removes those unused for `older_than_s`, then the oldest until at most `keep_bytes` are left. Without both
+    arguments, removes all.
+    """
     places, environments = list_places(dir), list_environments(environments_of(dir))
     found = sorted([*places, *environments], key=lambda info: info.used_at)
     if not dry_run:
@@ -75,8 +78,10 @@ def clean(
 
 
 class OldTrees(NamedTuple):
-    """Published skills that are old enough to go: if no session of our store names them, in any of those tenants, and
-    no other store may need them."""
+    """Published skills that are old enough to remove, by what still may use them.
+
+    A tree in `free` may be removed when no session of our store names it in any of `tenants`.
+    """
 
     free: Sequence[TreeInfo]
     in_use: Sequence[TreeInfo]
@@ -106,7 +111,7 @@ def find_old_trees(dir: str, store: str, *, older_than_s: float = 0.0) -> OldTre
 def clean_trees(
     dir: str, store: str, old: OldTrees, named: Collection[str], *, dry_run: bool = False
 ) -> tuple[list[TreeInfo], list[TreeInfo]]:
-    """(removed, in use and therefore kept), of those that no session of our store names."""
+    """Removes old trees whose digest no session of our store names. Returns (removed, kept because in use)."""
     top = trees_of(dir)
     removed: list[TreeInfo] = []
     kept = [info for info in old.in_use if info.digest not in named]

@@ -1,7 +1,7 @@
-"""Files below a folder, reached by descriptor: no link is followed on the way, so nothing can be swapped in between.
+"""Opens and walks files below a folder by descriptor. No link is followed, so no path can be swapped on the way.
 
-What a script left behind is looked at with this after the script is dead, and with this files are put where a script
-will find them. A path that would need a link to be followed is refused.
+The runtime reads the files of an ended script with this module, and writes files for the next script with it. A path
+that leads through a link is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_DEPTH = 64
 
 
 class FoundPath(NamedTuple):
-    """Something below the folder, and a descriptor of the folder that holds it, valid until the next step."""
+    """File or folder that `walk` found. `folder_fd` is its parent folder, open until the next step of the walk."""
 
     rel: str
     status: os.stat_result
@@ -33,7 +33,7 @@ class FoundPath(NamedTuple):
 def open_folder(
     root: str | os.PathLike[str], rel: str = "", *, make: bool = False, uid: int | None = None
 ) -> Iterator[int]:
-    """A descriptor of `rel` below `root`. With `make`, missing folders on the way are made, and are `uid`'s."""
+    """Opens the folder `rel` below `root`. With `make`, creates missing folders, owned by `uid`."""
     fd = os.open(root, _FOLDER)
     try:
         for part in _parts(rel):
@@ -47,7 +47,7 @@ def open_folder(
 
 @contextmanager
 def open_file(root: str | os.PathLike[str], rel: str) -> Iterator[int]:
-    """A descriptor of the regular file `rel` below `root`, for reading."""
+    """Opens the regular file `rel` below `root` for reading."""
     folder, _, name = rel.rpartition("/")
     with open_folder(root, folder) as folder_fd:
         fd = open_child(folder_fd, name, rel)
@@ -58,18 +58,18 @@ def open_file(root: str | os.PathLike[str], rel: str) -> Iterator[int]:
 
 
 def open_child(folder_fd: int, name: str, rel: str) -> int:
-    """A regular file in an opened folder. FileNotFoundError: it is not there; PathEscape: it is something else."""
+    """Opens a regular file in an open folder. Raises PathEscape when it is not a regular file."""
     if not stat.S_ISREG(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
         raise _refused(rel)
     fd = os.open(name, _FILE, dir_fd=folder_fd)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped between the look and the opening
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # swapped between stat and open
         os.close(fd)
         raise _refused(rel)
     return fd
 
 
 def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_000) -> Iterator[FoundPath]:
-    """Everything below `rel`, folders included, sorted within each folder. A link is seen, never entered."""
+    """Yields all files and folders below `rel`, sorted within each folder. Yields links, but does not enter them."""
     count = 0
     with open_folder(root, rel) as top:
         stack: list[tuple[int, str, list[str], int]] = [(os.dup(top), rel, _names(top), 0)]
@@ -99,7 +99,7 @@ def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_
                     try:
                         below = os.open(name, _FOLDER, dir_fd=fd)
                     except OSError:
-                        continue  # it was seen; that it cannot be entered shows in what is missing below it
+                        continue  # the folder itself was yielded; a closed folder is no error
                     stack.append((below, child, _names(below), depth + 1))
         finally:
             for fd, *_ in stack:
@@ -117,7 +117,7 @@ def _parts(rel: str) -> list[str]:
 
 
 def enter(fd: int, part: str, rel: str, *, make: bool = False, uid: int | None = None) -> int:
-    """A descriptor of the folder `part` in an opened one. See `open_folder`."""
+    """Opens the folder `part` in an open folder. See `open_folder` for `make` and `uid`."""
     made = False
     try:
         if make:
@@ -148,6 +148,6 @@ def _refused(rel: str) -> PathEscape:
 
 
 def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
-    """A whole file; None when it is larger than that."""
+    """Reads a whole file. Returns None when it is larger than `limit_bytes`."""
     with open_file(root, path) as fd:
         return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)

@@ -1,7 +1,7 @@
-"""Files on their way out of a workspace, to where a person wants them. Every way out ends here.
+"""Writes files from a workspace to a folder of the user. All exports go through this module.
 
-A hidden file leaves only when a pattern names it; a protected name is never written; no link is followed, and nothing
-is replaced unless that was asked for. A file is whole or not there.
+A hidden file is exported only when a pattern names it. A protected name is never written. No link is followed, and no
+file is replaced without `force`. A file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from prowess.errors import ConfigError, WorkspaceError
 from prowess.workspace.dirfd import open_folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHECKOUT = re.compile(r".*/\.(?:(?:claude|codex)/worktrees|local/share)(?=/[^/])")  # whole projects are there
+_CHECKOUT = re.compile(r".*/\.(?:(?:claude|codex)/worktrees|local/share)(?=/[^/])")  # agents keep whole projects here
 
 
 def is_named(rel: str, patterns: Sequence[str]) -> bool:
-    """Whether each hidden part of the path is named by a pattern: by a part of it that begins with a dot itself."""
+    """True when each hidden part of the path matches a part of a pattern that begins with a dot, too."""
     hidden = hidden_parts(rel)
     if not hidden:
         return True
@@ -41,15 +41,18 @@ def _dotted(pattern: str) -> tuple[Glob, ...]:
 
 
 def pattern_for(rel: str) -> str:
-    """A pattern that names a hidden file: `out/.cache/**` for all that is with it."""
+    """Returns a pattern that names a hidden file, such as `out/.cache/**` for a file in a hidden folder."""
     parts = rel.split("/")
     first = parts.index(hidden_parts(rel)[0])
     return "/".join(parts) if first == len(parts) - 1 else "/".join([*parts[: first + 1], "**"])
 
 
 def check_unprotected(root: str, rel: str) -> None:
-    """Refuse a path that has a protected name in it. `root` was named by a person, and may be in a project that an
-    agent keeps; `rel` is looked at whole."""
+    """Raises when the path has a protected name in it.
+
+    The user named `root`, so it may be inside a project below a hidden folder of an agent, such as .claude/worktrees.
+    `rel` is checked whole.
+    """
     checkout = _CHECKOUT.match(root)
     if (part := find_protected(os.path.join(root[checkout.end() :] if checkout else root, rel))) is not None:
         raise WorkspaceError(
@@ -64,10 +67,10 @@ def check_unprotected(root: str, rel: str) -> None:
 def open_outside(
     cwd: str, folder: str, rel: str, *, force: bool, make: bool = False, mode: int = 0o644
 ) -> Iterator[IO[bytes]]:
-    """A new file `rel` in a folder that a person named, standing in `cwd`. It is there when this ends without an error.
+    """Opens a new file `rel` in a folder that the user named, relative to `cwd`. An error leaves no file.
 
-    Links of the person's own machine may lead to the folder. None below `cwd` or in a git repository is followed: a
-    clone can bring some.
+    Links of the user's own machine may lead to the folder. Links below `cwd` or in a git repository are not followed:
+    they may have come with a clone.
     """
     check_safe_name(rel)
     root, way = _find_root(cwd, folder)
@@ -90,7 +93,7 @@ def open_outside(
 
 
 def _find_root(cwd: str, folder: str) -> tuple[str, str]:
-    """(a folder that is there, resolved; the way from it, on which no link is followed)."""
+    """Returns (an existing folder without links, the path below it on which no link is followed)."""
     root = os.path.realpath(cwd)
     path = os.path.normpath(os.path.join(root, folder))
     if is_inside(root, path):
@@ -102,7 +105,7 @@ def _find_root(cwd: str, folder: str) -> tuple[str, str]:
 
 
 def _is_in_clone(folder: str) -> bool:
-    """Tell whether the folder is in a git repository, or is one."""
+    """True when the folder is a git repository or is inside one."""
     while not os.path.lexists(os.path.join(folder, ".git")):
         if folder == os.path.dirname(folder):
             return False
@@ -111,7 +114,7 @@ def _is_in_clone(folder: str) -> bool:
 
 
 def _put(fd: int, temporary: str, name: str, path: str, force: bool) -> None:
-    """In its place, at once. Somebody may have been faster, so without force a name is taken, never replaced."""
+    """Gives the file its name in one step. Without `force`, fails if another program created the name meanwhile."""
     try:
         if force:
             _check_free(fd, name, path, force)
@@ -134,7 +137,10 @@ def _take(fd: int, temporary: str, name: str) -> None:
 
 
 def _check_free(fd: int, name: str, path: str, force: bool) -> None:
-    """A link is replaced, not followed. A device, FIFO or folder never is: whoever names one means something else."""
+    """Raises when the name exists and may not be replaced.
+
+    A link is replaced, not followed. A device, FIFO or folder is never replaced: naming one is probably a mistake.
+    """
     try:
         mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Inputs are copied into the workspace before a run, each from a place that may be read and to a place inside it.
+"""Copies inputs into the workspace before a run. Each source must be readable, and each target is in the workspace.
 
-artifact://name[@version]    from the artifact store; pinned to the version it first meant, when asked
-host:///abs                  only below `workspace.host_roots`; files a person names come by that grant
+artifact://name[@version]    from the artifact store; with `pin`, always the version that was used first
+host:///abs                  only below `workspace.host_roots`; a file that the user names needs no root
 workspace://rel              from this workspace
 skill://name/rel             from a staged skill
 """
@@ -40,13 +40,13 @@ class Staged(NamedTuple):
 
 
 class InputPlaces(NamedTuple):
-    """Where an input may come from in this run."""
+    """Sources that inputs of this run may use, and the owner of the copies."""
 
     layout: Layout
     host_roots: Sequence[str] = ()
     skills: Callable[[str], str] | None = None  # a skill's name -> its published tree
     artifact: Callable[[str], Iterable[bytes]] | None = None  # name[@version] -> its content
-    uid: int | None = None  # whose the copies are
+    uid: int | None = None  # owner of the copies
 
 
 def stage_input(wanted: Input, places: InputPlaces) -> Staged:
@@ -70,13 +70,13 @@ def stage_input(wanted: Input, places: InputPlaces) -> Staged:
 
 
 def stage_granted(path: str, to: str | None, layout: Layout, uid: int | None = None) -> Staged:
-    """A file or folder that a person named: copied by that grant, wherever it is."""
-    to = to or f"work/inputs/{os.path.basename(os.path.abspath(path))}"  # by the name that was said, link or not
+    """Copies a file or folder that the user named. Naming it is the permission, so it may be anywhere."""
+    to = to or f"work/inputs/{os.path.basename(os.path.abspath(path))}"  # the name as given, even if it is a link
     return _stage_path(Input(f"host://{path}", to), "/", os.path.realpath(path)[1:], InputPlaces(layout, uid=uid))
 
 
 def input_target(wanted: Input) -> str:
-    """Where an artifact goes, relative to the workspace: its name without the version, unless told."""
+    """Returns the target of an artifact in the workspace: `to`, else its name without the version."""
     name, mark, version = wanted.source.rpartition("@")
     source = name if mark and version.isdigit() else wanted.source
     return _target(wanted, posixpath.basename(source.removeprefix("artifact://").removeprefix("user:")))
@@ -106,8 +106,8 @@ def _stage_from(wanted: Input, rel: str, places: InputPlaces) -> Staged:
 
 
 def _stage_path(wanted: Input, root: str, rel: str, places: InputPlaces) -> Staged:
-    """A file or folder below `root`, reached without following a link: a script may be at work beside us, and we may
-    be able to read more than it."""
+    """Copies a file or folder below `root` without following links. A script may run at the same time and plant a link
+    to a file that only we can read."""
     folder, _, name = rel.rstrip("/").rpartition("/")
     target = _target(wanted, name or os.path.basename(root))
     note = "It was copied: a link to it would not be seen by the run." if wanted.mode == "link" else None
@@ -143,7 +143,7 @@ def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: Input
 
 
 def _stage_link(wanted: Input, rest: str, places: InputPlaces) -> Staged:
-    """Within the workspace a link is feasible: relative, so that it holds wherever the workspace is mounted."""
+    """Makes a link to a file of the workspace. The link is relative, so it works wherever the workspace is mounted."""
     target = _target(wanted, posixpath.basename(rest.rstrip("/")))
     folder, _, name = target.rpartition("/")
     with open_folder(places.layout.root, folder, make=True, uid=places.uid) as fd:
@@ -165,7 +165,7 @@ def _target(wanted: Input, basename: str) -> str:
     if "\0" in target:
         raise _refused(wanted.to or basename, "holds a NUL", "Leave it out.")
     top = target.split("/")[0]
-    if top == "inputs":  # as the file tools understand it
+    if top == "inputs":  # the file tools read it the same way
         target = f"work/{target}"
     elif top not in ("work", "out") or target in ("work", "out"):
         raise WorkspaceError(
@@ -182,7 +182,7 @@ def _write(places: InputPlaces, target: str, chunks: Iterable[bytes], before: in
     size = 0
     with open_folder(places.layout.root, folder, make=True, uid=places.uid) as folder_fd:
         try:
-            os.unlink(name, dir_fd=folder_fd)  # never written through: what is there may be a link
+            os.unlink(name, dir_fd=folder_fd)  # never write through an existing file: it may be a link
         except FileNotFoundError:
             pass
         except IsADirectoryError:

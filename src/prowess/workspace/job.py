@@ -1,7 +1,7 @@
-"""One skill_run, from "run this" to "here are the files it made": stage, inputs, run, collect, save, in this order.
+"""Runs one skill_run: stage the skill, copy inputs, run the command, collect output files, save artifacts.
 
-Whatever happens to the command, what it printed and wrote up to then is in the result: exit code, time-out and signal
-are results. What is raised is about the workspace itself, and then nothing has run.
+The result always has all that the command printed and wrote: exit code, time-out and signal are results. An exception
+is about the workspace itself, and then nothing has run.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
 
 DEFAULT_TIMEOUT_S = 300.0
-_NO_COMMANDS_OF_A_REPOSITORY = {  # git obeys these before any config that lies in the folder it runs in
+_NO_COMMANDS_OF_A_REPOSITORY = {  # git prefers these to the config of the repository it runs in
     "safe.bareRepository": "explicit",
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
     "core.sshCommand": "ssh",
 }
-UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # nobody said what matters
+UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # without patterns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedOutputs:
-    """What to bring back. Without patterns: what is new or changed below out/."""
+    """Output files to collect. Without patterns: files in out/ that are new or changed."""
 
     patterns: tuple[str, ...] = ()
     inline: bool = True
@@ -62,7 +62,7 @@ class WantedOutputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run for which skill, in full: nothing about it is decided any more."""
+    """Complete description of one command for one skill. All decisions are already made."""
 
     skill: str  # its name, for people and for SKILL_NAME
     folder: str  # its folder below skills/
@@ -70,22 +70,22 @@ class Job:
     argv: Sequence[str]
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    system_path_only: bool = False  # programs are found in the folders of the system alone
+    system_path_only: bool = False  # find programs only in the folders of the system
     stdin: bytes | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
     inputs: Sequence[Input] = ()
-    granted: Sequence[tuple[str, str | None]] = ()  # files that a person named, and where they go
+    granted: Sequence[tuple[str, str | None]] = ()  # (path, target) of files that the user named
     wanted: WantedOutputs = WantedOutputs()
-    packages: str = ""  # the folder of the environment that was made for it
+    packages: str = ""  # folder of its environment
     named: Sequence[str] = ()  # packages of the skill that no script declares
-    dependencies: Sequence[str] = ()  # what was installed for it, for people to see
+    dependencies: Sequence[str] = ()  # installed packages, shown to the user
     tty: bool = False
-    notes: Sequence[str] = ()  # what was not taken as it was given
+    notes: Sequence[str] = ()  # arguments that were changed or ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What a job works with: a session's workspace, its stores, and what may be read of the host."""
+    """Environment of a job: the session's workspace, its stores, and the host folders it may read."""
 
     workspace: Workspace
     place: Place
@@ -111,7 +111,7 @@ class JobResult:
     timed_out: bool
     duration_ms: int
     truncated: bool
-    refs: dict[str, str]  # of whole outputs that were cut
+    refs: dict[str, str]  # stream -> file with the whole output, for a stream that was cut
     files: tuple[OutputFile, ...]
     saved: tuple[Artifact, ...]
     staged: tuple[Staged, ...]
@@ -155,7 +155,7 @@ class JobResult:
 
 
 async def run_job(job: Job, desk: JobContext) -> JobResult:
-    """Run it to the end. WorkspaceError when it could not even begin."""
+    """Runs the job to its end. Raises WorkspaceError when it cannot start."""
     prepared = await prepare(job, desk)
     printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=desk.on_output)
     try:
@@ -176,7 +176,7 @@ async def run_job(job: Job, desk: JobContext) -> JobResult:
 
 @dataclass(slots=True, kw_only=True)
 class Prepared:
-    """A job that is ready to start, and what to remember for its end."""
+    """Job that is ready to start, and the data that `finish` needs."""
 
     job: Job
     program: Program
@@ -186,12 +186,12 @@ class Prepared:
 
 
 async def prepare(job: Job, desk: JobContext) -> Prepared:
-    """Stage the skill and the inputs, and settle the environment."""
+    """Stages the skill and the inputs, and builds the environment variables."""
     workspace, layout = desk.workspace, desk.workspace.layout
     run = f"run-{secrets.token_hex(6)}"
     cwd = resolve_cwd(job.cwd, layout, skill=job.folder, run=run)
     for pattern in job.wanted.patterns:
-        resolve_pattern(pattern)  # one that leads out is refused before anything runs
+        resolve_pattern(pattern)  # refuses a pattern that leaves the workspace before anything runs
     with span("workspace.stage.skill", skill=job.skill, digest=job.tree.digest, executor=_executor(desk)):
         await workspace.stage(job.tree, job.folder)
     warnings = [*job.notes, *desk.place.notes]
@@ -219,7 +219,7 @@ async def prepare(job: Job, desk: JobContext) -> Prepared:
 async def finish(
     prepared: Prepared, desk: JobContext, printed: Printed, ended: Ended, *, not_started: NotStarted | None = None
 ) -> JobResult:
-    """What the run left behind, once it is dead."""
+    """Collects and saves the files of an ended run, and returns its result."""
     job, warnings = prepared.job, prepared.warnings
     collected = await _collect(prepared, desk)
     warnings += collected.warnings
@@ -283,7 +283,7 @@ def render_staged(staged: Staged) -> dict[str, Any]:
 
 
 async def _run(prepared: Prepared, desk: JobContext, printed: Printed) -> Ended:
-    """With somebody who looks at the disk meanwhile."""
+    """Runs the program and watches the disk at the same time. Ends the program when it writes too much."""
     program = prepared.program
     started = time.monotonic()
     running = asyncio.ensure_future(desk.workspace.run(program, printed.stdout.feed, printed.stderr.feed))
@@ -353,7 +353,7 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
         for number, (key, value) in enumerate(_NO_COMMANDS_OF_A_REPOSITORY.items()):
             settled |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     else:
-        # As in the source: what was installed for the skill first, what it brings along last.
+        # Packages installed for the skill come first, programs that the skill ships come last.
         skill = told["SKILL_DIR"]
         base["PATH"] = f"{skill}/.venv/bin:{base.get('PATH', '')}:{skill}/bin"
         base["PATH"] += f":{job.packages}/bin" if job.packages else ""
@@ -361,7 +361,11 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
 
 
 def _about_the_end(ended: Ended, prepared: Prepared, *, counts_survivors: bool) -> list[str]:
-    """In a namespace of its own what was left ends with it, and only the namespace's own first process is counted."""
+    """Returns sentences about how the run ended.
+
+    A run in its own PID namespace leaves no processes behind. There the count would only be the namespace's first
+    process, so `counts_survivors` is False.
+    """
     said = list(ended.notes)
     if ended.timed_out:
         said.append(f"It was ended after {prepared.program.timeout_s:g} s; what it had printed and written is here.")

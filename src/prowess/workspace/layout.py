@@ -1,6 +1,6 @@
-"""Where things are in a workspace, as the host and as the script see it: skills/ work/ out/ runs/, one per session.
+"""Folders of a session's workspace (skills/ work/ out/ runs/), as host paths and as paths the script sees.
 
-Leaving the workspace is an error, never a silent fallback.
+A path that leads out of the workspace is an error, never a silent fallback.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prowess._internal.paths import check_safe_name
 from prowess.errors import PathEscape, WorkspaceError
 
 FOLDERS = ("skills", "work", "out", "runs")
-# Inside a staged skill these lead to the workspace, so that a script may write `out/report.md` from where it stands.
+# Names in a staged skill that lead to the workspace, so that a script can write `out/report.md` from its skill folder.
 LEADS = {"out": "out", "work": "work", "inputs": "work/inputs"}
 VARIABLES = {
     "WORKSPACE_DIR": "",
@@ -27,7 +27,7 @@ _SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
 
 
 class Layout(NamedTuple):
-    """`root` is the workspace on the host, `inside` is the same folder as the script sees it."""
+    """Workspace path on the host (`root`), and the path of the same folder as the script sees it (`inside`)."""
 
     root: str
     inside: str
@@ -40,15 +40,18 @@ class Layout(NamedTuple):
 
 
 def environment(layout: Layout, *, skill: str, run: str) -> dict[str, str]:
-    """What every run is told about where it is. `skill` is the folder below skills/, `run` the one below runs/."""
+    """Returns the path variables of a run. `skill` is its folder below skills/, `run` its folder below runs/."""
     places = {name: layout.seen(rel) for name, rel in VARIABLES.items()}
     places["RUN_DIR"] = layout.seen(f"runs/{run}")
     return {**places, "SKILL_NAME": skill, "SKILL_DIR": layout.seen(f"skills/{skill}")}
 
 
 def resolve_cwd(cwd: str | None, layout: Layout, *, skill: str, run: str) -> str:
-    """The folder to start in, relative to the workspace. Nothing: the skill's root; relative: below it; `$WORK_DIR` and
-    its siblings; absolute only inside the workspace."""
+    """Returns the folder to start in, relative to the workspace.
+
+    `cwd` is empty (the skill's folder), relative to the skill's folder, a path that begins with a variable such as
+    `$WORK_DIR`, or absolute inside the workspace.
+    """
     home = f"skills/{skill}"
     if not cwd or cwd == ".":
         return home
@@ -63,7 +66,7 @@ def resolve_cwd(cwd: str | None, layout: Layout, *, skill: str, run: str) -> str
 
 
 def resolve_pattern(pattern: str) -> str:
-    """A glob as the source documents write it (`out/*.txt`, `$OUTPUT_DIR/**`), relative to the workspace."""
+    """Returns a glob (`out/*.txt`, `$OUTPUT_DIR/**`) relative to the workspace."""
     text = _expanded(pattern, "")
     text = pattern if text is None else text
     if text.startswith("/") or ".." in text.split("/"):
@@ -72,7 +75,7 @@ def resolve_pattern(pattern: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A skill's name as a folder's name. It is checked before it becomes a path; what is not plain is named by hash."""
+    """Returns a folder name for a skill: its name if that is safe in a path, else a hash of it."""
     if _SAFE_NAME.fullmatch(name) and name not in (".", ".."):
         return name
     from zlib import crc32

@@ -1,10 +1,10 @@
-"""How much one run may use. What really bounds a run is in the isolation that it reports, limit by limit.
+"""Limits of one run, and the watcher that ends a run that writes too much.
 
-`workspace.limits` in the configuration has these names; a limit that is required and not enforced is an error.
+The names are those of `workspace.limits` in the configuration. `Isolation.limits` reports for each limit if it is
+enforced. A limit in `workspace.require` that is not enforced is an error.
 
-What a run writes is looked at from time to time, and a run that writes too much is ended.
-
-It is a best effort: a fast writer is over the limit before the next look. The executor's own limits hold in between.
+The disk limit is best effort: the watcher looks once a second, and a fast writer can pass the limit in between. The
+limits of the executor hold all the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """Bytes, seconds or a number. None: no bound is asked for."""
+    """Limits of one run in bytes, seconds or counts. None means no limit."""
 
     memory: int | None = None  # of all processes together
     processes: int | None = 128
@@ -34,14 +34,14 @@ class RunLimits:
     open_files: int | None = 1024
     file_size: int | None = 1024 * MIB  # of each file
     tmp: int | None = 64 * MIB  # of /tmp, where the run has one of its own
-    disk: int | None = 2048 * MIB  # of what the run writes to its workspace; looked at from time to time
+    disk: int | None = 2048 * MIB  # of all that the run writes to its workspace; checked once a second
 
 
 NAMES = tuple(field.name for field in fields(RunLimits))
 
 
 def parse_limits(given: Mapping[str, float]) -> RunLimits:
-    """Of the configuration; 0 or less means no bound, and a part of one is one."""
+    """Reads the limits of the configuration. 0 or less means no limit; a fraction below 1 counts as 1."""
     for name, value in given.items():
         _known(name, "workspace.limits")
         if not math.isfinite(value):
@@ -54,7 +54,7 @@ def parse_limits(given: Mapping[str, float]) -> RunLimits:
 
 
 def check_installed(isolation: Isolation, require: Sequence[str], limits: RunLimits) -> None:
-    """`require = ["memory"]` turns a limit that does not hold into an error, and so one that nobody has set."""
+    """Raises when a limit named in `workspace.require` is not set or not enforced here."""
     for name in require:
         _known(name, "workspace.require")
         if getattr(limits, name) is None:
@@ -88,7 +88,7 @@ MAX_ENTRIES = 200_000
 
 
 async def watch_disk(layout: Layout, run: str, limit_bytes: int | None) -> str:
-    """Returns only when this run has written more than that, with a sentence about it."""
+    """Waits until the run has written more than `limit_bytes`, then returns a sentence that says so."""
     if limit_bytes is None:
         await asyncio.Event().wait()
         return ""
@@ -104,8 +104,7 @@ async def watch_disk(layout: Layout, run: str, limit_bytes: int | None) -> str:
 
 
 def measure(layout: Layout, run: str) -> int | None:
-    """Bytes on disk below work/, out/, the run's own folder, skills/ and venvs/, where a .venv is; None when there are
-    too many files to count."""
+    """Counts the bytes on disk in work/, out/, runs/<run>, skills/ and venvs/. None when there are too many files."""
     total = 0
     above = os.path.dirname(layout.root)
     own = [(layout.root, folder) for folder in ("work", "out", f"runs/{run}", "skills")]
@@ -114,6 +113,6 @@ def measure(layout: Layout, run: str) -> int | None:
             total += sum(status.st_blocks * 512 for _, status, _, _ in walk(root, folder, max_entries=MAX_ENTRIES))
         except WorkspaceError:
             return None
-        except OSError:  # it goes on while we look
+        except OSError:  # the script goes on while we look
             continue
     return total

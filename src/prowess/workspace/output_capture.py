@@ -1,12 +1,10 @@
-"""A stream of any length is kept as its first and its last bytes, in memory that does not grow with it.
+"""Keeps the start and end of stdout and stderr in memory for the model, and the whole output in a file.
 
-What passes through here is redacted first, then spilled whole, then cut: the redactor saw everything that is kept
-anywhere. Cuts never split a character.
+Each stream is redacted, then written to the file, then cut, so no secret is kept anywhere. Memory use does not grow
+with the stream. A cut never splits a character.
 
-What a program prints, kept as head and tail for a model and whole in a file, both without secrets.
-
-The file is written where no script can reach it, and is put under runs/ only if something was left out of the head and
-tail. It is bounded, too: a program that prints for ever must not fill the disk.
+The file is written where no script can reach it, and moved to runs/ only if the stream was cut. Its size is limited: a
+program that prints for ever must not fill the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _LONGEST = 4  # bytes in a character
 
 
 class Transform(Protocol):
-    """Such as a redactor, which holds back what may be the beginning of a secret until it knows."""
+    """Filter for a stream, such as a redactor, which holds back bytes that may be the start of a secret."""
 
     def feed(self, data: bytes) -> bytes: ...
     def flush(self) -> bytes: ...
@@ -32,7 +30,7 @@ class Transform(Protocol):
 
 
 class Capture:
-    """`feed` it a stream, `finish`, then ask for `text`. Of `limit_bytes`, half are for the start, half for the end."""
+    """Start and end of one stream. Call `feed`, then `finish`, then read `text`. Each gets half of `limit_bytes`."""
 
     def __init__(
         self,
@@ -41,8 +39,8 @@ class Capture:
         spill: Callable[[bytes], object] | None = None,
         transform: Transform | None = None,
     ) -> None:
-        self.seen_bytes = 0  # as they came
-        self.total_bytes = 0  # as they left the transform, and as they were spilled
+        self.seen_bytes = 0  # before the transform
+        self.total_bytes = 0  # after the transform, as spilled
         self._spill = spill
         self._transform = transform
         self._head_bytes = limit_bytes - limit_bytes // 2
@@ -56,12 +54,12 @@ class Capture:
         self._keep(self._transform.feed(data) if self._transform else data)
 
     def flush(self) -> None:
-        """Let go what the transform holds back only to see whether it goes on: somebody waits for it."""
+        """Takes the bytes that the transform holds back only until it sees more. A reader waits for them now."""
         if self._transform and not self._finished:
             self._keep(self._transform.flush())
 
     def finish(self) -> None:
-        """The stream has ended: what the transform still holds back is let go. More than once does no harm."""
+        """Ends the stream and takes the bytes that the transform still holds back. Can be called more than once."""
         if not self._finished:
             self._finished = True
             if self._transform:
@@ -78,13 +76,13 @@ class Capture:
 
     @property
     def data(self) -> bytes:
-        """Head and tail without a mark between them: everything, when nothing was left out."""
+        """Head and tail without a mark between them. Nothing cut: the whole stream."""
         head, tail = self._cut()
         return head + tail
 
     @property
     def text(self) -> str:
-        """UTF-8, with U+FFFD for what is none, and where something was left out a line that says how much."""
+        """Head and tail as text, with a line between them that says how much was left out. Invalid UTF-8 is U+FFFD."""
         head, tail = self._cut()
         if not self.truncated:
             return (head + tail).decode("utf-8", "replace")
@@ -100,20 +98,20 @@ class Capture:
         room = self._head_bytes - len(self._head)
         self._head += data[:room]
         self._tail += data[room:][-self._tail_bytes :] if self._tail_bytes else b""
-        if len(self._tail) > 2 * self._tail_bytes:  # not at each byte: a stream may come in single ones
+        if len(self._tail) > 2 * self._tail_bytes:  # not on each call: a stream may come in single bytes
             del self._tail[: -self._tail_bytes]
 
     def _tail_kept(self) -> bytes:
         return bytes(self._tail[-self._tail_bytes :]) if self._tail_bytes else b""
 
     def _cut(self) -> tuple[bytes, bytes]:
-        """The head without the beginning of its last character, the tail without the end of its first."""
+        """Head and tail, without the parts of characters at the cut."""
         head, tail = bytes(self._head), self._tail_kept()
         return (_whole_end(head), _whole_start(tail)) if self.truncated else (head, tail)
 
 
 def _whole_end(data: bytes) -> bytes:
-    """Without a character at the end that is only begun. Bytes that are no UTF-8 anyway are left as they are."""
+    """Removes an incomplete character at the end. Leaves bytes alone that are not UTF-8."""
     for back in range(1, min(_LONGEST, len(data) + 1)):
         byte = data[-back]
         if byte not in _CONTINUATION:
@@ -122,7 +120,7 @@ def _whole_end(data: bytes) -> bytes:
 
 
 def _whole_start(data: bytes) -> bytes:
-    """Without the end of a character at the start."""
+    """Removes the rest of a character at the start."""
     for skip in range(min(_LONGEST, len(data) + 1)):
         if skip == len(data) or data[skip] not in _CONTINUATION:
             return data[skip:]
@@ -130,7 +128,7 @@ def _whole_start(data: bytes) -> bytes:
 
 
 def _length(first: int) -> int:
-    """How many bytes a character has that begins with this one."""
+    """Length in bytes of a character, by its first byte."""
     return 1 + (first >= 0xC2) + (first >= 0xE0) + (0xF0 <= first <= 0xF4) if first <= 0xF4 else 1
 
 
@@ -139,7 +137,7 @@ SPILL_BYTES = 256 << 20
 
 
 class Printed:
-    """Both outputs of one run."""
+    """Captured stdout and stderr of one run."""
 
     def __init__(
         self,
@@ -158,12 +156,12 @@ class Printed:
         self.stderr = self._capture("stderr", limit_bytes, redaction)
 
     def say(self, text: str) -> None:
-        """A word of ours where the program could not say one."""
+        """Sets stderr to a message of ours when the program could not start."""
         self.stderr = Capture()
         self.stderr.feed(f"{text}\n".encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """The streams have ended: keep what does not fit the result, and forget the rest."""
+        """Ends both streams. Keeps the file of a stream that was cut, and removes the other."""
         for stream, capture in (("stdout", self.stdout), ("stderr", self.stderr)):
             capture.finish()
             spill = self._spills[stream]
@@ -188,18 +186,18 @@ class Printed:
         return Capture(limit_bytes, spill=take, transform=redaction.fresh())
 
     def _tell(self, stream: str, data: bytes) -> None:
-        """Whoever watches can neither stop nor break a run."""
+        """Calls `on_output`. An error in it becomes a warning and does not stop the run."""
         if self._on_output is None:
             return
         try:
             self._on_output(stream, data)
-        except Exception as error:  # noqa: BLE001 - it is anybody's code
+        except Exception as error:  # noqa: BLE001 - a callback of the caller
             self._on_output = None
             self.warnings.append(f"Whoever watched the output does not work: {type(error).__name__}: {error}")
 
 
 class _Spill:
-    """A file that is made when there is more than a result can hold. A full disk is said, and ends nothing."""
+    """File for output that does not fit in a result, created on demand. A full disk is a warning, not an error."""
 
     def __init__(self, place: Place, run: str, stream: str, after_bytes: int) -> None:
         self._target = f"runs/{run}.{stream}.txt"
@@ -225,7 +223,7 @@ class _Spill:
         try:
             if self._file is None and not self.problem:
                 fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                self._file = open(fd, "wb")  # noqa: SIM115 - it is open as long as the stream
+                self._file = open(fd, "wb")  # noqa: SIM115 - open as long as the stream
             if self._file is not None and room > 0 and not self.problem:
                 self._file.write(data[:room])
                 self._size += len(data[:room])

@@ -1,7 +1,7 @@
-"""What a run left behind, collected after it is dead: regular files that match, within limits; a word about the rest.
+"""Collects the files that a run wrote, after the run has ended: regular files that match a pattern, within limits.
 
-Links, devices and FIFOs are refused and reported; one that is broken does not cost the others. Text is given inline
-where asked for; what is cut says so; what is saved is saved whole.
+Links, devices and FIFOs are refused with a warning. One bad file does not stop the others. Text can be returned inline;
+a cut text is marked as truncated. Saved files are always whole.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from prowess.workspace.layout import Layout, resolve_pattern
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50
 _NAMED = 3
-Look = tuple[int, int, int]  # time of the last change, which a script cannot set; inode; size
-MARGIN = 64 << 10  # longer than any secret that is looked for
+Look = tuple[int, int, int]  # ctime, which a script cannot set; inode; size
+MARGIN = 64 << 10  # longer than any secret that is redacted
 
 
 DEFAULT_INLINE_BYTES = 4 << 20  # as workspace.inline_bytes
 MOST_FILES = 1000
 MOST_PATTERNS = 32
 LONGEST_PATTERN = 1000
-_MOST_COMPARED = 4_000_000  # characters of patterns, each of which is held against each name: some seconds
+_MOST_COMPARED = 4_000_000  # pattern characters times file names: a few seconds of matching
 
 
 class OutputLimits(NamedTuple):
-    """How many files are listed, and how many bytes of their text; the files themselves are whole in any case."""
+    """Limits on the list of files and on their inline text. The files on disk stay whole."""
 
     max_files: int = 100
     max_file_bytes: int = 4 * 1024 * 1024
     max_total_bytes: int = 64 * 1024 * 1024
 
     def within(self, inline_bytes: int) -> OutputLimits:
-        """The same, and no more than a result may hold, whoever asks for it."""
+        """Returns these limits, lowered to MOST_FILES and `inline_bytes`, the most that a result may hold."""
         most = max(0, inline_bytes)
         return OutputLimits(
             min(self.max_files, MOST_FILES), min(self.max_file_bytes, most), min(self.max_total_bytes, most)
@@ -79,8 +79,10 @@ def collect(
     owner: int | None = None,
     redact: Callable[[str], str] = str,
 ) -> Collected:
-    """Files below out/, work/ and runs/ that match any of the patterns, sorted by name, without those that look as
-    they did `before`. `owner` is whom scripts run as."""
+    """Returns files below out/, work/ and runs/ that match a pattern, sorted by name.
+
+    Files that did not change since `before` are left out. `owner` is the user that scripts run as.
+    """
     wanted = {pattern: read_pattern(pattern) for pattern in patterns}
     matched: set[str] = set()
     files: list[OutputFile] = []
@@ -149,20 +151,20 @@ def _say_hidden(names: Sequence[str]) -> str:
 
 
 def name_some(names: Sequence[str]) -> str:
-    """`'a', 'b', 'c' and 9 more`"""
+    """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`."""
     some = ", ".join(f"'{name}'" for name in names[:_NAMED])
     return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
 
 
 def read_pattern(pattern: str) -> Glob:
-    """The files that a pattern of outputs means; a trailing `/` means all that is in the folder."""
+    """Parses an output pattern. A trailing `/` means all files in the folder."""
     resolved = resolve_pattern(pattern)
     return Glob(f"{resolved}**" if resolved.endswith("/") or not resolved else resolved, sets=True)
 
 
 def look_at_outputs(layout: Layout) -> dict[str, Look]:
-    """The files in out/ now, to tell later what is new. Too much to look at counts as far as it was seen; whoever
-    collects says so."""
+    """Records the files in out/ now, so that `collect` can find new ones. Too many files: records those it saw;
+    `collect` warns then."""
     return {
         rel: _look(status)
         for rel, status, _, _ in _everything(layout, [], ("out",))
@@ -175,16 +177,15 @@ def _look(status: os.stat_result) -> Look:
 
 
 def _find_folders(patterns: Sequence[str]) -> tuple[str, ...]:
-    """The folders that hold all that the patterns can mean. In a long session runs/ has very many."""
+    """Returns the top folders that the patterns can match. Skips runs/ if possible: in a long session it is large."""
     named = {resolve_pattern(pattern).partition("/")[0] for pattern in patterns}
     return tuple(each for each in _COLLECTED_FROM if each in named) if named <= {*_COLLECTED_FROM} else _COLLECTED_FROM
 
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
-    """The one small text that is most likely the answer, with or without its content: the only one, or the first in
-    out/."""
+    """Returns the small text file that is most likely the answer. Prefers out/, then fewer folders, then the name."""
     fitting = [file for file in files if file.is_text and not file.truncated and 0 < file.size_bytes <= max_bytes]
-    texts = [file for file in fitting if not file.mime_type.startswith("image/")]  # a drawing is text, and no answer
+    texts = [file for file in fitting if not file.mime_type.startswith("image/")]  # SVG is text, but not an answer
     return min(
         texts, key=lambda file: (not file.name.startswith("out/"), file.name.count("/"), file.name), default=None
     )
@@ -193,7 +194,7 @@ def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -
 def _everything(
     layout: Layout, warnings: list[str], folders: Sequence[str]
 ) -> Iterator[tuple[str, os.stat_result, int, str]]:
-    """What a script made of its folders is its own affair, and no reason to lose what it printed."""
+    """Walks the folders. A folder that cannot be read is a warning, so the output of the run is not lost."""
     for folder in folders:
         try:
             yield from walk(layout.root, folder)
@@ -204,7 +205,8 @@ def _everything(
 
 
 def _why_not(status: os.stat_result, owner: int | None) -> str | None:
-    """Only regular files, and none that is also somebody else's: a hard link needs no right to read."""
+    """Returns why a file is refused, or None. A hard link can be made without the right to read the file, so a linked
+    file of another user is refused."""
     if not stat.S_ISREG(status.st_mode):
         return f"is {kind_of(status.st_mode)}"
     if owner is not None and status.st_nlink > 1 and status.st_uid != owner:
@@ -220,7 +222,7 @@ def _few(warnings: list[str]) -> tuple[str, ...]:
 def _read(
     rel: str, status: os.stat_result, folder_fd: int, name: str, redact: Callable[[str], str] | None, limit: int
 ) -> tuple[OutputFile, int]:
-    """More is read than is shown, so that no secret is cut in two before it is looked for."""
+    """Reads one file. Reads more than it shows, so that the cut cannot hide half a secret from redaction."""
     fd = open_child(folder_fd, name, rel)
     try:
         data = os.pread(fd, 4096 if redact is None else limit + MARGIN, 0)
@@ -237,7 +239,7 @@ def _read(
 
 
 def is_encodable(text: str) -> bool:
-    """What is not cannot be sent to anybody."""
+    """True when the text can be encoded in UTF-8. Other names cannot be sent in a result."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The user that scripts run as: the setting workspace.run_as."""
+"""Finds the user that scripts run as, from the setting workspace.run_as."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prowess.workspace.isolation.selftest import DEFAULT_UID
 
 
 def find_uid(wanted: str | int | None) -> int | None:
-    """The user id for scripts when we are root; None when we are not, and they run as we do."""
+    """Returns the user id for scripts when we are root. Returns None when we are not: scripts then run as our user."""
     if wanted is None:
         return DEFAULT_UID if os.geteuid() == 0 else None
     uid = _uid_of(wanted)

@@ -1,16 +1,16 @@
-"""The place of one session's workspace on this machine: its files, what is known about it, and that it is in use.
+"""Owns the folder of one session's workspace on this machine: its files, its metadata and its locks.
 
-A session is known by its key and by the store that records it. Sessions of one name in two projects share nothing.
+The session's key and its store together identify a session. Sessions with the same name in two projects share nothing.
 
-<dir>/workspaces/<id>/meta.json         what is known about it; a script never sees it
-<dir>/workspaces/<id>/lock              held by everybody who works in it; whoever is not alone does not clean
-<dir>/workspaces/<id>/making            held for a moment by whoever makes something in it
-<dir>/workspaces/<id>/staged/<skill>    which tree the copy in root/skills/ is of, where the executor needs a copy
+<dir>/workspaces/<id>/meta.json         metadata; scripts never see it
+<dir>/workspaces/<id>/lock              held by every process that works here; only a process that is alone cleans up
+<dir>/workspaces/<id>/making            held for a moment while something is created here
+<dir>/workspaces/<id>/staged/<skill>    the tree that root/skills/<skill> is a copy of, if the executor needs a copy
 <dir>/workspaces/<id>/root/             skills/ work/ out/ runs/: the workspace that a script sees
-<dir>/workspaces/<id>/venvs/<skill>-<digest>/    what a script sees as .venv in its skill, where it can be mounted there
-<dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, where the executor has no better place
-<dir>/trees/<digest>/                   published skills, shared by all sessions; see published
-<dir>/environments/<key>/               the packages of scripts, shared as well; see script/environments
+<dir>/workspaces/<id>/venvs/<skill>-<digest>/    mounted as .venv in the skill, if the executor can mount
+<dir>/workspaces/<id>/tmp/<run>/        temporary files of a run, if the executor has no better place
+<dir>/trees/<digest>/                   published skills, shared by all sessions; see skill_trees
+<dir>/environments/<key>/               packages of scripts, shared by all sessions; see scripts/environments
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from prowess.workspace.skill_trees import make_passable, remove_tree
 
 SCHEMA = "prowess.workspace/1"
 ROOT_DIR = "/var/lib/prowess"
-_READABLE = 0o755  # by whoever the script runs as
+_READABLE = 0o755  # readable by the user that scripts run as
 _META = "meta.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
@@ -48,46 +48,46 @@ _GONE = ".gone-"  # a place that is being removed; no session's place begins wit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """An opened place. `uid` owns what scripts write; None: whoever we are."""
+    """Open folder of a session. `uid` owns the files that scripts write; None means our own user."""
 
     path: str
     key: SessionKey
     uid: int | None = None
-    notes: tuple[str, ...] = ()  # for whoever runs something here first
+    notes: tuple[str, ...] = ()  # warnings for the first run here
 
     @property
     def root(self) -> str:
         return os.path.join(self.path, "root")
 
     def make_run(self, run: str) -> str:
-        """runs/<run>, which that run may write to. FileExistsError when there was one of that name."""
+        """Creates runs/<run>, writable for that run. Raises FileExistsError when the name was used before."""
         return self._make(os.path.join(self.root, "runs", run))
 
     def make_tmp(self, run: str) -> str:
         return self._make(os.path.join(self.path, "tmp", run))
 
     def make_venv(self, skill: str, digest: str) -> str:
-        """Per session and digest: what was installed for other content of the skill is not there."""
+        """Creates the .venv of a skill, one per session and digest: other content of the skill has its own."""
         path = os.path.join(self.path, "venvs", f"{skill}-{digest.removeprefix('sha256:')[:16]}")
         if not os.path.isdir(path):
             try:
                 self._make(path)
-            except FileExistsError:  # somebody else who works in this session was faster
+            except FileExistsError:  # another process in this session was faster
                 pass
         return path
 
     def copied_venv(self, skill: str) -> str:
-        """Where it is when the executor cannot mount it: in the session's copy of the skill."""
+        """Path of the .venv when the executor cannot mount it: in the session's copy of the skill."""
         return os.path.join(self.root, "skills", skill, ".venv")
 
     def own(self, path: str) -> str:
-        """Make it the script's: a folder or a file that is ours so far."""
+        """Makes the user that scripts run as the owner of a file or folder."""
         if self.uid is not None:
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
         return path
 
     def share(self, path: str, how: int) -> None:
-        """Keep it ours, with these rights for the script. Nobody else on this machine has any."""
+        """Keeps us as the owner and gives scripts the rights `how` (os.R_OK, os.X_OK …). Other users have no rights."""
         if self.uid is not None:
             os.chown(path, -1, self.uid, follow_symlinks=False)
         ours = 0o700 if os.path.isdir(path) else 0o600
@@ -99,7 +99,7 @@ class Place:
 
 
 class PlaceInfo(NamedTuple):
-    """One place as a list shows it."""
+    """Session folder as a row of a list."""
 
     id: str
     path: str
@@ -112,7 +112,10 @@ class PlaceInfo(NamedTuple):
 
 
 class OpenPlace:
-    """`with OpenPlace(dir, key, store=store) as place`: made if need be, and in use until the end."""
+    """Context manager that creates the session's folder if needed and holds its lock until the end.
+
+    `with OpenPlace(dir, key, store=store) as place: …`
+    """
 
     def __init__(self, dir: str, key: SessionKey, *, store: str = "", uid: int | None = None) -> None:
         self._dir, self._key, self._store, self._uid = os.path.abspath(dir), key, store, uid
@@ -130,7 +133,7 @@ class OpenPlace:
             raise _unusable(self._dir, error) from error
 
     def _hold(self) -> None:
-        """Whoever cleans moves the folder away under its lock, so what was waited for may be another folder by now."""
+        """Takes the lock. Tries again when clean-up, which holds the lock, has moved the folder away meanwhile."""
         while self._lock < 0:
             try:
                 os.mkdir(self._path, 0o700)
@@ -140,7 +143,7 @@ class OpenPlace:
             self._lock = _locked(self._path, fcntl.LOCK_SH)
 
     def _sweep(self) -> None:
-        """Whoever is alone here removes what a killed runtime left in tmp/."""
+        """Removes files that a killed runtime left in tmp/, if no other process works here."""
         lock = _locked(self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock < 0:
             return
@@ -166,7 +169,7 @@ class OpenPlace:
             if name not in ("root/work", "root/out"):
                 os.chmod(path, _READABLE)
             elif not os.path.islink(path):
-                os.chmod(path, 0o700)  # a script may have closed them to itself
+                os.chmod(path, 0o700)  # a script may have removed its own rights
                 if made:
                     place.own(path)
         if not os.path.lexists(os.path.join(place.root, "work", "inputs")):
@@ -177,7 +180,7 @@ class OpenPlace:
         return place
 
     def _left_elsewhere(self) -> tuple[str, ...]:
-        """Notes on files that whoever asks for this session may expect here."""
+        """Returns notes about files that the user may expect here, but that are in another folder."""
         top, key = os.path.dirname(self._path), to_json(self._key)
         if os.path.isdir(os.path.join(top, _old_id(self._key))):
             return (_LEFT,)
@@ -189,7 +192,7 @@ class OpenPlace:
         return ()
 
     def _check_same(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
-        """Whatever its name is: a place that is recorded as another session's is not opened."""
+        """Raises when meta.json names another session, whatever the folder is called."""
         if any(isinstance(known.get(name), type(said)) and known[name] != said for name, said in whose.items()):
             self.close()
             raise WorkspaceError(
@@ -219,7 +222,7 @@ def _unusable(dir: str, error: OSError) -> WorkspaceError:
 
 @contextmanager
 def making(path: str) -> Iterator[None]:
-    """One at a time makes something in the place at that path, of all who work in it."""
+    """Lock for creating something in the session folder `path`. One process at a time holds it."""
     lock = os.open(os.path.join(path, "making"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -228,15 +231,15 @@ def making(path: str) -> Iterator[None]:
         os.close(lock)
 
 
-_HELD: set[str] = set()  # locks of sessions that this process has
+_HELD: set[str] = set()  # lock files that this process holds
 
 
 @contextmanager
 def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
-    """One at a time works in a session on this machine: two would take the record from each other."""
+    """Holds the lock of a session. One process per machine works in a session: two would overwrite its record."""
     path = _lock_path(dir, store, key)
     try:
-        make_passable(dir)  # first, whatever the umask: whoever scripts run as has to get through it
+        make_passable(dir)  # first, and for any umask: scripts of another user must pass through this folder
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         lock = _try_lock(path, os.O_CREAT)
     except OSError as error:
@@ -257,12 +260,12 @@ def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
     finally:
         _HELD.discard(path)
         with suppress(FileNotFoundError):
-            os.unlink(path)  # while it is held: whoever has opened it meanwhile sees that it is gone
+            os.unlink(path)  # while locked: a process that opened it meanwhile sees st_nlink == 0 and tries again
         os.close(lock)
 
 
 def is_held(dir: str, store: str, key: SessionKey) -> bool:
-    """Whether somebody on this machine is at work in that session now."""
+    """True when a process on this machine works in that session now."""
     try:
         lock = _try_lock(_lock_path(dir, store, key))
     except FileNotFoundError:
@@ -277,7 +280,7 @@ def _lock_path(dir: str, store: str, key: SessionKey) -> str:
 
 
 def _try_lock(path: str, more: int = 0) -> int | None:
-    """The open file, locked; None when somebody else has it. A file that was removed meanwhile locks nothing."""
+    """Opens and locks the file. Returns None when it is locked already. Tries again when the file was removed."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
         try:
@@ -291,15 +294,17 @@ def _try_lock(path: str, more: int = 0) -> int | None:
 
 
 def find_dir(configured: str | None, cache_dir: str) -> str:
-    """Where workspaces and published skills are: as configured, else in the cache. Root's cache is in a home that is
-    closed to the user scripts run as, so root's are elsewhere."""
+    """Returns the folder for workspaces and published skills: the configured one, else one in the cache.
+
+    Root uses ROOT_DIR: its cache is in a home folder that the user of the scripts cannot enter.
+    """
     if configured is not None:
         return configured
     return ROOT_DIR if os.geteuid() == 0 else cache_dir
 
 
 def place_id(store: str, key: SessionKey) -> str:
-    """Readable when the session's name is plain. The same for two sessions only if 128 bits of SHA-256 are."""
+    """Folder name of a session: its name if that is plain, and 128 bits of SHA-256, so names do not collide."""
     return _named(key, _digest(store, *_parts(key))[:32])
 
 
@@ -308,7 +313,7 @@ def place_path(dir: str, store: str, key: SessionKey) -> str:
 
 
 def _old_id(key: SessionKey) -> str:
-    """As it was when the store had no part in it, so that nobody knows whose the files are."""
+    """Folder name in earlier versions, without the store. The owner of such files is unknown."""
     return _named(key, _digest(*_parts(key))[:12])
 
 
@@ -325,7 +330,7 @@ def _digest(*parts: str) -> str:
 
 
 def read_meta(path: str) -> dict[str, Any]:
-    """What is known about the place; nothing when it cannot be read, for it can be made anew."""
+    """Reads meta.json. Returns {} when it cannot be read: it can be written again."""
     try:
         meta = json.loads(read_regular(os.path.join(path, _META), 1 << 20))
     except (OSError, ValueError, RecursionError):
@@ -338,22 +343,22 @@ def write_meta(path: str, meta: dict[str, Any]) -> None:
 
 
 def store_is_gone(store: object) -> bool:
-    """True for the path of a file that is not there. Nobody looks for a store that is no file."""
+    """True when the store is a path and no file is there. A store that is not a path is never reported as gone."""
     return isinstance(store, str) and os.path.isabs(store) and not os.path.exists(store)
 
 
 def list_places(dir: str) -> list[PlaceInfo]:
-    """Every workspace there is, the one used longest ago first."""
+    """Lists all workspaces, least recently used first."""
     return sorted(_places(dir), key=lambda info: (info.used_at, info.id))
 
 
 def remove_listed(info: PlaceInfo) -> bool:
-    """False when somebody works in it."""
+    """Removes the workspace. Returns False when it is in use."""
     return _remove(info.path)
 
 
 def sweep_places(dir: str) -> None:
-    """What somebody had begun to remove, and did not finish."""
+    """Removes folders whose removal was interrupted."""
     top = os.path.join(os.path.abspath(dir), "workspaces")
     for name in list_folder(top):
         if name.startswith(_GONE):
@@ -364,7 +369,7 @@ def sweep_places(dir: str) -> None:
 
 
 def remove_place(dir: str, store: str, key: SessionKey) -> str | None:
-    """Where that session's workspace was; None when it had none. WorkspaceError when somebody works in it."""
+    """Removes the session's workspace. Returns its path, or None when there was none. Raises when it is in use."""
     path = place_path(dir, store, key)
     if not os.path.isdir(path) or os.path.islink(path):
         return None
@@ -387,12 +392,12 @@ def _places(dir: str) -> Iterator[PlaceInfo]:
             continue
         try:
             yield _look_at(path, name)
-        except FileNotFoundError:  # removed by somebody else meanwhile
+        except FileNotFoundError:  # removed meanwhile
             continue
 
 
 def list_folder(top: str) -> list[str]:
-    """The names there, sorted; none when there is no such folder."""
+    """Returns the sorted names in a folder. Returns [] when the folder does not exist."""
     try:
         return sorted(os.listdir(top))
     except FileNotFoundError:
@@ -434,7 +439,7 @@ def _in_use(path: str) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """False when somebody works in it. It is moved away first: whoever comes now begins a new one."""
+    """Removes the folder. Returns False when it is in use. Moves it away first, so a new session can start at once."""
     lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if lock < 0:
         return False
@@ -448,7 +453,7 @@ def _remove(path: str) -> bool:
 
 
 def _locked(path: str, how: int) -> int:
-    """A lock of the place that is there now; -1 when it is held otherwise, or was moved away while we waited."""
+    """Locks the folder that is at `path` now. Returns -1 when it is locked, or was moved away while we waited."""
     name = os.path.join(path, "lock")
     lock = -1
     try:

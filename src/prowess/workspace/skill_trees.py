@@ -1,7 +1,7 @@
-"""A skill's tree is published once, under its digest, and never changes: bodies, docs and runs are read from there.
+"""Publishes skills as read-only trees named by digest, and removes trees. Bodies, docs and runs read from a tree.
 
-`publish` copies exactly the files that were there when the skill was loaded, checked by their sha256 on the way; a tree
-appears whole or not at all, whoever else publishes the same one at the same time. The source is only ever read.
+`publish` copies exactly the files that the skill had when it was loaded, and checks their sha256. A tree appears whole
+or not at all, also when several processes publish it at the same time. The source is only read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from prowess.errors import WorkspaceError
 from prowess.skills.skill import Skill, SkillFile
 from prowess.skills.validate import WORKSPACE_NAMES, shipped_folders
 
-SHIPPED = "_shipped"  # a skill that ships a folder of a name that leads to the workspace keeps it readable here
-PASSABLE = 0o711  # whoever a script runs as must get to its own files, and need not see others
+SHIPPED = "_shipped"  # a folder of the skill named like a workspace folder (such as out/) is readable below this name
+PASSABLE = 0o711  # the user of a script must reach its own files, and need not list others
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _DEEPEST = 64
@@ -39,14 +39,14 @@ class Tree(NamedTuple):
 
 
 def publish(skill: Skill, store: str) -> Tree:
-    """The skill's tree in `store`, made now or by somebody before."""
+    """Returns the skill's tree in `store`. Publishes it if it is not there yet."""
     target = os.path.join(store, skill.digest.removeprefix("sha256:"))
     notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
     if os.path.isdir(target):
         _check_unchanged(skill, target)
         return Tree(target, skill.digest, notes)
     temporary = _begin(store)
-    lock = lock_folder(temporary, fcntl.LOCK_SH)  # whoever cleans sees that it is no leftover
+    lock = lock_folder(temporary, fcntl.LOCK_SH)  # so clean-up sees that it is in use
     try:
         for file in skill.files:
             _copy(skill, file, os.path.join(temporary, *_place(file.path).split("/")))
@@ -56,7 +56,7 @@ def publish(skill: Skill, store: str) -> Tree:
         try:
             os.rename(temporary, target)
         except OSError:
-            if not os.path.isdir(target):  # otherwise somebody was faster, with the same bytes
+            if not os.path.isdir(target):  # otherwise another process published the same bytes
                 raise
             remove_tree(temporary)
     except BaseException:
@@ -69,8 +69,8 @@ def publish(skill: Skill, store: str) -> Tree:
 
 
 def _check_unchanged(skill: Skill, target: str) -> None:
-    """What was published before must still be what its name says: a program that runs as the same user could have
-    written there, and would be run as what a person has approved."""
+    """Raises when a published tree no longer matches its digest. A program of the same user could have changed it, and
+    its files would run with the approval of the original."""
     found: set[str] = set()
     for top, folders, names in os.walk(target):
         links = [name for name in folders if os.path.islink(os.path.join(top, name))]
@@ -101,7 +101,7 @@ def _sha256(path: str) -> str | None:
 
 
 def _begin(store: str) -> str:
-    """A new folder in the store, which is made if need be."""
+    """Creates a new folder in the store, and the store if needed."""
     try:
         make_passable(store)
         return tempfile.mkdtemp(dir=store, prefix=".new-")
@@ -115,8 +115,10 @@ def _begin(store: str) -> str:
 
 
 def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = None) -> None:
-    """A private copy for executors that cannot bind: appears whole, replaces an older one. `arrange` gets the path of
-    the new one while entries can be put into it: the empty folders of a published tree become what they have to be."""
+    """Copies a tree for executors that cannot bind-mount. The copy appears whole and replaces an older one.
+
+    `arrange` gets the path of the copy while it is writable, to fill the empty folders of the published tree.
+    """
     parent = os.path.dirname(target)
     temporary = tempfile.mkdtemp(dir=parent, prefix=".new-")
     try:
@@ -127,7 +129,7 @@ def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = N
             arrange(temporary)
             os.chmod(temporary, mode)
         try:
-            os.rename(target, older := f"{temporary}.old")  # so that there is nothing at its place but for a moment
+            os.rename(target, older := f"{temporary}.old")  # a rename keeps the gap short
         except FileNotFoundError:
             older = ""
         os.rename(temporary, target)
@@ -138,8 +140,10 @@ def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = N
 
 
 def remove_tree(path: str) -> None:
-    """Whatever a script made of it: closed folders, folders deeper than a path can say, links to elsewhere. Each step
-    goes by descriptor, so nobody can put a link in our way. Nothing happens when it is not there."""
+    """Removes a folder tree that a script may have written: closed folders, paths that are too long, links.
+
+    Works by descriptor, so no link can redirect it. Does nothing when the folder does not exist.
+    """
     parent, name = os.path.split(path.rstrip("/"))
     if not name:
         return
@@ -154,8 +158,8 @@ def remove_tree(path: str) -> None:
 
 
 def _remove_below(above: int, name: str) -> None:
-    """Depth first with a descriptor for each level; what is deeper than that is moved up, and found there later. What
-    is not there any more, somebody else has removed."""
+    """Removes depth first, with one descriptor per level. Deeper folders are moved up and removed later. A name that is
+    gone was removed by another process."""
     if _unlinked(above, name):
         return
     levels = [_Level(above, "")]
@@ -168,7 +172,7 @@ def _remove_below(above: int, name: str) -> None:
             if below is not None and len(levels) < _DEEPEST:
                 _enter(levels, below)
             elif below is not None:
-                _enter(levels, below)  # who moves a folder has to be able to write to it
+                _enter(levels, below)  # moving a folder needs the right to write to it
                 again -= _moved_up(levels, below)
             elif _emptied(levels[-2].fd, level.name):
                 os.close(levels.pop().fd)
@@ -176,7 +180,7 @@ def _remove_below(above: int, name: str) -> None:
                 again += 1
                 if again > _PATIENCE:
                     raise OSError(errno.ENOTEMPTY, "somebody keeps on writing there", level.name)
-                level.left = iter(os.listdir(level.fd))  # moved up by us, or made while we looked
+                level.left = iter(os.listdir(level.fd))  # moved up by us, or created meanwhile
     finally:
         for level in levels[1:]:
             os.close(level.fd)
@@ -184,7 +188,7 @@ def _remove_below(above: int, name: str) -> None:
 
 @dataclass(slots=True)
 class _Level:
-    """A folder that is being emptied, and what is left of its listing."""
+    """Folder that is being emptied, and the rest of its listing."""
 
     fd: int
     name: str
@@ -200,7 +204,7 @@ def _enter(levels: list[_Level], name: str) -> None:
 
 
 def _moved_up(levels: list[_Level], name: str) -> bool:
-    """Leave the folder that was just entered, and move it to the top one."""
+    """Leaves the folder just entered and moves it up into the top folder. False when it is gone."""
     if levels[-1].name != name:
         return False
     os.close(levels.pop().fd)
@@ -212,7 +216,7 @@ def _moved_up(levels: list[_Level], name: str) -> bool:
 
 
 def _emptied(folder: int, name: str) -> bool:
-    """Remove the folder, if nothing is in it any more."""
+    """Removes the folder. Returns False when it is not empty."""
     try:
         os.rmdir(name, dir_fd=folder)
     except FileNotFoundError:
@@ -225,12 +229,12 @@ def _emptied(folder: int, name: str) -> bool:
 
 
 def _unlinked(folder: int, name: str) -> bool:
-    """False when it is a folder."""
+    """Removes the file or link. Returns False when it is a folder."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
-    except (IsADirectoryError, PermissionError):  # the second is what a Mac says
+    except (IsADirectoryError, PermissionError):  # PermissionError on macOS
         try:
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise
@@ -241,7 +245,7 @@ def _unlinked(folder: int, name: str) -> bool:
 
 
 def _entered(folder: int, name: str) -> int:
-    """A descriptor of a folder in there, which from now on can be listed and changed."""
+    """Opens a folder and gives us the rights to list and change it."""
     try:
         fd = os.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:
@@ -258,14 +262,13 @@ def _open_up(folder: int, name: str) -> None:
         return
     held = os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
     try:
-        os.chmod(f"/proc/self/fd/{held}", 0o700)  # of exactly what was opened: a name could be a link by now
+        os.chmod(f"/proc/self/fd/{held}", 0o700)  # exactly the open folder: the name could be a link by now
     finally:
         os.close(held)
 
 
 def lock_folder(path: str, kind: int) -> int | None:
-    """A lock on the folder itself, until the descriptor is closed; None when somebody has it, or there is no folder of
-    that name any more."""
+    """Locks the folder itself until the returned descriptor is closed. Returns None when it is locked or gone."""
     try:
         fd = os.open(path, _FOLDER)
     except (FileNotFoundError, NotADirectoryError):
@@ -281,7 +284,7 @@ def lock_folder(path: str, kind: int) -> int | None:
 
 
 def make_passable(folder: str) -> None:
-    """Every folder that we make on the way can be passed by whoever a script runs as; those that were there stay."""
+    """Creates the folder and missing parents, passable for the user of a script. Existing folders keep their mode."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -328,4 +331,4 @@ def _chunks(skill: Skill, path: str) -> Iterator[bytes]:
 
 def _make_read_only(path: str) -> None:
     for folder, _, _ in os.walk(path, topdown=False):
-        os.chmod(folder, 0o555)  # noqa: S103 - whoever the run is started as must be able to read it
+        os.chmod(folder, 0o555)  # noqa: S103 - the user of the script must be able to read it

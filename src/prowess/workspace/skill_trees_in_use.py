@@ -1,9 +1,11 @@
-"""Published skills on disk: none is removed while somebody works with it, or while a session may go on from it.
+"""Lists and removes published skills, and records which stores use them. A skill in use is never removed.
 
-<dir>/trees/<digest>/               held by everybody who works with it; its time is when that last began
-<dir>/trees/.users/<digest>/<id>    a store, and a tenant there, whose sessions may name that content
-<dir>/trees/.new-<random>/          held by whoever publishes it
-<dir>/trees/.gone-<random>/         held by whoever removes it
+A skill is in use while a process works with it, or while a session may resume with it.
+
+<dir>/trees/<digest>/               locked by every process that works with it; mtime is the start of the last use
+<dir>/trees/.users/<digest>/<id>    a store and a tenant whose sessions may name that content
+<dir>/trees/.new-<random>/          locked by the process that publishes it
+<dir>/trees/.gone-<random>/         locked by the process that removes it
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _USERS = ".users"
 _GONE = ".gone-"
 _UNFINISHED = (".new-", _GONE)
-_JUST_BEGUN_S = 60.0  # between the making of a folder and its lock
+_JUST_BEGUN_S = 60.0  # a new folder may not be locked yet
 
 
 class TreeInfo(NamedTuple):
-    """One published skill as a list shows it."""
+    """Published skill as a row of a list."""
 
     digest: str
     path: str
@@ -42,31 +44,31 @@ class TreeInfo(NamedTuple):
 
 
 class TreeUser(NamedTuple):
-    """Whose sessions may go on from a tree. A store is a path, or says where it is in its own words."""
+    """Store and tenant whose sessions may resume with a tree. `store` is a path, or a text of the store's own form."""
 
     store: str
     tenant: str
 
     @property
     def is_there(self) -> bool:
-        """One that is no file may be anywhere."""
+        """True when the store exists. A store that is not a file path counts as existing."""
         return not os.path.isabs(self.store) or os.path.exists(self.store)
 
 
 class HeldTrees:
-    """The published skills that somebody works with: none of them is removed before `close`."""
+    """Locks on published skills that are in use. None of them is removed before `close`."""
 
     def __init__(self) -> None:
         self._locks: dict[str, int] = {}
 
     def hold(self, path: str) -> bool:
-        """False when it is not there, or somebody looks at it or removes it just now."""
+        """Locks a tree. Returns False when it does not exist, or is being checked or removed now."""
         if path not in self._locks:
             lock = lock_folder(path, fcntl.LOCK_SH)
             if lock is None:
                 return False
             self._locks[path] = lock
-        with suppress(OSError):  # it is somebody else's, who alone can remove it
+        with suppress(OSError):  # it belongs to another user, and only that user can remove it
             os.utime(path)
         return True
 
@@ -76,7 +78,7 @@ class HeldTrees:
 
 
 def add_user(trees: str, digest: str, user: TreeUser) -> None:
-    """Written while the tree is held."""
+    """Records that sessions of `user` may name the tree. Call it while the tree is locked."""
     folder = os.path.join(trees, _USERS, digest.removeprefix("sha256:"))
     path = os.path.join(folder, hashlib.sha256("\0".join(user).encode()).hexdigest()[:16])
     try:
@@ -84,7 +86,7 @@ def add_user(trees: str, digest: str, user: TreeUser) -> None:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             write_whole(path, json.dumps(user._asdict()).encode(), mode=0o600)
     except PermissionError:
-        pass  # the folder is somebody else's, who alone can clean there
+        pass  # the folder belongs to another user, and only that user can clean there
     except OSError as error:
         raise WorkspaceError(
             f"Who uses a published skill cannot be written in {folder}: {(error.strerror or str(error)).lower()}.",
@@ -99,7 +101,7 @@ def find_users(trees: str, digest: str) -> list[TreeUser]:
 
 
 def drop_user(trees: str, info: TreeInfo, store: str) -> None:
-    """No session of that store needs it any more. Nothing happens when it is in use, or was since it was listed."""
+    """Removes the store from the tree's users. Does nothing if the tree is in use, or was used since it was listed."""
     lock = lock_folder(info.path, fcntl.LOCK_EX)
     if lock is None:
         return
@@ -115,7 +117,7 @@ def drop_user(trees: str, info: TreeInfo, store: str) -> None:
 def _users(trees: str, digest: str) -> Iterator[tuple[str, TreeUser]]:
     folder = os.path.join(trees, _USERS, digest.removeprefix("sha256:"))
     for name in list_folder(folder):
-        if name.startswith("."):  # was not written to its end
+        if name.startswith("."):  # not written to its end
             continue
         path = os.path.join(folder, name)
         try:
@@ -128,19 +130,22 @@ def _users(trees: str, digest: str) -> Iterator[tuple[str, TreeUser]]:
 
 
 def list_trees(trees: str) -> list[TreeInfo]:
-    """Every published skill there is, the one used longest ago first."""
+    """Lists all published skills, least recently used first."""
     return sorted(_trees(trees), key=lambda info: (info.used_at, info.digest))
 
 
 def remove_published(trees: str, info: TreeInfo) -> bool:
-    """False when it is in use, or was used since it was listed. Moved away first: whoever comes now publishes anew."""
+    """Removes a tree. Returns False when it is in use, or was used since it was listed.
+
+    Moves it away first, so that another process can publish it again at once.
+    """
     lock = lock_folder(info.path, fcntl.LOCK_EX)
     if lock is None:
         return False
     try:
         if os.fstat(lock).st_mtime != info.used_at:
             return False
-        # First, while nobody can publish it anew and write down who uses it.
+        # The users go first: after the rename another process may publish the tree again and record its users.
         remove_tree(os.path.join(trees, _USERS, info.digest.removeprefix("sha256:")))
         gone = os.path.join(trees, f"{_GONE}{os.urandom(8).hex()}")
         os.rename(info.path, gone)
@@ -151,7 +156,7 @@ def remove_published(trees: str, info: TreeInfo) -> bool:
 
 
 def sweep_trees(trees: str) -> None:
-    """What somebody had begun to publish or to remove, and did not finish."""
+    """Removes folders of interrupted publishing or removal."""
     for name in list_folder(trees):
         path = os.path.join(trees, name)
         if not name.startswith(_UNFINISHED) or _age_s(path) < _JUST_BEGUN_S:

@@ -1,6 +1,6 @@
-"""Programs of the system: files that only root can have put there and can change, by the names that a PATH gives them.
+"""Finds programs of the system by name and PATH: files that only root can create and change.
 
-The standard library alone: in a container it is run as a program, and says which ones the image has.
+Uses the standard library only: a container runs this file as a program, to list the programs of its image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_LINKS = 40
 
 
 def find_system_file(name: str, path: str) -> tuple[str, str]:
-    """(the file that a run with this PATH starts by that name, why it is none of the system's): one of them is ""."""
+    """Returns (the file that this PATH finds for the name, why it is not a file of the system). One of them is ""."""
     folders = [folder for folder in path.split(":") if folder.startswith("/")]
     for file in [name] if "/" in name else [os.path.join(folder, name) for folder in folders]:
         if os.path.isfile(file) and os.access(file, os.X_OK):
@@ -23,8 +23,11 @@ def find_system_file(name: str, path: str) -> tuple[str, str]:
 
 
 def check_system_file(file: str) -> tuple[str, str]:
-    """The same, for an absolute path. Folders above are named without links; a link at its end stays, because some
-    programs do what their name says, and is followed to its end."""
+    """Returns the same for an absolute path.
+
+    The returned path has no links in its folders. A link as the last part stays, because some programs act by their
+    name; it is followed for the check.
+    """
     first = ""
     for _ in range(MOST_LINKS):
         folder, name = os.path.split(file)
@@ -50,7 +53,7 @@ def is_roots(path: str) -> bool:
 
 
 def list_system_files(path: str) -> dict[str, tuple[str, str]]:
-    """What find_system_file says about every name that this PATH has."""
+    """Returns find_system_file for every name in the folders of this PATH."""
     names = {name for folder in path.split(":") if os.path.isdir(folder) for name in os.listdir(folder)}
     return {name: find_system_file(name, path) for name in names}
 
