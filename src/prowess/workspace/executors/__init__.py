@@ -1,13 +1,12 @@
-"""The executors of this machine.
+"""Executors that run scripts on this machine.
 
-- auto: the sandbox where there is one; otherwise, and never without a word, no isolation at all
-- isolation_report: what holds on this machine is found out by trying, once, and is what an executor then promises,
-  limit by limit
-- local: scripts as plain processes of this machine
-- mirrored_folder: two folders with the same files, where nothing can be mounted
-- none: an executor that runs nothing, and says so
-- preconditions: what comes before every program, whichever executor starts it
-- private_copies: A session's own copy of a skill, for executors that cannot bind
-- sandbox: scripts in a box
-- workspace: an opened workspace
+- auto: uses the sandbox if it works here, else runs without isolation and says so
+- isolation_report: tests the limits and rights of this machine, for the isolation that an executor reports
+- local: runs scripts as plain processes, without isolation
+- mirrored_folder: keeps two folders the same where nothing can be mounted
+- none: refuses to run anything
+- preconditions: checks before every run: names, folders, owner, program
+- private_copies: a session's own copy of each skill, for executors that cannot bind-mount
+- sandbox: runs scripts in a bubblewrap or Landlock sandbox
+- workspace: an open workspace: the steps before and after each run
 """

@@ -1,6 +1,6 @@
-"""The sandbox where there is one; otherwise, and never without a word, no isolation at all.
+"""Executor that uses the sandbox if it works here, else runs scripts without isolation and says so in a note.
 
-Whether a script may run without isolation is for policy to decide: it sees which executor it would be.
+The policy decides if a script may run without isolation: it sees the executor that would run it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from prowess.workspace.session_folder import Place
 
 
 class AutoExecutor:
-    """See ports.Executor. It falls back only because no sandbox works here, not because one is configured wrongly: a
-    script that was to be kept to some hosts, say, does not run with the network of the machine instead."""
+    """Executor that chooses once between sandbox and local. See ports.Executor.
+
+    It falls back only when no sandbox works here, not when the configuration is wrong. For example, a script that may
+    reach only some hosts never runs with the full network instead.
+    """
 
     def __init__(self, sandbox: Executor, local: LocalExecutor) -> None:
         self._sandbox, self._local = sandbox, local
@@ -42,7 +45,7 @@ class AutoExecutor:
         except WorkspaceUnavailable as error:
             if error.code != "no-sandbox":
                 raise
-            await self._local.isolation()  # which may have its own reasons not to work
+            await self._local.isolation()  # raises if this does not work either
             reasons = error.message.removeprefix("No sandbox works here.").strip()
             self._local.note(f"No sandbox works here, so a script runs without isolation: {reasons}")
             return self._local

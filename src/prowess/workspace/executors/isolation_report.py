@@ -1,4 +1,4 @@
-"""What holds on this machine is found out by trying, once, and is what an executor then promises, limit by limit."""
+"""Tests once which limits and rights work on this machine. Executors report the result as their isolation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from prowess.workspace.process.command import ProcessLimits
 from prowess.workspace.system_programs import find_system_file
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-RUNS_AT_ONCE = 16  # the kernel counts all processes of a user: that many runs may each use up their limit
+RUNS_AT_ONCE = 16  # the kernel counts all processes of a user: room for so many runs at their limit
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What was found out by trying."""
+    """Result of the tests on this machine."""
 
     isolation: Isolation
     python: str
@@ -32,13 +32,13 @@ class ProbeResult:
 
 
 def system_environment(python: str, home: str) -> dict[str, str]:
-    """`home` is above each run's own folder for temporary files, or is that folder."""
+    """Returns the usual environment variables. `home` is the folder for temporary files of a run, or its parent."""
     own = "" if not python or python.startswith("/usr/") else f"{os.path.dirname(python)}:"
     return {"PATH": own + SYSTEM_PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
 
 
 def host_programs(python: str) -> Callable[[str], Located]:
-    """See ports.Executor, where programs are those of this machine."""
+    """Returns a function that finds programs of this machine by name. See ports.Executor."""
     path = system_environment(python, "")["PATH"]
     return lambda name: Located(*find_system_file(name, path))
 
@@ -50,7 +50,7 @@ def rlimits(limits: RunLimits, processes: int | None = None) -> ProcessLimits:
 
 
 def held(limits: RunLimits, groups: Groups | None, **known: LimitStatus) -> dict[str, LimitStatus]:
-    """What holds of each limit: those of a single process always, those of a group when there is one."""
+    """Returns the status of each limit. Limits of one process always hold, those of a group need control groups."""
     table: dict[str, LimitStatus] = {"cpu": "enforced", "open_files": "enforced", "file_size": "enforced", **known}
     if groups is not None:
         table["memory"] = "enforced"
@@ -62,7 +62,7 @@ def held(limits: RunLimits, groups: Groups | None, **known: LimitStatus) -> dict
 async def groups_for(
     limits: RunLimits, processes: Processes, uid: int | None, *, wrappers: int = 0
 ) -> tuple[Groups | None, tuple[str, ...]]:
-    """(control groups if they are needed and work, what a person should know)."""
+    """Returns (control groups if they are needed and work, notes for the user)."""
     if limits.memory is None or not processes.linux:
         return None, ()
     most = None if limits.processes is None else limits.processes + wrappers
@@ -71,8 +71,8 @@ async def groups_for(
 
 
 def room_for(limits: RunLimits, uid: int | None, groups: Groups | None) -> int | None:
-    """How many processes the user may have, all programs together: not so few that one run hinders another, and yet an
-    end to one that multiplies without end."""
+    """Returns the number of processes that the user may have in all programs together. It is high enough that one run
+    does not stop another, and still stops a fork bomb."""
     if limits.processes is None or (groups is not None and groups.counts_processes):
         return None
     return RUNS_AT_ONCE * limits.processes + 2 * _tasks_of(os.geteuid() if uid is None else uid)
@@ -90,7 +90,7 @@ def _tasks_of(uid: int) -> int:
 
 
 def check_root(uid: int | None) -> None:
-    """Scripts never run as root, and only root can run them as somebody else."""
+    """Raises when scripts would run as root, or as another user when we are not root."""
     if os.geteuid() == 0 and not uid:
         raise WorkspaceUnavailable(
             "Scripts are never run as root.",
@@ -112,7 +112,7 @@ def cannot_drop(uid: int | None, why: object) -> WorkspaceUnavailable:
 
 
 class Once(Generic[T]):
-    """Found out once, however many ask at the same time."""
+    """Runs `find` once and keeps its result, also when several tasks ask at the same time."""
 
     def __init__(self, find: Callable[[], Awaitable[T]]) -> None:
         self._find = find

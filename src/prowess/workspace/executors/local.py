@@ -1,7 +1,7 @@
-"""Scripts as plain processes of this machine: bounded time and output, a clean environment, and nothing left behind.
+"""Executor that runs scripts as plain processes: limited time and output, clean environment, no process left behind.
 
-There is no isolation: a script reads and writes whatever its user can. That user is never root. Its skill is a private
-copy, so that nothing but the copy can be changed, and that is made anew from what was published when it was.
+There is no isolation: a script can read and write all that its user can. That user is never root. The script works with
+a private copy of its skill. A copy that was changed is replaced from the published tree.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ from prowess.workspace.session_folder import Place
 
 
 class LocalExecutor:
-    """See ports.Executor. `uid` is whom scripts run as when we are root, and None otherwise; `python` is the
-    interpreter or venv to use, None for the system's."""
+    """Executor without isolation. See ports.Executor.
+
+    `uid` is the user that scripts run as when we are root, else None. `python` is the interpreter or venv to use; None
+    means the one of the system.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class LocalExecutor:
         self._open = OpenWorkspaces(processes)
 
     def note(self, text: str) -> None:
-        """Say this, too, of every workspace that is opened from now on."""
+        """Adds a note to the isolation of every workspace that is opened from now on."""
         self._notes += (text,)
 
     async def isolation(self) -> Isolation:
@@ -101,7 +104,7 @@ class LocalExecutor:
         return ProbeResult(isolation=isolation, python=python or "", groups=groups, limits=limits)
 
     async def _try_to_start(self) -> None:
-        """There may be no Python, but if there is no way to become that user, nothing will ever run."""
+        """Raises when no program can run as that user. Called when no Python was found, which alone is no error."""
         try:
             await self._processes.run(Command(argv=["/bin/true"], cwd="/", env={}, uid=self.uid))
         except NotStarted as error:
@@ -110,7 +113,7 @@ class LocalExecutor:
 
 
 def _bare(program: Program, here: Here, *, uid: int | None, limits: ProcessLimits) -> Command:
-    """Nothing around a program but its limits."""
+    """Returns the command without a sandbox, with its limits only."""
     return Command(
         argv=program.argv,
         cwd=here.cwd,

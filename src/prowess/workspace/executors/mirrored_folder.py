@@ -1,7 +1,7 @@
-"""Two folders with the same files, where nothing can be mounted: `work/inputs`, and the `inputs` of a skill's copy.
+"""Keeps two folders the same where nothing can be mounted: `work/inputs`, and `inputs` in the copy of a skill.
 
-A link in its place would be no folder to `find inputs`, `cp -r inputs` or `tar`. Files are hard links, so what is
-written in place is the same in both; what was added, replaced or removed in one is carried to the other by `agree`.
+A symbolic link would not work: `find inputs`, `cp -r inputs` and `tar` do not see it as a folder. Files are hard links,
+so a write in place changes both. `agree` carries files that were added, replaced or removed to the other folder.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MOST = 20_000
 
 
 class Twin:
-    """`first` and `second` are folders below `root`; `uid` owns what is made in them.
+    """Pair of folders `first` and `second` below `root`. `uid` owns the files that are created in them.
 
-    Where both changed, `first` counts. Nothing is carried while one of them is not a folder: a script may have put
-    something else there. A link that a script made in `second` may lead elsewhere from `first`: it stays where it is.
+    When both changed, `first` wins. Nothing is carried while one of them is not a folder: a script may have replaced
+    it. A link that a script made in `second` is not carried: it could point elsewhere from `first`.
     """
 
     def __init__(self, root: str, first: str, second: str, uid: int | None = None) -> None:
         self._root, self._first, self._second, self._uid = root, first, second, uid
-        self._known: dict[str, str] | None = None  # path -> what was there when both agreed
+        self._known: dict[str, str] | None = None  # path -> its kind when both folders were the same
         self._lock = threading.Lock()
 
     def is_empty(self) -> bool:
-        """Tell at once that there is nothing to carry: most runs have no inputs."""
+        """True when both folders are empty. A quick check, because most runs have no inputs."""
         if self._known:
             return False
         try:
@@ -46,7 +46,7 @@ class Twin:
         return True
 
     def agree(self) -> str | None:
-        """Carry what changed. What could not be carried is said."""
+        """Carries changes to the other folder. Returns a sentence about those that could not be carried, or None."""
         with self._lock:
             try:
                 first, second = self._list(self._first), self._list(self._second)
@@ -65,7 +65,7 @@ class Twin:
 
     def _carry(self, first: dict[str, str], second: dict[str, str], known: dict[str, str]) -> list[str]:
         different = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
-        back = {path for path in different if first.get(path) == known.get(path)}  # from the second to the first
+        back = {path for path in different if first.get(path) == known.get(path)}  # carried from second to first
         failed: list[str] = []
         with ExitStack() as stack:
             one, other = (
@@ -96,7 +96,7 @@ class Twin:
 
 
 class _Hand:
-    """One of the two folders, and descriptors of the way to where the last file was: the next one is mostly near."""
+    """Access to one of the two folders. Keeps the folders of the last path open: the next path is mostly near it."""
 
     def __init__(self, root: str, folder: str, uid: int | None) -> None:
         self.folder, self._uid = folder, uid

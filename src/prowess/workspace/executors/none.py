@@ -1,4 +1,4 @@
-"""An executor that runs nothing, and says so: for agents that read skills and do not run them."""
+"""Executor that refuses to run anything, for agents that only read skills."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoExecutor:
         self._refuse()
 
     async def aclose(self) -> None:
-        """Nothing was opened."""
+        """Does nothing: nothing was opened."""
 
     def _refuse(self) -> NoReturn:
         raise WorkspaceUnavailable(

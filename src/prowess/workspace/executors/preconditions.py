@@ -1,8 +1,7 @@
-"""What comes before every program, whichever executor starts it: what cannot be run is refused, the run has folders
-that nobody had before, and a HOME and a TMPDIR of its own.
+"""Checks before every run, for all executors: names, folders, owner and program.
 
-What is refused before anything is done in a workspace: names that are no names, folders that are not ours any more,
-folders that are somebody else's, and folders that whoever a script runs as cannot reach.
+The checks refuse unsafe names, workspace folders that were replaced or have another owner, folders that the user of the
+script cannot reach, and programs that cannot start. Each run gets new folders, and a HOME and TMPDIR of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from prowess.workspace.session_folder import Place
 
 
 def check_names(name: str, what: str = "skill") -> None:
-    """A name becomes a path here, and must already be one."""
+    """Raises when a name is not safe as a part of a path."""
     if name != safe_name(name):
         raise WorkspaceError(
             f"{name[:80]!r} is not a name for the folder of a {what}.",
@@ -30,8 +29,8 @@ def check_names(name: str, what: str = "skill") -> None:
 
 
 def check_unchanged(place: Place) -> None:
-    """Our own folders are what we made, and nothing that leads elsewhere: where a script runs as ourselves and without
-    a box, it could have put a link in their place."""
+    """Raises when a folder of the workspace is no longer a plain folder. A script that runs as our user without a
+    sandbox could have put a link in its place."""
     for path in (place.root, *(os.path.join(place.root, folder) for folder in FOLDERS)):
         try:
             plain = stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
@@ -47,7 +46,7 @@ def check_unchanged(place: Place) -> None:
 
 
 def check_owner(place: Place, uid: int | None) -> None:
-    """What scripts write belongs to whoever they run as; `uid` is None when that is ourselves."""
+    """Raises when the workspace belongs to another user than the one scripts run as. `uid` None means our own user."""
     owner = os.geteuid() if uid is None else uid
     found = os.stat(os.path.join(place.root, "work")).st_uid
     if place.uid != uid or found != owner:
@@ -60,7 +59,7 @@ def check_owner(place: Place, uid: int | None) -> None:
 
 
 def check_reachable(path: str, uid: int | None) -> None:
-    """Every folder on the way can be passed by that user. We ourselves got there."""
+    """Raises when user `uid` cannot pass a folder on the way to `path`. None means our own user, who can."""
     if uid is None:
         return
     folder = os.path.realpath(path)
@@ -78,7 +77,7 @@ def check_reachable(path: str, uid: int | None) -> None:
 
 
 def may(status: os.stat_result, uid: int, bit: int) -> bool:
-    """Whether that user, who has one group and no privileges, may do it: 4 read, 2 write, 1 execute or pass."""
+    """True when the mode allows it to that user, who has one group and no privileges. 4 reads, 2 writes, 1 executes."""
     shift = 6 if status.st_uid == uid else 3 if status.st_gid == uid else 0
     return bool(status.st_mode >> shift & bit)
 
@@ -101,7 +100,8 @@ def leaving_cwd(given: str) -> PathEscape:
 
 
 def check_program(program: Program, *, staged: Container[str], place: Place) -> None:
-    """Names of skill and run become paths; what the kernel would cut short at a NUL is not run at all."""
+    """Raises when a program cannot be run: an unsafe name, a skill that is not staged, or a NUL, where the kernel would
+    cut a text short."""
     check_names(program.run, "run")
     check_names(program.skill)
     if program.skill not in staged:
@@ -128,7 +128,7 @@ def check_open(closed: bool) -> None:
 
 @contextmanager
 def making_folders(run: str) -> Iterator[None]:
-    """Around the making of a run's folders: whatever goes wrong there is said of that run."""
+    """Turns errors while the folders of a run are created into a WorkspaceError that names the run."""
     try:
         yield
     except FileExistsError:
@@ -148,7 +148,9 @@ def making_folders(run: str) -> Iterator[None]:
 
 
 def with_own_home(given: Mapping[str, str], usual: Mapping[str, str], own: str) -> dict[str, str]:
-    """HOME and TMPDIR that are those of the workspace's environment, or are not there, become the run's own; "" when
-    the usual ones are that already, because each run has a box of its own."""
+    """Returns the variables with HOME and TMPDIR set to `own`, unless the caller has changed them.
+
+    `own` is "" when each run has a sandbox with its own /tmp: the usual values are right there.
+    """
     changed = {name: own or usual[name] for name in ("HOME", "TMPDIR") if given.get(name, usual[name]) == usual[name]}
     return {**given, **changed}

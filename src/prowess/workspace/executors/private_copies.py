@@ -1,12 +1,10 @@
-"""A session's own copy of a skill, for executors that cannot bind: root/skills/<name>, which is what was published.
+"""Gives a session its own copy of each skill (root/skills/<name>), for executors that cannot bind-mount.
 
-`out` and `work` in it are links to where they lead; `.venv` and `inputs` are folders, as programs expect, and are the
-script's. Which tree it is of is written down beside root/, where no script can write; a copy that somebody changed is
-not the one that was written down, and is replaced.
+In the copy, `out` and `work` are links to the workspace. `.venv` and `inputs` are folders, as programs expect, and the
+script can write to them. The tree that was copied is recorded beside root/, where no script can write. A copy that was
+changed does not match its record, and is replaced.
 
-Programs that see this machine under its own paths, since nothing is bound for them: their skill is a private copy.
-
-What is put around such a program, if anything, is the business of `enclose`, which gets to know where everything is.
+Programs of these executors see the paths of the host. The function `enclose` puts a sandbox around a program, if any.
 """
 
 from __future__ import annotations
@@ -34,27 +32,27 @@ from prowess.workspace.process.command import Command
 from prowess.workspace.session_folder import Place, making
 from prowess.workspace.skill_trees import Tree, copy_tree, remove_tree
 
-OWN = (".venv", "inputs")  # folders in a copy that a script can write to
+OWN = (".venv", "inputs")  # writable folders in a copy
 _LINKS = {"out": "../../out", "work": "../../work"}
 
 
 class Copies:
-    """The copies of one session, made on demand. Whoever else works in the session may make them at the same time."""
+    """Skill copies of one session, made on demand. Other processes of the session may make them at the same time."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[str, tuple[str, str]] = {}  # name -> (digest, what the copy looked like when it was made)
+        self._known: dict[str, tuple[str, str]] = {}  # name -> (digest, `_look` of the new copy)
         self._inputs: dict[str, Twin] = {}
 
     def path(self, name: str) -> str:
         return os.path.join(self._place.root, "skills", name)
 
     def is_staged(self, tree: Tree, name: str) -> bool:
-        """Tell at once that the copy is of that tree. False where only a look at all of it would tell."""
+        """True when a quick check shows that the copy is of that tree. False when only a full check could show it."""
         return self._place.uid is not None and self._holds(tree, name)
 
     def stage(self, tree: Tree, name: str) -> None:
-        """From now on the copy is of that tree. When it is already, this costs a look at it."""
+        """Copies the tree. If the copy is of that tree already, only checks it."""
         if self._holds(tree, name):
             return
         try:
@@ -71,7 +69,7 @@ class Copies:
             ) from error
 
     async def agree_on_inputs(self, name: str) -> str | None:
-        """Before and after a run: `inputs` of the skill and of the workspace hold the same. If not, why not."""
+        """Makes `inputs` of skill and workspace the same, before and after a run. Returns a problem or None."""
         if name not in self._inputs:
             self._inputs[name] = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
         twin = self._inputs[name]
@@ -99,7 +97,7 @@ class Copies:
             self._place.own(os.path.join(copy, folder))
 
     def _keep_venv(self, name: str) -> None:
-        """What was installed belongs to the content that it was installed for, and is there again with it."""
+        """Moves the .venv of the old copy away. It returns with the content that it was installed for."""
         copy, venv, digest = self.path(name), os.path.join(self.path(name), ".venv"), self._known[name][0]
         if digest and _is_folder(copy) and _is_folder(venv):
             os.chmod(copy, 0o700)
@@ -108,12 +106,15 @@ class Copies:
             os.rename(venv, self._kept(name, digest))
 
     def _kept(self, name: str, digest: str) -> str:
-        """Not that of boxes in the same session: programs in a .venv know it by the path that it was made under."""
+        """Path of a .venv that was moved away. A sandbox of the same session has its own .venv, because programs in a
+        .venv know the path that it was made at."""
         return os.path.join(self._place.path, "venvs", f"{name}-{digest.removeprefix('sha256:')[:16]}-copy")
 
     def _look(self, name: str) -> str:
-        """What changes when somebody touches the copy: a script cannot set the time of a change. Where it runs as
-        another user it cannot touch anything, and one look is enough."""
+        """Returns a fingerprint that differs when the copy was changed: a script cannot set ctime.
+
+        A script of another user cannot change the copy. Then the top folder is enough.
+        """
         copy = self.path(name)
         try:
             top = _signature(os.stat(copy, follow_symlinks=False))
@@ -129,7 +130,7 @@ class Copies:
                 for rel, below, _, _ in walk(copy, entry) if stat.S_ISDIR(status.st_mode) else ():
                     seen.update(f"{rel}\0{_signature(below)}\n".encode("utf-8", "surrogateescape"))
             return seen.hexdigest()
-        except (OSError, WorkspaceError):  # not there, or nothing that we made
+        except (OSError, WorkspaceError):  # missing, or not made by us
             return ""
 
     def _written_down(self, name: str) -> tuple[str, str]:
@@ -152,7 +153,7 @@ def _signature(status: os.stat_result) -> str:
 
 
 class Here(NamedTuple):
-    """What there is of one run, on the host."""
+    """Host paths of one run."""
 
     layout: Layout
     cwd: str
@@ -162,7 +163,7 @@ class Here(NamedTuple):
 
 
 class Unbound:
-    """See opened.Enclosure."""
+    """Enclosure for programs that see the paths of the host. See executors.workspace.Enclosure."""
 
     own_tmp = True
 
@@ -197,7 +198,7 @@ class Unbound:
 
 
 def _resolved_cwd(layout: Layout, program: Program) -> str:
-    """Where the program starts, on the host. It is looked at now: what a link leads to may have changed."""
+    """Returns the folder to start in, on the host. Resolves links now: a script may have changed them."""
     path = os.path.realpath(layout.host(program.cwd))
     if not is_inside(os.path.realpath(layout.root), path):
         raise leaving_cwd(program.cwd)

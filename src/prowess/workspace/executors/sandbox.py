@@ -1,7 +1,7 @@
-"""Scripts in a box: they see the system, their own skill and their session's files, and reach nothing and nobody else.
+"""Executor that runs scripts in a sandbox: they see the system, their own skill and the files of their session only.
 
-The box is made by bubblewrap, and where that does not work, by Landlock; both with a filter for system calls, and both
-only after a real trial on this machine. When neither holds, nothing runs. Whoever is in the box is never root.
+The sandbox is bubblewrap, or Landlock if bubblewrap does not work, each with a seccomp filter for system calls. Each is
+used only after a self-test on this machine. If both fail, nothing runs. Scripts in the sandbox are never root.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ TO_GET_ONE = (
     "Install bubblewrap and allow user namespaces, use Linux 6.2 or newer with Landlock, or use a container: "
     "workspace.executor."
 )
-WRAPPERS = 2  # bubblewrap outside the box and its first process inside: a control group counts them, too
+WRAPPERS = 2  # bubblewrap outside, and its first process inside: a control group counts both
 
 
 @dataclass(frozen=True, slots=True)
 class _NothingHeld:
-    """No mechanism held; why, for each that was tried."""
+    """Result when no mechanism passed its self-test: the reason for each."""
 
     reasons: dict[str, str]
 
@@ -64,8 +64,11 @@ class _ProvenSandbox(ProbeResult):
 
 
 class SandboxExecutor:
-    """See ports.Executor. `dir` is where good proofs are kept; `on_network` hears of each host that a run asked for;
-    `python` is the interpreter or venv to use, None for the system's."""
+    """Executor with bubblewrap or Landlock. See ports.Executor.
+
+    `dir` caches the results of successful self-tests. `on_network` is called for each host that a run asks for.
+    `python` is the interpreter or venv to use; None means the one of the system.
+    """
 
     def __init__(
         self,
@@ -174,7 +177,8 @@ class SandboxExecutor:
 
 
 def _cache_in(folder: str) -> str | None:
-    """Where good proofs are kept. Without such a place they are made each time; workspaces say why there is none."""
+    """Returns the folder for results of successful self-tests, or None when it is not writable: then the test runs each
+    time. The error appears later, when a workspace is opened."""
     try:
         make_passable(folder)
     except OSError:
@@ -183,7 +187,7 @@ def _cache_in(folder: str) -> str | None:
 
 
 def why_not(proof: Proof) -> str:
-    """In words for people."""
+    """Returns in plain words why the self-test failed."""
     if proof.error is not None:
         return proof.error.strip().rstrip(".")
     broken = [promise for promise, kept in proof.held.items() if not kept]

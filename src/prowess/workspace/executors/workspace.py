@@ -1,7 +1,7 @@
-"""An opened workspace: every run gets folders of its own and, when it is over, nothing of it is left but its files.
+"""Open workspace: creates the folders of each run, starts it, and after it leaves nothing but its files.
 
-What differs between executors is what they put around a program, an `Enclosure`; what happens before and after a run is
-the same for all of them, and is here.
+Executors differ only in their `Enclosure`, the sandbox around a program. The steps before and after a run are the same
+for all executors, and are here.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from prowess.workspace.process.interactive import InteractiveProcess
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree, remove_tree
 
-KEPT_BYTES = 4096  # of stderr, to say why a box could not be made
+KEPT_BYTES = 4096  # of stderr, for the error when a sandbox could not be made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A command that can be started. `check` looks at how it ended, and at the beginning of what it said on stderr: it
-    raises when that was not the program's doing."""
+    """Command that can be started. `check` gets its end and the start of its stderr, and raises when the sandbox failed
+    and not the program."""
 
     command: Command
     check: Callable[[Ended, bytes], None] | None = None
-    problems: list[str | None] = field(default_factory=list)  # whole when nothing is around it any more
+    problems: list[str | None] = field(default_factory=list)  # complete after the enclosure has ended
 
 
 class Enclosure(Protocol):
-    """What an executor puts around the programs of one workspace."""
+    """Sandbox, or nothing, that an executor puts around the programs of one workspace."""
 
     layout: Layout
     environment: Mapping[str, str]
     python: str
-    own_tmp: bool  # a run needs a folder of the host for its temporary files
+    own_tmp: bool  # True when a run needs a host folder for its temporary files
 
     async def stage(self, tree: Tree, name: str) -> None:
-        """From now on programs of that skill see that tree."""
+        """Makes the tree visible to programs of that skill."""
         ...
 
     def enclosed(self, program: Program, tmp: str) -> AbstractAsyncContextManager[Ready]:
-        """Until its end, what the command needs is there. WorkspaceError when it cannot be started."""
+        """Prepares the command and keeps its resources until the end. Raises WorkspaceError when it cannot start."""
         ...
 
 
 class OpenedWorkspace:
-    """See ports.Workspace, which this is, for every executor whose programs are processes of this machine."""
+    """Workspace of all executors whose programs are processes of this machine. See ports.Workspace."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class OpenedWorkspace:
         self.python = enclosure.python
         self._place, self._enclosure, self._processes, self._groups = place, enclosure, processes, groups
         self._staged: set[str] = set()
-        self._forget = forget  # whoever opened it has to close it no more
+        self._forget = forget  # tells the executor that this workspace is closed
         self._going: set[_Going] = set()
         self._sessions: set[LiveSession] = set()
         self._closed = False
@@ -116,7 +116,7 @@ class OpenedWorkspace:
             return live
 
     async def aclose(self) -> None:
-        """Runs that are going on end as killed ones; whoever waits for them learns that."""
+        """Kills the runs that are still going on. Their callers get the result of a killed run."""
         self._closed = True
         for going in self._going:
             going.end()
@@ -128,7 +128,7 @@ class OpenedWorkspace:
 
     @asynccontextmanager
     async def _begun(self, program: Program) -> AsyncIterator[_Going]:
-        """Folders before, and no folder, group or process after."""
+        """Creates the folders, control group and enclosure of a run, and removes the temporary ones after it."""
         check_open(self._closed)
         check_program(program, staged=self._staged, place=self._place)
         going = _Going()
@@ -151,14 +151,14 @@ class OpenedWorkspace:
             going.over.set()
 
     def _make_folders(self, run: str) -> str:
-        """The run's own, and the one for its temporary files if it needs that."""
+        """Creates runs/<run> and, if needed, the folder for temporary files. Returns that folder or ""."""
         with making_folders(run):
             self._place.make_run(run)
             return self._place.make_tmp(run) if self._enclosure.own_tmp else ""
 
 
 class OpenWorkspaces:
-    """What an executor has opened and nobody has closed."""
+    """Workspaces that an executor has opened and that are not closed yet."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
@@ -184,7 +184,7 @@ class OpenWorkspaces:
 
 
 class _Going:
-    """A run between its first folder and the removal of its last."""
+    """State of one run, from the creation of its folders to their removal."""
 
     ready: Ready
 
@@ -206,7 +206,7 @@ class _Going:
             self._run.kill()
 
     def kept(self, callback: Callable[[bytes], None] | None) -> Callable[[bytes], None]:
-        """The same callback, and we remember how it began."""
+        """Wraps a callback and keeps the first KEPT_BYTES of the output."""
 
         def take(data: bytes) -> None:
             if len(self._said) < KEPT_BYTES:
@@ -226,7 +226,10 @@ class _Going:
 
 
 class LiveSession:
-    """See ports.Interactive. When the program has ended, its folders go, too; what it printed can still be read."""
+    """Interactive program in a workspace. See ports.Interactive.
+
+    When the program ends, its temporary folders are removed. Its output can still be read.
+    """
 
     def __init__(
         self, session: InteractiveProcess, going: _Going, stack: AsyncExitStack, forget: Callable[[LiveSession], None]
@@ -234,7 +237,8 @@ class LiveSession:
         self._session, self._going, self._stack, self._forget = session, going, stack, forget
         self._over: Ended | None = None
         self._ending = asyncio.ensure_future(self._end())
-        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())  # for whoever waits
+        # `wait` raises the error. Reading it here stops asyncio from logging it when nobody waits.
+        self._ending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
     def ended(self) -> Ended | None:
@@ -258,11 +262,11 @@ class LiveSession:
         return await self.wait()
 
     async def wait(self) -> Ended:
-        """Being cancelled here does not end the session."""
+        """Waits for the end. A cancelled wait does not end the session."""
         return await asyncio.shield(self._ending)
 
     async def aclose(self) -> None:
-        """Kill it if it still runs, and forget what was not read."""
+        """Kills the program if it still runs, and drops unread output."""
         await self._session.aclose()
         await asyncio.wait([self._ending])
         self._forget(self)
@@ -281,10 +285,10 @@ class LiveSession:
 
 
 async def _remove(path: str) -> None:
-    """A run's temporary files. What resists goes when the whole workspace is removed."""
+    """Removes the temporary files of a run. Files that cannot be removed stay until the workspace is removed."""
     if path:
         try:
-            os.rmdir(path)  # as most leave it
+            os.rmdir(path)  # empty after most runs
         except OSError:
             await asyncio.to_thread(_remove_all, path)
 

@@ -1,9 +1,9 @@
-"""Bubblewrap, Landlock and seccomp around a program, believed only after a real self-test.
+"""Sandboxes around a program: bubblewrap or Landlock, with seccomp, used only after a self-test.
 
-- bwrap: A box is a value; what bubblewrap is told about it follows from that value alone
-- landlock: the box for machines without user namespaces
-- mounts: what a program sees in its box
-- path_view: where a path leads inside a box, found out on the host before the box is made
-- selftest: A box is believed after it was tried
-- selftest_probe: run inside a box by `selftest`, as a program of its own
+- bwrap: builds the bubblewrap command of a sandbox
+- landlock: builds the Landlock command, for machines without user namespaces
+- mounts: the files that a program sees in its sandbox
+- path_view: resolves paths as the sandbox will see them, before it exists
+- selftest: tests a sandbox on this machine and caches a good result
+- selftest_probe: the program that `selftest` runs inside the sandbox
 """

@@ -1,8 +1,8 @@
-"""A box is a value; what bubblewrap is told about it follows from that value alone.
+"""Builds the bubblewrap command of a sandbox from a `Box` value.
 
-The box sees its own processes, a network that leads nowhere, a read-only system, and of the host's files what is bound
-into it, nothing else. All that bubblewrap is told goes through a descriptor, because every user of the machine can read
-a command line; and its own environment stays empty, because a box may declare LD_PRELOAD.
+The sandbox sees its own processes, a network without any connection, a read-only system, and the files that are bound
+into it. Bubblewrap reads its options from a descriptor, because every user of the machine can read a command line. Its
+own environment stays empty, because a `Box` may set LD_PRELOAD.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from prowess.workspace.process.command import Command, ProcessLimits
 TRUSTED_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin")
 SYSTEM_NAMES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/alternatives")
-# The system's name, and the kinds of files: Python and pip ask, and stop where one is there and refused.
+# The system's name and the MIME types: Python and pip read them, and stop at a file that exists but is refused.
 SYSTEM_FILES += ("/etc/os-release", "/etc/lsb-release", "/etc/debian_version")
 SYSTEM_FILES += tuple(f"/etc/{name}-release" for name in "alpine arch centos fedora redhat SuSE system".split())
 SYSTEM_FILES += tuple(f"/etc/{name}mime.types" for name in ("", "httpd/", "httpd/conf/", "apache/", "apache2/"))
 ARGS_FD, SECCOMP_FD, STATUS_FD, HOSTS_FD, EMPTY_FD = 8, 9, 11, 12, 13
-NAME = "box"  # instead of the host's
-# A program that serves itself calls by name; the host's names are not told.
+NAME = "box"  # host name inside, instead of the host's
+# A program that connects to its own server uses the name localhost. The names of the host are not shown.
 HOSTS = f"127.0.0.1 localhost {NAME}\n::1 localhost\n".encode()
-TMP = os.path.join("/", "tmp")  # in every box: new, empty and bounded
+TMP = os.path.join("/", "tmp")  # in every sandbox: new, empty and limited
 MIB = 1 << 20
 _filter = functools.cache(kernel.filter_program)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """A folder or file of the host, as the box sees it."""
+    """Folder or file of the host, and its path in the sandbox."""
 
     source: str
     target: str
@@ -43,22 +43,22 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Everything there is inside. `binds` are made in order, so a later one may lie inside an earlier one."""
+    """Contents of a sandbox. `binds` are made in order, so a later one may be inside an earlier one."""
 
     binds: tuple[Bind, ...] = ()
     chdir: str = "/"
     env: Mapping[str, str] = field(default_factory=dict)
-    system: tuple[Bind, ...] = ()  # read-only whatever they say; see `system_of_host`
-    links: tuple[tuple[str, str], ...] = ()  # (where it leads, where it is), where /bin is a link to usr/bin
+    system: tuple[Bind, ...] = ()  # always read-only; see `system_of_host`
+    links: tuple[tuple[str, str], ...] = ()  # (target, path), such as ("usr/bin", "/bin")
     tmp_bytes: int = 64 * MIB
     shm_bytes: int = 32 * MIB
-    processes: int | None = None  # counted inside; needs prlimit, which `prlimit` names
+    processes: int | None = None  # counted inside; needs the program `prlimit`
     prlimit: str | None = None
-    tty: bool = False  # the command has a terminal of its own, and keeps it
+    tty: bool = False  # the command keeps its own terminal
 
 
 def bwrap_options(box: Box) -> list[str]:
-    """Every flag was shown to matter, or to do no harm: see docs on executors."""
+    """Returns the options of bubblewrap. Each one was shown to be needed or harmless: docs/executors.md."""
     options = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     options += ["--hostname", NAME]
     options += ["--unshare-cgroup-try", "--disable-userns", "--die-with-parent"]
@@ -71,14 +71,14 @@ def bwrap_options(box: Box) -> list[str]:
     for path in SYSTEM_FILES:
         options += ["--ro-bind-try", path, path]
     options += ["--ro-bind-data", str(HOSTS_FD), "/etc/hosts"]
-    # bubblewrap leaves /proc/sys writable for a host root, who should not be here in the first place
+    # bubblewrap leaves /proc/sys writable for root of the host, who should not be here at all
     options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
-    options += ["--ro-bind-data", str(EMPTY_FD), "/proc/cmdline"]  # what the host's kernel was started with
+    options += ["--ro-bind-data", str(EMPTY_FD), "/proc/cmdline"]  # hides the kernel's command line of the host
     for name, size in (("dev/shm", box.shm_bytes), ("tmp", box.tmp_bytes)):
         options += ["--size", str(size), "--tmpfs", f"/{name}"]
     for bind in box.binds:
         options += ["--bind" if bind.write else "--ro-bind", bind.source, bind.target]
-    # Otherwise both are writable, and bounded by nothing but the memory of the machine.
+    # Without this both are writable, and only the memory of the machine limits them.
     options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", box.chdir, "--cap-drop", "ALL", "--clearenv"]
     for name, value in box.env.items():
         options += ["--setenv", name, value]
@@ -101,8 +101,11 @@ def boxed(
     status_fd: int | None = None,
     fds: Mapping[int, int | bytes] | None = None,
 ) -> Command:
-    """The command that runs `argv` in the box. `limits.processes` would count outside: the box has its own. `status_fd`
-    is a descriptor of ours for what bubblewrap has to say, see `has_run`; `fds` are for `argv`."""
+    """Returns the command that runs `argv` in the sandbox.
+
+    `limits.processes` would count processes outside; use `Box.processes`. Bubblewrap writes its status to `status_fd`;
+    see `has_run`. `fds` are descriptors for `argv`.
+    """
     limited = [box.prlimit, f"--nproc={box.processes}", "--"] if box.prlimit and box.processes is not None else []
     options = bwrap_options(box)
     given: dict[int, int | bytes] = dict(fds or {})
@@ -131,12 +134,12 @@ def boxed(
 
 
 def has_run(status: bytes) -> bool:
-    """Whether bubblewrap got as far as the program: it tells an exit code of that, and none of its own failures."""
+    """True when bubblewrap started the program: it reports the program's exit code, but not its own failures."""
     return b'"exit-code"' in status
 
 
 def system_of_host() -> tuple[tuple[Bind, ...], tuple[tuple[str, str], ...]]:
-    """(system, links) for a Box: /usr, and the folders beside it, which are links into it on most systems today."""
+    """Returns (system, links) for a `Box`: /usr, and folders such as /bin, which are links into it on most systems."""
     binds, links = [Bind(source="/usr", target="/usr")], []
     for name in SYSTEM_NAMES:
         path = f"/{name}"
@@ -148,7 +151,7 @@ def system_of_host() -> tuple[tuple[Bind, ...], tuple[tuple[str, str], ...]]:
 
 
 def find_trusted(name: str, folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
-    """A program of the system: by absolute path, and never one that somebody but root could have put there."""
+    """Finds a program of the system. Returns its absolute path, or None unless only root could have put it there."""
     for folder in folders:
         path = os.path.realpath(os.path.join(folder, name))
         if os.path.isabs(folder) and why_not_trusted(path) is None:
@@ -157,7 +160,7 @@ def find_trusted(name: str, folders: Sequence[str] = TRUSTED_FOLDERS) -> str | N
 
 
 def why_no_bubblewrap(folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
-    """None where there is one to be used."""
+    """Returns why bubblewrap cannot be used, or None when it can."""
     there = [path for folder in folders if os.path.lexists(path := os.path.join(folder, "bwrap"))]
     if find_trusted("bwrap", folders) is not None:
         return None
@@ -167,7 +170,7 @@ def why_no_bubblewrap(folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
 
 
 def why_not_trusted(path: str) -> str | None:
-    """None when the file and every folder above it belong to root and only root can change them."""
+    """Returns why a program is not trusted. None when only root owns and can change it and every folder above it."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or not status.st_mode & 0o111:

@@ -1,6 +1,6 @@
-"""The box for machines without user namespaces: the kernel's own file rules, and a filter that makes no sockets.
+"""Builds the Landlock command, for machines without user namespaces: file rules of the kernel, and no sockets.
 
-Of /proc it sees little, and it has no /dev/shm; `selftest` says what of the rest holds on this machine.
+The program sees little of /proc and has no /dev/shm. `selftest` finds out what else holds on this machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prowess.workspace.process.command import Command, Landlock, ProcessLimits
 SYSTEM = ("/usr", *(f"/{name}" for name in SYSTEM_NAMES), *SYSTEM_FILES, *kernel.PROC)
 OWN = tuple(f"/proc/self/{name}" for name in kernel.PROC_OF_FIRST)  # as the command itself finds them
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-TERMINAL = ("/dev/tty", "/proc/self/fd/0")  # as the command itself finds them: its own, and no other of /dev/pts
+TERMINAL = ("/dev/tty", "/proc/self/fd/0")  # as the command itself finds them: only its own terminal of /dev/pts
 _filter = functools.cache(kernel.filter_program)
 
 
@@ -34,7 +34,7 @@ def walled(
     timeout_s: float | None = None,
     tty: bool = False,
 ) -> Command:
-    """The command that runs `argv` with the system and `read` to look at, and `write` to work in."""
+    """Returns the command that runs `argv`. It can read the system and `read`, and write to `write`."""
     devices = [*filter(os.path.exists, DEVICES), *(TERMINAL if tty else ())]
     return Command(
         argv=argv,

@@ -1,11 +1,11 @@
-"""What a program sees in its box: the same workspace by both mechanisms, and of the host nothing but the system.
+"""Files that a program sees in its sandbox: the workspace, and of the host only the system.
 
-    /workspace/skills/<skill>     the tree as it was published, read-only; of other skills there is not even the name
-    …/out …/work …/inputs …/.venv      lead to the workspace and can be written to
-    /workspace/work  out  runs/<run>   can be written to; runs/ can be read
+    /workspace/skills/<skill>          the published tree, read-only; other skills are not visible
+    …/out …/work …/inputs …/.venv      lead to the workspace, writable
+    /workspace/work  out  runs/<run>   writable; the rest of runs/ is read-only
 
-Bubblewrap binds all this and copies nothing. Landlock cannot show anything under another path: there, /workspace is
-the folder of the host, and the skill is the session's own copy; see `copies`.
+Bubblewrap mounts all this and copies nothing. Landlock cannot show a file under another path: the script sees the host
+path of the workspace, and the skill is the session's own copy; see executors/private_copies.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from prowess.workspace.skill_trees import Tree
 INSIDE = "/workspace"
 RESERVED = (INSIDE, "/proc", "/dev", TMP, "/usr", "/etc")
 _SHOWN = (stat.S_IFDIR, stat.S_IFREG)
-# A file of the system that is refused, and not absent as in other boxes, stops git.
+# With Landlock a system file is refused, not absent, and git stops at a config file that it may not read.
 WALLED_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1"}
-UNBOUNDED_TMP = 1 << 40  # for who asks for no limit: the memory of the machine is one
+UNBOUNDED_TMP = 1 << 40  # stands for no limit; the memory of the machine still limits it
 
 
 class Boxed:
-    """By bubblewrap; see opened.Enclosure."""
+    """Enclosure with bubblewrap. See executors.workspace.Enclosure."""
 
     own_tmp = False
 
@@ -79,7 +79,7 @@ class Boxed:
         self._skills: dict[str, tuple[str, str]] = {}  # name -> (its tree, its .venv)
 
     async def stage(self, tree: Tree, name: str) -> None:
-        self._stage(tree, name)  # which copies nothing
+        self._stage(tree, name)  # copies nothing, so needs no thread
 
     def _stage(self, tree: Tree, name: str) -> None:
         check_reachable(tree.path, self._uid)
@@ -117,7 +117,7 @@ class Boxed:
             )
             try:
                 yield Ready(command=command, check=_checker(program, status, link))
-            except NotStarted as error:  # bubblewrap itself; the program was looked for before
+            except NotStarted as error:  # bubblewrap itself did not start; the program was checked before
                 if error.errno == errno.E2BIG:
                     raise _not_started(program, error.errno) from None
                 raise _no_box(str(error), retryable=error.retryable) from error
@@ -128,8 +128,7 @@ class Boxed:
         _keep_inputs(self._place)
         binds = [_same(path) for path in checked_readable(program.readable, self._uid)]
         binds.append(Bind(source=f"{root}/runs", target=self.layout.seen("runs")))
-        # `inputs` becomes a mount of its own: what is one cannot be replaced by a link to elsewhere, and the next box
-        # would have it bound.
+        # `inputs` gets its own mount: a script cannot replace a mount by a link, which the next sandbox would mount.
         for rel in (f"runs/{program.run}", "work", "work/inputs", "out"):
             binds.append(Bind(source=f"{root}/{rel}", target=self.layout.seen(rel), write=True))
         binds.append(Bind(source=tree, target=skill))
@@ -139,7 +138,7 @@ class Boxed:
         return binds
 
     def _argv(self, view: View, program: Program, cwd: str) -> list[str]:
-        """The same, once we know that it can be executed."""
+        """Returns the arguments after checking that the program can be executed in the sandbox."""
         name, *arguments = program.argv
         try:
             path = view.find_program(name, program.env, cwd=cwd, uid=self._proof.uid)
@@ -147,7 +146,7 @@ class Boxed:
             if error.errno == 0:
                 return [name, *arguments]
             raise _not_started(program, error.errno) from None
-        # Whoever executes it in the box would look into relative folders of PATH as well.
+        # In the sandbox, relative folders of PATH would be searched as well. The full path avoids that.
         plain = all(folder.startswith("/") for folder in program.env.get("PATH", "").split(":"))
         return [name if plain else path, *arguments]
 
@@ -155,7 +154,7 @@ class Boxed:
 def walled_in(
     program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: ProcessLimits
 ) -> Command:
-    """By Landlock; see unbound.Unbound."""
+    """Returns the command with Landlock around it. See executors.private_copies.Unbound."""
     host = here.layout.host
     read = [here.skill, host("runs"), *folders]
     return walled(
@@ -173,8 +172,8 @@ def walled_in(
 
 
 def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:
-    """Folders of the host as they can be shown under their own path: no links, and none that hides what is in every
-    box, or that the box makes itself."""
+    """Returns host folders that can be shown under their own path. Raises for a link, and for a path that would hide a
+    part of the sandbox."""
     for path in paths:
         plain = os.path.isabs(path) and os.path.normpath(path) == path and stat.S_IFMT(_mode(path)) in _SHOWN
         ways = (path, os.path.realpath(path))
@@ -191,7 +190,7 @@ def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:
 
 
 def _cwd(view: View, layout: Layout, program: Program) -> str:
-    """Where the program starts, as the box sees it once no link is left in it."""
+    """Returns the folder to start in, as the sandbox sees it, without links."""
     try:
         seen = view.find(layout.seen(program.cwd))
     except NotSeen as error:
@@ -204,7 +203,7 @@ def _cwd(view: View, layout: Layout, program: Program) -> str:
 
 
 def _keep_inputs(place: Place) -> None:
-    """It is bound by itself, so it has to be there, and must be a folder: PathEscape when it is a link."""
+    """Creates work/inputs if it is missing, because it is mounted separately. Raises PathEscape when it is a link."""
     if stat.S_ISDIR(_mode(os.path.join(place.root, "work", "inputs"))):
         return
     with open_folder(place.root, "work/inputs", make=True, uid=place.uid):
@@ -221,7 +220,7 @@ def _mode(path: str) -> int:
 def _checker(program: Program, status: int, link: RunProxy | None) -> Callable[[Ended, bytes], None]:
     def check(ended: Ended, said: bytes) -> None:
         if ended.why == "exit" and ended.exit_code is not None and not has_run(os.pread(status, 1 << 16, 0)):
-            if os.strerror(errno.E2BIG).encode() in said:  # only at the last step is it known
+            if os.strerror(errno.E2BIG).encode() in said:  # known only at the last step
                 raise _not_started(program, errno.E2BIG)
             raise _no_box(said.decode("utf-8", "replace").strip() or f"it ended with {ended.exit_code}")
         if link is not None:

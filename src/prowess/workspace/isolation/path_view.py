@@ -1,7 +1,7 @@
-"""Where a path leads inside a box, found out on the host before the box is made: links mean there what they mean there.
+"""Resolves paths as the sandbox will see them, on the host and before the sandbox exists.
 
-By this a program that is not there, or may not be executed, is an error that names it, as it is without a box; bubble-
-wrap itself would only say so on the stderr of the program, where the program could say the same.
+So a missing program, or one that may not be executed, is an error that names it, as it is without a sandbox. Bubblewrap
+would only print that to the stderr of the program, where the program could print the same text.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from prowess._internal.files import open_regular
 from prowess.workspace.executors.preconditions import may
 from prowess.workspace.isolation.bwrap import TMP, Bind
 
-UNKNOWN = ("/proc", "/dev")  # made by the box itself
+UNKNOWN = ("/proc", "/dev")  # made by the sandbox itself
 MOST_LINKS = 40
 _HEAD = 4096
 _NOWHERE = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
 class BoxPath(NamedTuple):
-    """`path` is what it is called in the box once no link is left in it; `host` is "" for a folder of the box alone."""
+    """File in the sandbox. `path` is its path there without links. `host` is "" if only the sandbox has the folder."""
 
     path: str
     host: str
@@ -31,7 +31,7 @@ class BoxPath(NamedTuple):
 
 
 class NotSeen(Exception):
-    """Why there is nothing to be seen, as an errno; 0 when only the box itself can know."""
+    """Raised when a path cannot be seen. `errno` says why; 0 means that only the sandbox itself can know."""
 
     def __init__(self, number: int) -> None:
         super().__init__(os.strerror(number) if number else "unknown")
@@ -39,19 +39,19 @@ class NotSeen(Exception):
 
 
 class View:
-    """The files of a box: what is bound into it, and the links in its root."""
+    """Files of a sandbox: its mounts, and the links in its root."""
 
     def __init__(self, binds: Sequence[Bind], links: Sequence[tuple[str, str]] = ()) -> None:
         self._sources = {bind.target: bind.source for bind in binds}
         self._links = {path: leads_to for leads_to, path in links}
-        self._above = {"/", TMP}  # folders that are there because something is bound below them, or the box makes them
+        self._above = {"/", TMP}  # folders above a mount, or made by the sandbox
         for target in self._sources:
             while target != "/":
                 target = os.path.dirname(target)
                 self._above.add(target)
 
     def find(self, path: str, *, cwd: str = "/") -> BoxPath:
-        """What is there. NotSeen when there is nothing, or nobody can know."""
+        """Resolves a path. Raises NotSeen when nothing is there, or when that cannot be known."""
         waiting = [part for part in reversed(os.path.join(cwd, path).split("/")) if part not in ("", ".")]
         here = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
         followed = 0
@@ -76,8 +76,8 @@ class View:
         return here
 
     def find_program(self, name: str, env: Mapping[str, str], *, cwd: str, uid: int) -> str:
-        """What will be executed, as it is called in the box. A name without a slash is looked for in absolute folders
-        of PATH only. NotSeen says why it could not be."""
+        """Returns the path that will be executed in the sandbox. A name without a slash is searched only in absolute
+        folders of PATH. Raises NotSeen with the reason."""
         folders = [folder for folder in env.get("PATH", "").split(":") if folder.startswith("/")]
         problem = NotSeen(errno.ENOENT)
         for path in [name] if "/" in name else [os.path.join(folder, name) for folder in folders]:
@@ -87,7 +87,7 @@ class View:
             except NotSeen as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
                     raise
-                if error.errno == errno.EACCES:  # there may be one further on that can be executed
+                if error.errno == errno.EACCES:  # a later folder may have one that can be executed
                     problem = error
         raise problem
 
@@ -126,12 +126,12 @@ class View:
 
 
 def _executable(seen: BoxPath, uid: int) -> bool:
-    """We ourselves may be in more groups than the one that another user is left with."""
+    """True when the user may execute the file. Our own user may have several groups; another user has one."""
     return os.access(seen.host, os.X_OK) if uid == os.geteuid() else may(seen.status, uid, 0o1)
 
 
 def _head(path: str) -> bytes:
-    """How the file begins; as far as we know, like a program when we may not read it."""
+    """Reads the start of a file. Returns b"" when we may not read it: it then counts as a program."""
     try:
         fd = open_regular(path, follow=True)
     except OSError:
@@ -143,7 +143,7 @@ def _head(path: str) -> bytes:
 
 
 def _loader(head: bytes) -> str:
-    """The program that loads this one, which has to be there, too; "" when it needs none or is not of 64 bits."""
+    """Returns the loader of an ELF program, which must be in the sandbox, too. "" when it has none or is not 64-bit."""
     if head[4:6] != b"\x02\x01":
         return ""
     offset, size, count = (int.from_bytes(head[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))

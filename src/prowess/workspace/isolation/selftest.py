@@ -1,8 +1,8 @@
-"""A box is believed after it was tried: a command inside attempts what must not work, and the outside looks.
+"""Tests a sandbox on this machine: a program inside tries actions that must fail, and the host watches.
 
-Wherever the host can see for itself whether something got through (a connection, a file, a signal), that counts, and
-not what the command inside says about it. Only a proof in which every promise held is remembered, until the next boot
-or a change of anything that it depends on; so a machine that was mended is believed at once.
+If the host can see for itself that something got out (a connection, a file, a signal), only that counts, not the report
+of the program inside. Only a result in which every promise held is cached, until the next boot or a change of anything
+that it depends on. So a repaired machine passes at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from prowess.workspace.process import seccomp as kernel
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command
 
-Mechanism = Literal["bwrap+seccomp", "landlock+seccomp", "none"]  # `none` is the control: there, little holds
+Mechanism = Literal["bwrap+seccomp", "landlock+seccomp", "none"]  # `none` is the control: few promises hold there
 DEFAULT_UID = 64321
 PROMISES = (
     "reads nothing else",
@@ -55,12 +55,12 @@ _LACKS: dict[Mechanism, Callable[[], str | None]] = {
     "landlock+seccomp": kernel.why_no_landlock,
     "none": lambda: None,
 }
-_REACHABLE, _OPEN = 0o711, 0o777  # for the other user: it is the box that has to keep it out, not these
+_REACHABLE, _OPEN = 0o711, 0o777  # for the other user: the sandbox has to stop it, not these modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What held, promise by promise, and why a promise did not; `error` when the box could not even be tried."""
+    """Result of a self-test: for each promise if it held, and why not. `error` is set when the test could not run."""
 
     mechanism: str
     held: dict[str, bool] = field(default_factory=dict)
@@ -84,8 +84,10 @@ async def probe(
     cache: str | None = None,
     folder: str | None = None,
 ) -> Proof:
-    """Try it for real, as `run_as` if we are root. `cache` is a folder to remember a good proof in; `folder` is where
-    to try, which that user must be able to reach."""
+    """Runs the self-test, as user `run_as` if we are root.
+
+    `cache` is a folder for a good result. `folder` is where to run the test; that user must be able to reach it.
+    """
     uid = run_as if os.geteuid() == 0 else os.geteuid()
     if not processes.linux:
         return Proof(mechanism=mechanism, uid=uid, error="it needs Linux.")
@@ -114,7 +116,7 @@ async def probe(
 
 
 async def find_interpreter(processes: Processes, uid: int | None, *, run: str = "pass") -> str | None:
-    """A Python that this user can really execute. One in somebody's home folder is often closed to others."""
+    """Finds a Python that this user can execute. One in a home folder is often closed to other users."""
     for path in _interpreters():
         command = Command(argv=[path, "-I", "-S", "-c", run], cwd="/", env={}, uid=uid, timeout_s=TIMEOUT_S)
         try:
@@ -126,7 +128,7 @@ async def find_interpreter(processes: Processes, uid: int | None, *, run: str = 
 
 
 def folders_of_interpreter(interpreter: str) -> list[str]:
-    """What it needs to be seen in a box, beyond the system."""
+    """Folders outside the system that the interpreter needs in a sandbox."""
     return [] if not interpreter or interpreter.startswith("/usr/") else [sys.base_prefix]
 
 
@@ -136,7 +138,7 @@ def _interpreters() -> list[str]:
 
 
 class _Trial:
-    """One attempt at everything, with the traps that the host watches."""
+    """Test run of all attempts, with the traps that the host watches."""
 
     def __init__(self, processes: Processes, base: str, proof: Proof) -> None:
         self.processes = processes
@@ -156,7 +158,7 @@ class _Trial:
             os.chown(self.canary, self.drop, self.drop)
 
     async def run(self) -> Proof:
-        # First without a box: the user can reach all this, so that only a box can be what keeps it from there.
+        # First without a sandbox: the user can reach all this, so later only the sandbox can be what stops it.
         control = f"open({self.canary!r}).read(); [open(p + '/control', 'w') for p in {[self.outside, self.skill]!r}]"
         interpreter = await find_interpreter(self.processes, self.drop, run=control)
         if interpreter is None:
@@ -269,7 +271,7 @@ def _priority(pid: int) -> int | None:
 
 
 def _untouched(pid: int) -> bool:
-    """It lives, and no signal is on its way to it."""
+    """True when the process lives and no signal is pending for it."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
@@ -284,11 +286,11 @@ def _source(module: Any) -> str:
 
 
 def cache_key(mechanism: str, uid: int, program: str | None) -> str:
-    """Everything a proof depends on; when one of these changes, the box is tried again."""
+    """Hash of all facts that a result depends on. When one of them changes, the test runs again."""
     facts: list[object] = [mechanism, uid, os.geteuid(), *os.uname(), program]
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         facts.append(file.read())
-    for space in ("mnt", "user", "pid", "net"):  # a container has others, and may share our cache
+    for space in ("mnt", "user", "pid", "net"):  # a container has its own, and may share our cache
         facts.append(os.stat(f"/proc/self/ns/{space}").st_ino)
     if program is not None:
         status = os.stat(program)
@@ -314,7 +316,7 @@ def _cache_file(cache: str, mechanism: str) -> str:
 
 
 def _remembered(cache: str | None, mechanism: str, key: str) -> Proof | None:
-    """Only what we wrote ourselves and nobody else can have changed."""
+    """Reads a cached result. Trusts only a file that is ours and that no other user can change."""
     if cache is None:
         return None
     path = _cache_file(cache, mechanism)

@@ -1,6 +1,6 @@
-"""Run inside a box by `selftest`, as a program of its own: tries what must not work, and says what came of each.
+"""Program that `selftest` runs inside a sandbox: tries actions that must fail, and prints the result of each.
 
-The standard library alone, because in there nothing else is.
+Uses the standard library only, because the sandbox has nothing else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def opened(path: str, flags: int = os.O_RDONLY) -> None:
 
 
 def daemon(held: int) -> None:
-    """Leave a process behind that has no parent, session or group of ours, hears no signal, and holds a descriptor."""
+    """Leaves a daemon behind: its own session, no parent of ours, SIGTERM and SIGHUP ignored, `held` kept open."""
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
