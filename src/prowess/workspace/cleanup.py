@@ -78,7 +78,7 @@ def clean(
 
 
 class OldTrees(NamedTuple):
-    """Published skills that are old enough to remove, by what still may use them.
+    """Published skills that are old enough to remove, sorted by who may still use them.
 
     A tree in `free` may be removed when no session of our store names it in any of `tenants`.
     """

@@ -46,9 +46,9 @@ def parse_limits(given: Mapping[str, float]) -> RunLimits:
         _known(name, "workspace.limits")
         if not math.isfinite(value):
             raise ConfigError(
-                f"workspace.limits.{name} is {value}, which is no number to count to.",
+                f"workspace.limits.{name} is {value}, which is not a finite number.",
                 code="limit-invalid",
-                hint="Use 0 for no bound.",
+                hint="Use 0 for no limit.",
             )
     return RunLimits(**{name: max(1, int(value)) if value > 0 else None for name, value in given.items()})
 
@@ -59,14 +59,14 @@ def check_installed(isolation: Isolation, require: Sequence[str], limits: RunLim
         _known(name, "workspace.require")
         if getattr(limits, name) is None:
             raise ConfigError(
-                f"workspace.require names '{name}', and workspace.limits sets no {name}.",
+                f"workspace.require names '{name}', but workspace.limits does not set it.",
                 code="limit-not-set",
-                hint=f"Say how much: [workspace.limits] {name} = …",
+                hint=f"Set it: [workspace.limits] {name} = …",
             )
         held = isolation.limits.get(name, "absent")
         if held != "enforced":
             raise WorkspaceUnavailable(
-                f"The limit '{name}' is required, and here it is {held} ({isolation.executor}, {isolation.mechanism}).",
+                f"The limit '{name}' is required, but here it is {held} ({isolation.executor}, {isolation.mechanism}).",
                 op="limits",
                 code="limit-not-enforced",
                 hint="See what holds: prowess doctor --workspace. Another executor may enforce it.",
@@ -77,7 +77,7 @@ def _known(name: str, where: str) -> None:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         raise ConfigError(
-            f"{where} names '{name}', which is no limit.",
+            f"{where} names '{name}', which is not a limit.",
             code="limit-unknown",
             hint=f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}",
         )

@@ -205,7 +205,7 @@ def _everything(
 
 
 def _why_not(status: os.stat_result, owner: int | None) -> str | None:
-    """Returns why a file is refused, or None. A hard link can be made without the right to read the file, so a linked
+    """Returns why a file is refused, or None. A script can make a hard link to a file that it may not read, so a linked
     file of another user is refused."""
     if not stat.S_ISREG(status.st_mode):
         return f"is {kind_of(status.st_mode)}"

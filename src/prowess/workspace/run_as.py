@@ -18,7 +18,7 @@ def find_uid(wanted: str | int | None) -> int | None:
         return uid
     if uid != os.geteuid():
         raise ConfigError(
-            f"workspace.run_as names '{wanted}', and only root can run scripts as somebody else.",
+            f"workspace.run_as names '{wanted}', but only root can run scripts as another user.",
             code="run-as-not-root",
             hint="Start Prowess as root, or leave the setting out: scripts then run as you.",
         )
@@ -31,7 +31,7 @@ def _uid_of(wanted: str | int) -> int:
             return pwd.getpwnam(wanted).pw_uid
         except KeyError:
             raise ConfigError(
-                f"workspace.run_as names '{wanted}', and there is no such user.",
+                f"workspace.run_as names '{wanted}', but there is no such user.",
                 code="run-as-unknown",
                 hint="Name a user of this machine, or a number.",
             ) from None

@@ -104,7 +104,7 @@ class PlaceInfo(NamedTuple):
     id: str
     path: str
     session: str
-    store: str | None  # None: made by a version that did not know it
+    store: str | None  # None: made by a version that did not record it
     size_bytes: int
     files: int
     used_at: float  # seconds since the epoch
@@ -246,13 +246,13 @@ def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
         raise _unusable(dir, error) from error
     if lock is None:
         raise WorkspaceError(
-            f"Somebody else is at work in the session '{key.session}'.",
+            f"The session '{key.session}' is in use.",
             op="open",
             code="session-in-use",
             retryable=True,
             hint="This process has it. A stream that was left with `break` ends when it is closed: contextlib.aclosing."
             if path in _HELD
-            else "Wait until that has ended, or work in another session.",
+            else "Wait until the other run has ended, or use another session.",
         )
     _HELD.add(path)
     try:
@@ -375,11 +375,11 @@ def remove_place(dir: str, store: str, key: SessionKey) -> str | None:
         return None
     if not _remove(path):
         raise WorkspaceError(
-            f"Somebody works in the workspace of session '{key.session}'.",
+            f"The workspace of session '{key.session}' is in use.",
             op="remove",
             code="workspace-in-use",
             retryable=True,
-            hint="Wait until that has ended.",
+            hint="Wait until the run there has ended.",
         )
     return path
 
@@ -404,10 +404,10 @@ def list_folder(top: str) -> list[str]:
         return []
     except OSError as error:
         raise WorkspaceError(
-            f"What is in {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
+            f"The folder {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
             op="list",
             code="workspace-dir",
-            hint="Ask as the user whose they are.",
+            hint="Run the command as the user who owns the folder.",
         ) from error
 
 

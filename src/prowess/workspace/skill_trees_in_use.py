@@ -44,7 +44,7 @@ class TreeInfo(NamedTuple):
 
 
 class TreeUser(NamedTuple):
-    """Store and tenant whose sessions may resume with a tree. `store` is a path, or a text of the store's own form."""
+    """Store and tenant whose sessions may resume with a tree. `store` is a path, or another address of a store."""
 
     store: str
     tenant: str
@@ -89,7 +89,7 @@ def add_user(trees: str, digest: str, user: TreeUser) -> None:
         pass  # the folder belongs to another user, and only that user can clean there
     except OSError as error:
         raise WorkspaceError(
-            f"Who uses a published skill cannot be written in {folder}: {(error.strerror or str(error)).lower()}.",
+            f"The users of a published skill cannot be recorded in {folder}: {(error.strerror or str(error)).lower()}.",
             op="stage",
             code="workspace-dir",
             hint="Name a folder that can be written to and has room: workspace.dir.",

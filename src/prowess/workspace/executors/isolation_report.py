@@ -96,7 +96,7 @@ def check_root(uid: int | None) -> None:
             "Scripts are never run as root.",
             op="isolation",
             code="run-as-root",
-            hint="Say as whom they run, by the number of an unprivileged user: workspace.run_as.",
+            hint="Set workspace.run_as to the number of an unprivileged user.",
         )
     if os.geteuid() != 0 and uid is not None:
         raise cannot_drop(uid, "only root can do that")

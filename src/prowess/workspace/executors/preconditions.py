@@ -77,7 +77,7 @@ def check_reachable(path: str, uid: int | None) -> None:
 
 
 def may(status: os.stat_result, uid: int, bit: int) -> bool:
-    """True when the mode allows it to that user, who has one group and no privileges. 4 reads, 2 writes, 1 executes."""
+    """True when user `uid`, with one group and no privileges, has the right `bit`: 4 read, 2 write, 1 execute."""
     shift = 6 if status.st_uid == uid else 3 if status.st_gid == uid else 0
     return bool(status.st_mode >> shift & bit)
 

@@ -198,7 +198,7 @@ def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavaila
     tried = "".join(f" {NAMES[name]}: {why}." for name, why in reasons.items())
     if network:
         return WorkspaceUnavailable(
-            f"Scripts may reach some hosts, and only in a box of bubblewrap can others be kept from them.{tried}",
+            f"workspace.network_allow limits scripts to some hosts, and here only bubblewrap can enforce that.{tried}",
             op="isolation",
             code="network-not-available",
             hint="Make bubblewrap work, use a container, or allow no hosts: workspace.network_allow.",

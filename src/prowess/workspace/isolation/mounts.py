@@ -236,7 +236,7 @@ def _not_started(program: Program, number: int) -> NotStarted:
 
 def _no_box(why: str, *, retryable: bool = False) -> WorkspaceError:
     return WorkspaceError(
-        f"The box for the program could not be made: {why}",
+        f"The sandbox for the program could not be made: {why}",
         op="run",
         code="box-failed",
         retryable=retryable,

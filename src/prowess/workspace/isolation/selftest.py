@@ -98,7 +98,7 @@ async def probe(
         return known
     proof = Proof(mechanism=mechanism, uid=uid, program=program, landlock_abi=kernel.landlock_abi())
     if uid == 0:
-        return dataclasses.replace(proof, error="A box is never entered as root; `run_as` must be another user.")
+        return dataclasses.replace(proof, error="A sandbox never runs as root; `run_as` must be another user.")
     lack = _LACKS[mechanism]()
     if lack is not None:
         return dataclasses.replace(proof, error=lack)
@@ -193,7 +193,7 @@ class _Trial:
             ends_w = -1
             if ended.exit_code != 0:
                 said = err.decode("utf-8", "replace").strip()[-500:]
-                return dataclasses.replace(self.proof, error=f"The box did not run: {said or ended}")
+                return dataclasses.replace(self.proof, error=f"The sandbox did not run: {said or ended}")
             traps = {
                 "tcp": _arrived(lambda: tcp.accept()[0].close()),
                 "unix": _arrived(lambda: unix.accept()[0].close()) or _arrived(lambda: pair.recv(16)),
@@ -203,7 +203,7 @@ class _Trial:
                 "ended": os.read(ends_r, 1) == b"" if ended.left == 0 else False,
             }
             if not out.startswith(b"{"):
-                reason = "The box ran, and ended without a word about what had been tried in it."
+                reason = "The self-test in the sandbox ended without a report."
                 return dataclasses.replace(self.proof, error=reason)
             return self._judge(interpreter, json.loads(out), traps)
         finally:
