@@ -1,16 +1,14 @@
-"""Starting a program, reading it in constant memory, and ending all of it.
+"""Starts programs, reads their output in constant memory, and ends every process they started.
 
-- cgroup: A group of the kernel's for each run, in which all of its processes together have so much memory and no more
-- child: A freshly forked process becomes the command, with exactly what it was given, or says at which step it could
-  not
-- client: commands are run by a supervisor process, and when `run` returns or is cancelled, nothing that they started
-  is left
-- command: what is to be run, as one frozen value, and what came of it, as another
-- interactive: A command that goes on while nobody looks
-- posix_client: commands on systems without the kernel parts that the supervisor needs, such as macOS
-- posix_watcher: watches over one command on systems that have no supervisor
-- process_tree: every process below this one is found and ended, however it left its group, its session or its parent
-- seccomp: what the Linux kernel is told before a command starts
-- streams: the ends of a command's streams that are ours
-- supervisor: one small process that starts every command and outlives none of them
+- cgroup: memory limit for all processes of a run together, with a control group of the kernel
+- child: turns a forked process into the command, or reports the step that failed
+- client: runs commands through the supervisor; no process is left when `run` returns or is cancelled
+- command: a command to run, its limits, and its result
+- interactive: a command that stays open for reading and writing
+- posix_client: runs commands on systems other than Linux, such as macOS
+- posix_watcher: process that watches one command on those systems
+- process_tree: finds and ends every process below the calling one
+- seccomp: system call filter, Landlock rules and resource limits for a command
+- streams: our ends of a command's pipes
+- supervisor: process that starts every command and ends them all when the runtime ends
 """

@@ -1,8 +1,8 @@
-"""A group of the kernel's for each run, in which all of its processes together have so much memory and no more.
+"""Limits the memory of all processes of a run together, with a control group of the kernel.
 
-Used only when a limit on memory is asked for: with version 1 of the interface, joining a group takes the kernel tens of
-milliseconds. Version 2 needs a group that was delegated to us, which has `memory` among what it gives to those below.
-Whether it works here is tried, not asked; a group that a dead runtime left behind is removed by the next one.
+Used only when a memory limit is set: with cgroup version 1, joining a group takes the kernel tens of milliseconds.
+Version 2 needs a group that was delegated to us, with `memory` in its `cgroup.subtree_control`. A test run decides if
+groups work here. The next runtime removes groups that a dead runtime left behind.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _numbers = itertools.count(1)
 
 
 class Parent(NamedTuple):
-    """A folder of a cgroup file system in which we make groups, and what each of them is told: (file, value, whether
-    it may be missing)."""
+    """Folder of a cgroup file system in which groups are made, with the settings of each: (file, value, may be
+    missing)."""
 
     path: str
     settings: tuple[tuple[str, str, bool], ...]
 
 
 class ControlGroup(NamedTuple):
-    """One run's group: in version 1 a folder for memory and one for processes, in version 2 a single one."""
+    """Group of one run: in version 1 a folder for memory and one for processes, in version 2 a single folder."""
 
     paths: tuple[str, ...]
 
@@ -42,7 +42,7 @@ class ControlGroup(NamedTuple):
         return tuple(os.path.join(path, "cgroup.procs") for path in self.paths)
 
     def oom(self) -> bool:
-        """Whether the kernel had to end a process in there for want of memory."""
+        """True when the kernel ended a process of the group because memory ran out."""
         said = [
             line.split()
             for path in self.paths
@@ -61,7 +61,7 @@ class Groups:
 
     @asynccontextmanager
     async def made(self) -> AsyncIterator[ControlGroup]:
-        """A group that is there until the end, when nothing may be left in it."""
+        """Makes a group and removes it at the end, when it must be empty."""
         name = f"{PREFIX}-{os.getpid()}-{_started_at(os.getpid())}-{next(_numbers)}"
         group = ControlGroup(tuple(os.path.join(parent.path, name) for parent in self._parents))
         try:
@@ -88,7 +88,7 @@ class Groups:
             ) from error
 
     def sweep(self) -> None:
-        """Remove the groups of runtimes that are no more."""
+        """Removes the groups of runtimes that have ended."""
         for parent in self._parents:
             for name in os.listdir(parent.path):
                 prefix, *numbers = name.split("-")
@@ -99,7 +99,7 @@ class Groups:
 async def find_groups(
     memory: int, most_processes: int | None, processes: Processes, uid: int | None
 ) -> tuple[Groups | None, str]:
-    """(what makes groups that really work for this user, why there is none)."""
+    """Returns (groups, "") if groups work for this user, or (None, reason)."""
     parents = _parents(memory, most_processes)
     if not parents:
         return None, "no control group with a limit on memory is given to us here"
@@ -118,7 +118,7 @@ async def find_groups(
 
 
 def _parents(memory: int, most_processes: int | None) -> list[Parent]:
-    own = {}  # controller, or "" for version 2 -> the group that we are in
+    own = {}  # controller, or "" for version 2 -> our own group
     for line in _lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         own |= dict.fromkeys(controllers.split(","), path)
@@ -138,7 +138,7 @@ def _parents(memory: int, most_processes: int | None) -> list[Parent]:
     settings = [("memory.max", str(memory), False), ("memory.swap.max", "0", True), *pids]
     for _, root, point in (mount for mount in _mounts() if "cgroup2" in mount[0]):
         mine = _joined(point, root, own.get("", "/"))
-        # Who has processes gives nothing to groups below, so the place for ours is beside the one that we are in.
+        # A group with processes cannot delegate controllers, so our groups usually go beside our own group.
         for path in (mine, os.path.dirname(mine)):
             given = " ".join(_lines(os.path.join(path, "cgroup.subtree_control"))).split()
             if path.startswith(point) and "memory" in given and os.access(os.path.join(path, "cgroup.procs"), os.W_OK):
@@ -147,7 +147,7 @@ def _parents(memory: int, most_processes: int | None) -> list[Parent]:
 
 
 def _mounts() -> Iterator[tuple[set[str], str, str]]:
-    """(what it is for, its root, where it is mounted), of each cgroup file system."""
+    """Yields (controllers and type, root, mount point) of each cgroup file system."""
     for line in _lines("/proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
@@ -171,7 +171,7 @@ def _limit_of(group: ControlGroup) -> int:
 
 
 async def _remove(group: ControlGroup) -> None:
-    """It may take the kernel a moment to notice that the last process is gone."""
+    """Removes a group. The kernel may need a moment to notice that the last process is gone."""
     paths = [path for path in group.paths if not _removed(path)]
     until = asyncio.get_running_loop().time() + REMOVE_S
     while paths and asyncio.get_running_loop().time() < until:
@@ -184,13 +184,13 @@ def _removed(path: str) -> bool:
         os.rmdir(path)
     except FileNotFoundError:
         pass
-    except OSError:  # busy; the next runtime sweeps what stays
+    except OSError:  # busy; the next runtime removes it
         return False
     return True
 
 
 def _started_at(pid: int | str) -> str:
-    """By this a process is told from a later one of the same number; "" when there is none."""
+    """Start time of a process, "" if there is none. It tells a process from a later one with the same pid."""
     for line in _lines(f"/proc/{pid}/stat"):
         return line.rpartition(")")[2].split()[19]
     return ""

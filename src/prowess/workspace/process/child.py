@@ -1,6 +1,6 @@
-"""A freshly forked process becomes the command, with exactly what it was given, or says at which step it could not.
+"""Turns a freshly forked process into the command, or reports the step that failed.
 
-Runs in a child of the supervisor, and parts of it in one of a watcher: the standard library and kernel.py alone.
+Runs in a child of the supervisor; the watcher uses parts of it. Imports only the standard library and seccomp.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from prowess.workspace.process import seccomp as kernel
 
 
 def become(source: socket.socket, errors: int) -> NoReturn:
-    """Wait for what to be: [spec, stdin, stdout, stderr, …]. Nothing but a failure returns from the last step; it is
-    written to `errors`, which a good start closes."""
+    """Receives [spec, stdin, stdout, stderr, …] from `source` and becomes that command. Never returns: a failure is
+    written to `errors`, and a successful start closes `errors`."""
     step, failure = "prepare", {"errno": 0, "text": ""}
     try:
         init = os.getppid()
@@ -49,7 +49,7 @@ def become(source: socket.socket, errors: int) -> NoReturn:
         if spec["uid"] is not None:
             give_streams(spec["uid"], spec["gid"])
             kernel.become_user(spec["uid"], spec["gid"])
-        kernel.signal_when_parent_ends(signal.SIGKILL)  # changing the user would have undone it
+        kernel.signal_when_parent_ends(signal.SIGKILL)  # changing the user resets it
         if os.getppid() != init:
             raise ProcessLookupError(errno.ESRCH, "the process that started this one is gone")
         step = "cwd"
@@ -64,25 +64,27 @@ def become(source: socket.socket, errors: int) -> NoReturn:
         execute(spec["argv"], spec["env"])
     except OSError as error:
         failure = {"errno": error.errno or 0, "text": str(error)}
-    except ValueError as error:  # a NUL, or a character that no encoding has
+    except ValueError as error:  # a NUL, or a character that cannot be encoded
         failure = {"errno": errno.EINVAL, "text": str(error)}
-    finally:  # not even a mistake of ours may return into the parent's code, or look like the command's own failure
+    finally:  # even our own bug must not return into the parent's code, or look like a failure of the command
         if (unexpected := sys.exc_info()[1]) is not None:
             failure = {"errno": 0, "text": repr(unexpected)}
-        failure["text"] = str(failure["text"])[:500]  # what is written at once arrives at once, and whole
+        failure["text"] = str(failure["text"])[:500]  # a short write to a pipe arrives in one piece
         os.write(errors, json.dumps({"step": step, **failure}).encode())
         os._exit(127)
 
 
 def default_signals() -> None:
-    """What is ignored stays ignored in a new program, and Python ignores these; what is handled becomes the default."""
+    """Resets the signals that Python ignores: a new program inherits ignored signals. Handled signals reset by
+    themselves."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 
 def place(descriptors: list[int], numbers: list[int], errors: int) -> int:
-    """Put each descriptor under its number and close all others but `errors`, which may move."""
+    """Puts each descriptor under its number and closes all others except `errors`. Returns the new number of
+    `errors`."""
     above = max(numbers) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in descriptors]
     errors = fcntl.fcntl(errors, fcntl.F_DUPFD_CLOEXEC, above)
@@ -92,20 +94,20 @@ def place(descriptors: list[int], numbers: list[int], errors: int) -> int:
         if int(name) not in (*numbers, errors):
             try:
                 os.close(int(name))
-            except OSError:  # the listing's own
+            except OSError:  # the descriptor of the listing itself
                 pass
     return errors
 
 
 def give_streams(uid: int, gid: int) -> None:
-    """Whoever opens /dev/stdout opens the pipe anew, and must be its owner for that."""
+    """Makes the user the owner of its pipes. Opening /dev/stdout opens the pipe again, which only its owner may do."""
     for fd in (0, 1, 2):
         if stat.S_ISFIFO(os.fstat(fd).st_mode) or os.isatty(fd):
             os.fchown(fd, uid, gid)
 
 
 def _join(path: str) -> None:
-    """Whatever this process becomes or starts is counted there from now on."""
+    """Moves this process into the group. From now on, everything it starts counts there too."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, b"0")
@@ -114,7 +116,8 @@ def _join(path: str) -> None:
 
 
 def execute(argv: list[str], env: dict[str, str]) -> None:
-    """A name without a slash is looked for in the command's own PATH, in absolute folders only. Never a shell."""
+    """Executes the program without a shell. A name without a slash is searched in the absolute folders of the command's
+    PATH."""
     folders = [folder for folder in env.get("PATH", "").split(":") if folder.startswith("/")]
     paths = [argv[0]] if "/" in argv[0] else [os.path.join(folder, argv[0]) for folder in folders]
     problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
@@ -123,6 +126,6 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
             os.execve(path, argv, env)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except PermissionError as error:  # there may be one further on that can be executed
+        except PermissionError as error:  # a later folder may have one that can be executed
             problem = error
     raise problem

@@ -1,10 +1,10 @@
-"""Commands are run by a supervisor process, and when `run` returns or is cancelled, nothing that they started is left.
+"""Runs commands through a supervisor process. When `run` returns or is cancelled, no process of the command is left.
 
     processes = Processes()
     ended = await processes.run(Command(argv=["python3", "x.py"], cwd="/tmp", env={"PATH": "/usr/bin"}), print)
     await processes.aclose()
 
-The streams of a command are pipes that this process reads itself, so output never passes through the supervisor.
+This process reads the command's pipes itself, so output never passes through the supervisor.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from prowess.workspace.process.command import Command, Ended, NotStarted, render
 from prowess.workspace.process.interactive import InteractiveProcess, Terminal
 from prowess.workspace.process.streams import Reader, memory_file
 
-STARTS_AT_ONCE = 32  # descriptors on their way are counted by the kernel, and it does not take many
-BELT_S = 5.0  # longer than init ever needs; after it, init is not asked any more
+STARTS_AT_ONCE = 32  # the kernel limits the number of descriptors in flight
+BELT_S = 5.0  # longer than init ever needs; after that, init is not asked again
 
 
 class Processes:
-    """One supervisor, started on first use and again if it died; `on_restart` hears what is known of its death."""
+    """Client of one supervisor, which is started on first use and restarted if it dies. `on_restart` gets the
+    reason."""
 
     linux = True
 
@@ -54,11 +55,11 @@ class Processes:
         *,
         on_start: Callable[[StartedCommand], None] | None = None,
     ) -> Ended:
-        """Run it to the end. The callbacks get every byte, in order, as it comes; if one raises, the command is ended
-        and the error raised here. Being cancelled ends the command, too, before CancelledError goes on. `on_start` is
-        given what can end it earlier."""
+        """Runs a command to its end. The callbacks get every byte in order; if one raises, the command is ended and the
+        error is raised here. Cancelling ends the command before CancelledError is raised again. `on_start` gets the
+        started command, which can end it earlier."""
         with ExitStack() as stack:
-            async with self._starts():  # those that wait hold no descriptors
+            async with self._starts():  # waiting starts hold no descriptors
                 readers = [stack.enter_context(closing(Reader(callback))) for callback in (on_stdout, on_stderr)]
                 started = await self._start(command, [_open_stdin(command.stdin), *(r.give_writer() for r in readers)])
             stack.callback(started.close)
@@ -72,7 +73,7 @@ class Processes:
     async def open_session(
         self, command: Command, *, buffer_bytes: int = 1 << 20, on_output: Callable[[bytes], None] | None = None
     ) -> InteractiveProcess:
-        """Start it and leave it running, with an open stdin and both outputs in one stream."""
+        """Starts a command and leaves it running, with open stdin and both outputs in one stream."""
         session: InteractiveProcess | None = None
         async with self._starts():
             terminal = Terminal(command.tty, command.rows, command.columns, buffer_bytes, on_output)
@@ -84,7 +85,7 @@ class Processes:
                     terminal.close()
 
     async def aclose(self) -> None:
-        """End every run that is left, and the supervisor."""
+        """Ends every remaining run, and the supervisor."""
         self._closed = True
         await self._end_supervisor()
 
@@ -101,7 +102,7 @@ class Processes:
         return self._popen.pid if self._popen else None
 
     async def _start(self, command: Command, streams: list[int]) -> StartedCommand:
-        """Takes `streams`: they are closed here whatever comes."""
+        """Starts a command. Takes over `streams` and always closes them."""
         with ExitStack() as stack:
 
             def kept(fd: int) -> int:
@@ -125,7 +126,7 @@ class Processes:
                 await run.begin()
                 begun = True
             finally:
-                if not begun:  # nor will anybody else close it, though it may have started before we were cancelled
+                if not begun:  # the command may have started before we were cancelled, and nobody else closes it
                     run.close()
             return run
 
@@ -146,12 +147,12 @@ class Processes:
                     return
                 except BlockingIOError:
                     if time.monotonic() > until:
-                        break  # it does not read any more
+                        break  # the supervisor no longer reads
                     await asyncio.sleep(0.005)
                 except (BrokenPipeError, ConnectionResetError):
                     break
             why = await self._end_supervisor()
-            if why and self._on_restart is not None:  # of several runs that notice it, the first one tells
+            if why and self._on_restart is not None:  # when several runs notice it, only the first one reports it
                 self._on_restart(why)
         raise WorkspaceUnavailable("The process that starts commands ended twice in a row.", op="start")
 
@@ -168,7 +169,7 @@ class Processes:
         return ours
 
     async def _end_supervisor(self) -> str:
-        """Its last words, for whoever wants to know why it ended."""
+        """Ends the supervisor. Returns its exit code and the end of its stderr."""
         if self._popen is None or self._link is None:
             return ""
         popen, link, stderr = self._popen, self._link, self._stderr
@@ -190,7 +191,7 @@ class Processes:
 
 
 class StartedCommand:
-    """A started command, seen from here: what its init says, and what comes out of it."""
+    """A started command as the client sees it: messages from its init, and its output."""
 
     def __init__(self, processes: Processes, number: int, command: Command, control: socket.socket) -> None:
         self.pid = 0  # until it has started
@@ -199,25 +200,26 @@ class StartedCommand:
         self._number = number
         self._command = command
         self._control = control
-        self._over = False  # nothing more will be heard
+        self._over = False  # no more messages will come
 
     @property
     def started(self) -> bool:
         return self.pid != 0 or self.ended is not None
 
     async def begin(self) -> None:
-        """Until it has started. NotStarted when it could not."""
+        """Waits until the command has started. Raises NotStarted if it could not."""
         await self._attend_with_belt((), until=lambda: self.started)
 
     async def wait(self, readers: Sequence[Reader] = ()) -> Ended:
-        """Until nothing is left of it."""
+        """Waits until no process of the command is left."""
         await self._attend_with_belt(readers, until=lambda: self.ended is not None)
         if self.ended is None:
             raise WorkspaceError("The end of the command could not be confirmed.", op="run", code="run-stuck")
         return self.ended
 
     async def _attend_with_belt(self, readers: Sequence[Reader], *, until: Callable[[], bool]) -> None:
-        """Init keeps the time; the belt is for an init that was stopped by its own command."""
+        """Waits with an extra time-out. Init applies the command's own time-out; the extra one helps when the command
+        has stopped its init."""
         command = self._command
         belt = asyncio.timeout(None if command.timeout_s is None else command.timeout_s + command.grace_s + BELT_S)
         try:
@@ -231,18 +233,19 @@ class StartedCommand:
                 await self._finish()
 
     def kill(self) -> None:
-        """Have it ended; `wait` tells when that is done."""
+        """Asks init to end the command; `wait` returns when that is done."""
         try:
             self._control.send(b"{}")
         except OSError:
             pass
 
     def close(self) -> None:
-        """Whatever is left ends by this, too."""
+        """Closes the control socket, which also ends what is left of the command."""
         self._control.close()
 
     async def _attend(self, readers: Sequence[Reader], *, until: Callable[[], bool]) -> None:
-        """The one place that waits. Callbacks are called from here, so what they raise is raised to whoever waits."""
+        """Waits until `until` is true; the only place that waits. Callbacks run here, so their errors reach the waiting
+        caller."""
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
         watched = {self._control.fileno(), *(reader.fd for reader in readers if reader.fd >= 0)}
@@ -262,7 +265,7 @@ class StartedCommand:
                 loop.remove_reader(fd)
 
     async def _finish(self) -> None:
-        """Ask init to end it; if that is of no use, have the supervisor end init and all below it."""
+        """Asks init to end the command. If that fails, the supervisor ends init and everything below it."""
         for ask, patience_s in ((self.kill, self._command.grace_s + 1.0), (self._kill_init, BELT_S)):
             ask()
             try:
@@ -271,7 +274,7 @@ class StartedCommand:
                 return
             except TimeoutError:
                 continue
-            except WorkspaceError:  # it had not started, or everybody is gone: over, one way or the other
+            except WorkspaceError:  # it had not started, or all its processes are gone: finished in both cases
                 return
 
     def _kill_init(self) -> None:
@@ -282,7 +285,7 @@ class StartedCommand:
             data = self._control.recv(1 << 16)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # said once, when init went without reading our last; what it said comes after
+        except ConnectionResetError:  # raised once if init left our last message unread; its own messages follow
             data = self._control.recv(1 << 16)
         if not data:
             self._lost()
@@ -309,13 +312,13 @@ class StartedCommand:
             self.ended = Ended(survivors_killed=said.pop("survivors"), **said)
 
 
-_NEEDED_TO_START = ("LD_LIBRARY_PATH",)  # by some interpreters; a command's environment is its own
+_NEEDED_TO_START = ("LD_LIBRARY_PATH",)  # some interpreters need it; commands do not inherit it
 
 
 def start_script(
     name: str, words: Sequence[int], *, fds: Sequence[int], stderr: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """One of the programs in this folder, with these descriptors and no others."""
+    """Starts a program of this folder with these descriptors and no others."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     return subprocess.Popen(  # noqa: S603
         [sys.executable, "-I", "-S", "-X", "utf8", path, *map(str, words)],
@@ -325,20 +328,20 @@ def start_script(
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         pass_fds=fds,
-        start_new_session=True,  # Ctrl-C is for us; we tell it what to do
+        start_new_session=True,  # Ctrl-C goes to our process only; we tell the script what to do
     )
 
 
 def _open_stdin(stdin: bytes | str | os.PathLike[str] | None) -> int:
     if isinstance(stdin, bytes):
-        return memory_file(stdin)  # no writer, no task and no deadlock, and it cannot be written to
+        return memory_file(stdin)  # needs no writer task, cannot deadlock, and is read-only
     if stdin is None:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     return open_regular(os.fspath(stdin), follow=True)
 
 
 async def _exit_of(popen: subprocess.Popen[bytes]) -> None:
-    """Wait until it has ended, which it does by itself; if it does not, make it."""
+    """Waits until the process ends by itself; kills it if it does not."""
     loop = asyncio.get_running_loop()
     pidfd = os.pidfd_open(popen.pid)
     gone = loop.create_future()

@@ -1,4 +1,4 @@
-"""What is to be run, as one frozen value, and what came of it, as another."""
+"""Values for one command: what to run, its limits, and its result."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Why = Literal["exit", "timeout", "kill", "closed", "supervisor", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLimits:
-    """Per process, as rlimits are, except `processes`, which counts all processes of the user (in a user namespace of
-    its own: all in there). None leaves it as it is. There is no core dump, ever."""
+    """Limits for each process (rlimits), except `processes`, which counts all processes of the user, or of the
+    command's own user namespace. None means unchanged. Core dumps are always off."""
 
     cpu_s: int | None = None
     open_files: int | None = None
@@ -28,7 +28,7 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landlock:
-    """Everything the command can reach: what may be read and executed, and what may be changed as well."""
+    """Paths the command can reach: `read` allows reading and executing, `write` also allows changes."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -36,10 +36,10 @@ class Landlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program with exactly this environment and no descriptor but those named here. `uid` and `gid` need root.
+    """A program with exactly this environment and only these descriptors. `uid` and `gid` need root.
 
-    `stdin` is its input, or the path of a file with it, or nothing. `fds` puts bytes, or a descriptor of ours, under a
-    number. `wrapped` says that argv[0] is a wrapper like bwrap, which ends by itself when what it wraps does.
+    `stdin` is the input as bytes, the path of a file, or None. `fds` maps a number to bytes or to a descriptor of ours.
+    `wrapped` means that argv[0] is a wrapper like bwrap, which ends when the program inside it ends.
     """
 
     argv: Sequence[str]
@@ -55,18 +55,19 @@ class Command:
     seccomp: bytes | None = None
     fds: Mapping[int, int | bytes] = field(default_factory=dict)
     wrapped: bool = False
-    cgroups: tuple[str, ...] = ()  # lists of processes that it joins before it becomes somebody else
-    tty: bool = False  # for open_session: a terminal of its own instead of pipes
+    cgroups: tuple[str, ...] = ()  # `cgroup.procs` files of the groups it joins before it changes its user
+    tty: bool = False  # for open_session: its own terminal instead of pipes
     rows: int = 24
     columns: int = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How it went, once nothing is left of it (`left` counts processes that not even SIGKILL ended).
+    """Result of a command, after all its processes are gone. `left` counts processes that survived SIGKILL.
 
-    `why`: it ended by itself · its time was up · we were asked to · the runtime closed · the supervisor ended · init
-    was killed, so that neither exit code nor use is known. `survivors_killed`: what was still there and got SIGKILL.
+    `why`: "exit" ended by itself · "timeout" reached its time-out · "kill" was killed on request · "closed" the runtime
+    closed · "supervisor" the supervisor ended · "lost" init was killed, so exit code and resource use are unknown.
+    `survivors_killed` counts processes that were still there and got SIGKILL.
     """
 
     why: Why
@@ -76,9 +77,9 @@ class Ended:
     survivors_killed: int = 0
     left: int = 0
     cpu_s: float = 0.0
-    max_rss_bytes: int = 0  # of the largest process, and never less than the supervisor's own
-    oom: bool = False  # the kernel ended at least one process of it, because together they needed too much memory
-    notes: tuple[str, ...] = ()  # what went wrong around it
+    max_rss_bytes: int = 0  # of the largest process, and never less than the supervisor's
+    oom: bool = False  # the kernel ended at least one process because the run used too much memory
+    notes: tuple[str, ...] = ()  # problems around the run
 
     @property
     def timed_out(self) -> bool:
@@ -90,7 +91,7 @@ class Ended:
 
 
 class NotStarted(WorkspaceError):
-    """The command never ran; `errno` and `step` say why: ENOENT at exec is a program that is not there."""
+    """Error: the command never ran. `step` and `errno` give the reason: ENOENT at step "exec" means no such program."""
 
     code = "not-started"
 
@@ -107,7 +108,7 @@ class NotStarted(WorkspaceError):
 
     @property
     def missing(self) -> bool:
-        """The program is not there, as opposed to one that may not be started."""
+        """True when the program does not exist; False when it exists but cannot be started."""
         return self.step == "exec" and self.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -119,7 +120,7 @@ _HINTS = {
 
 
 def render_spec(command: Command) -> dict[str, Any]:
-    """What the command is to be, as JSON. A string with undecodable bytes arrives as the same bytes."""
+    """Returns the command as a JSON value. Strings with undecodable bytes keep these bytes."""
     if not command.argv:
         raise ValueError("a command needs at least the name of its program")
     if command.uid == 0 or command.gid == 0:

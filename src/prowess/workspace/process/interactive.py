@@ -1,6 +1,6 @@
-"""A command that goes on while nobody looks: written to, read from in bounded pieces, and ended with its runtime.
+"""Keeps a command open: write to its stdin, read its output in bounded pieces, and end it with its runtime.
 
-What an interactive program said and nobody has read yet: when it is too much, the oldest is dropped, and counted.
+Unread output is kept up to a limit. Beyond it, the oldest bytes are dropped and counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prowess.workspace.process.streams import CHUNK_BYTES, close_all
 
 
 class Unread:
-    """`news` is set whenever something came, and at the end."""
+    """Buffer of output that nobody has read yet. `news` is set when data arrives and at the end."""
 
     def __init__(self, most_bytes: int) -> None:
         self.dropped_bytes = 0
@@ -36,12 +36,12 @@ class Unread:
         self.news.set()
 
     def end(self) -> None:
-        """Nothing more will come, and nobody has to wait for it."""
+        """Marks the end of output and wakes waiting readers."""
         self.ended = True
         self.news.set()
 
     async def read(self, limit_bytes: int, wait_s: float) -> bytes:
-        """At most that much. When there is nothing, wait that long for something."""
+        """Returns at most `limit_bytes`. Waits up to `wait_s` when the buffer is empty."""
         if not self._data and not self.ended and wait_s > 0:
             self.news.clear()
             try:
@@ -55,7 +55,7 @@ class Unread:
 
 
 class RunningProcess(Protocol):
-    """What a session needs to know of the command behind it."""
+    """Protocol of the command behind a session."""
 
     pid: int
     ended: Ended | None
@@ -75,20 +75,20 @@ class InteractiveProcess:
         self.pid = run.pid
 
     async def write(self, data: bytes) -> None:
-        """To its stdin. Returns when all was taken, or the command has ended."""
+        """Writes to stdin. Returns when everything was accepted or the command has ended."""
         await self._terminal.write(data)
 
     def close_stdin(self) -> None:
-        """End of input; in a terminal, the character for it."""
+        """Ends the input; in a terminal, sends the end-of-file character."""
         self._terminal.end_input()
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
-        """What has come since the last read, at most that much. When there is nothing, wait that long for something."""
+        """Returns output since the last read, at most `limit_bytes`. Waits up to `wait_s` when there is none."""
         return await self._terminal.unread.read(limit_bytes, wait_s)
 
     @property
     def dropped_bytes(self) -> int:
-        """What came faster than it was read, and was left out: always the oldest."""
+        """Number of bytes that came faster than they were read and were dropped, oldest first."""
         return self._terminal.unread.dropped_bytes
 
     @property
@@ -103,11 +103,11 @@ class InteractiveProcess:
         return await self.wait()
 
     async def wait(self) -> Ended:
-        """Being cancelled here does not end the session."""
+        """Waits for the end. Cancelling this call does not end the session."""
         return await asyncio.shield(self._waiter)
 
     async def aclose(self) -> None:
-        """Kill it if it still runs, and let go of its terminal."""
+        """Kills the command if it still runs, and closes its terminal."""
         if self.ended is None:
             self._run.kill()
         await asyncio.wait([self._waiter])
@@ -122,7 +122,8 @@ class InteractiveProcess:
 
 
 class Terminal:
-    """Both directions of a session, as a pseudo-terminal or as two pipes; what is not read in time is dropped."""
+    """Both directions of a session, as a pseudo-terminal or as two pipes. Output that is not read in time is
+    dropped."""
 
     def __init__(
         self, tty: bool, rows: int, columns: int, buffer_bytes: int, on_output: Callable[[bytes], None] | None
@@ -145,7 +146,7 @@ class Terminal:
         self._loop.add_reader(self._out, self._ready)
 
     def theirs(self) -> list[int]:
-        """stdin, stdout and stderr of the command; from here on they are the caller's to close."""
+        """Returns stdin, stdout and stderr of the command; the caller must close them."""
         theirs, self._theirs = self._theirs, []
         return theirs
 
@@ -156,7 +157,7 @@ class Terminal:
                 view = view[os.write(self._in, view) :]
             except BlockingIOError:
                 await self._writable()
-            except OSError:  # nobody reads any more
+            except OSError:  # the command no longer reads
                 return
 
     def end_input(self) -> None:
@@ -174,7 +175,7 @@ class Terminal:
             fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def finish(self) -> None:
-        """The command has ended: take what is there, and wait for no more."""
+        """Reads the remaining output of an ended command without waiting for more."""
         for _ in range(256):
             if self.unread.ended or not self._ready():
                 break
@@ -192,7 +193,7 @@ class Terminal:
             data = os.read(self._out, CHUNK_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # EIO: the last one on the other side of a terminal has gone
+        except OSError:  # EIO: no process has the other side of the terminal open
             data = b""
         if not data:
             self._end()
@@ -208,7 +209,7 @@ class Terminal:
             self.unread.end()
 
     async def _writable(self) -> None:
-        """Until there is room, or the command has ended."""
+        """Waits until there is room to write, or the command has ended."""
         room = self._loop.create_future()
         self._loop.add_writer(self._in, lambda: room.done() or room.set_result(None))
         news = asyncio.ensure_future(self._ended())

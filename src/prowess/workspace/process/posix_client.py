@@ -1,7 +1,7 @@
-"""Commands on systems without the kernel parts that the supervisor needs, such as macOS: one watcher for each command.
+"""Runs commands on systems other than Linux, such as macOS, with one watcher process for each command.
 
-What is the same: a clean environment, no inherited descriptor, limits of a single process, a time-out, and an end with
-the command's process group, also when we are killed. What is not: see NOTE, which every result holds.
+Same as on Linux: a clean environment, no inherited descriptors, limits for each process, a time-out, and the end of the
+command's process group, even when this process is killed. NOTE lists the differences; every result contains it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prowess.workspace.process.command import Command, render_spec
 from prowess.workspace.process.posix_watcher import signal_group
 from prowess.workspace.process.streams import memory_file
 
-LINUX = sys.platform.startswith("linux")  # tests turn it off, and have what other systems have
+LINUX = sys.platform.startswith("linux")  # tests set it to False to run the code for other systems
 NOTE = (
     "Without Linux, this does not hold: a process that leaves its process group, or stops its watcher, goes on after "
     "the run; programs that change the user (set-user-ID) work; memory and the number of processes are not limited."
@@ -29,7 +29,7 @@ NOTE = (
 
 
 def open_processes() -> Processes:
-    """As this system can have them."""
+    """Returns the implementation for this system."""
     return Processes() if LINUX else PosixProcesses()
 
 
@@ -41,7 +41,7 @@ class PosixProcesses(Processes):
         self.watchers: list[subprocess.Popen[bytes]] = []
 
     async def aclose(self) -> None:
-        """A watcher ends its command and itself when it is told to, or when nobody hears it."""
+        """Ends all watchers. A watcher ends its command and itself on SIGTERM, or when its socket closes."""
         self._closed = True
         for watcher in self.watchers:
             watcher.terminate()
@@ -86,7 +86,7 @@ class PosixProcesses(Processes):
             return run
 
     def _running(self) -> bool:
-        """Reaps those that have ended."""
+        """Reaps ended watchers. True while any watcher is left."""
         self.watchers = [watcher for watcher in self.watchers if watcher.poll() is None]
         return bool(self.watchers)
 
@@ -96,7 +96,7 @@ class _WatchedRun(StartedCommand):
     _heard = b""
 
     def _hear(self) -> None:
-        """Lines, since not every system has packets."""
+        """Reads messages as lines, because not every system has packet sockets."""
         try:
             data = self._control.recv(1 << 16)
         except BlockingIOError:

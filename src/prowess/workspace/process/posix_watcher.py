@@ -1,9 +1,11 @@
-"""Watches over one command on systems that have no supervisor: starts it in a session of its own, and when it ends,
-overruns or is to be killed, ends its process group. Whoever leaves the group is not found.
+"""Watches one command on systems without the supervisor, and ends its process group.
 
-Started by its path: `python -I -S posix_watcher.py CONTROL SPEC STREAM…`, all descriptors. On CONTROL it says what the
-supervisor's init says, one line each; when nobody is there to hear it any more, it ends the command. It finds the
-standard library, and of our own only what is imported below; nothing in here is Linux's alone.
+The watcher starts the command in a new session. When the command ends, reaches its time-out or is to be killed, the
+watcher ends the process group. A process that leaves the group is not found.
+
+Started by path: `python -I -S posix_watcher.py CONTROL SPEC STREAM…`, all descriptors. CONTROL carries the messages of
+the supervisor's init, one per line; when its other end closes, the command is ended. Imports the standard library and
+the modules below; uses nothing that only Linux has.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if __name__ == "__main__":
 from prowess.workspace.process.child import default_signals, execute, give_streams, place
 from prowess.workspace.process.seccomp import limit_resources
 
-SWEEP_S = 1.0  # how long those that were killed are waited for
+SWEEP_S = 1.0  # how long to wait for killed processes
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -43,7 +45,7 @@ class Watcher:
     def __init__(self, control: int, spec: dict[str, Any]) -> None:
         self.control, self.spec = control, spec
         self.why = "exit"
-        self.status: int | None = None  # as wait(2) gave it
+        self.status: int | None = None  # as returned by wait(2)
         self.started_at = self.ended_at = time.monotonic()
 
     def run(self, descriptors: list[int]) -> None:
@@ -59,7 +61,7 @@ class Watcher:
             become(self.spec, descriptors, errors_of_command)
         for fd in (*descriptors, errors_of_command):
             os.close(fd)
-        if failure := os.read(errors, 4096):  # closed by a good start
+        if failure := os.read(errors, 4096):  # a successful start closes it
             self.tell({"failed": json.loads(failure)})
             return
         self.tell({"started": self.command})
@@ -80,7 +82,7 @@ class Watcher:
         self.tell({"ended": ended})
 
     def attend(self) -> None:
-        """Until the command has ended, or has had its chance to."""
+        """Waits until the command has ended, or its grace period is over."""
         timeout_s = self.spec["timeout_s"]
         until = None if timeout_s is None else self.started_at + timeout_s
         while not self.reap():
@@ -93,7 +95,7 @@ class Watcher:
                 if over:
                     return
             elif self.control in ready or signal.SIGTERM in got or over:
-                if self.reap():  # it was faster
+                if self.reap():  # it ended in the meantime
                     return
                 self.why = self.who_ends_it(self.control in ready, signal.SIGTERM in got)
                 until = time.monotonic() + self.spec["grace_s"]
@@ -116,7 +118,7 @@ class Watcher:
         return self.status is not None
 
     def end_group(self) -> int:
-        """1 when somebody was left in it, nobody knows how many; they are gone, or as good as."""
+        """Ends the process group. Returns 1 if processes were left in it (their number is unknown), else 0."""
         if self.status is None:
             signal_group(self.command, signal.SIGKILL)
             self.reap(flags=0)
@@ -130,21 +132,21 @@ class Watcher:
     def tell(self, message: dict[str, Any]) -> None:
         try:
             os.write(self.control, json.dumps(message).encode() + b"\n")
-        except OSError:  # nobody is left who could hear it
+        except OSError:  # the client is gone
             pass
 
 
 def signal_group(group: int, number: int) -> bool:
-    """False when nobody is in it."""
+    """Sends a signal to the group. False when the group is empty."""
     try:
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # the latter: on some systems, when all that are in it have ended
+    except (ProcessLookupError, PermissionError):  # PermissionError: on some systems, when all its processes have ended
         return False
     return True
 
 
 def become(spec: dict[str, Any], descriptors: list[int], errors: int) -> NoReturn:
-    """The command, or a word on `errors` about the step at which that failed."""
+    """Becomes the command, or writes the failed step to `errors`."""
     step, failure = "prepare", {"errno": 0, "text": ""}
     try:
         default_signals()
@@ -168,7 +170,7 @@ def become(spec: dict[str, Any], descriptors: list[int], errors: int) -> NoRetur
         execute(spec["argv"], spec["env"])
     except OSError as error:
         failure = {"errno": error.errno or 0, "text": str(error)}
-    except ValueError as error:  # a NUL, or a character that no encoding has
+    except ValueError as error:  # a NUL, or a character that cannot be encoded
         failure = {"errno": errno.EINVAL, "text": str(error)}
     finally:
         failure["text"] = str(failure["text"] or repr(sys.exc_info()[1]))[:500]
@@ -177,7 +179,7 @@ def become(spec: dict[str, Any], descriptors: list[int], errors: int) -> NoRetur
 
 
 def become_user(uid: int, gid: int) -> None:
-    """For good, which is looked at and not believed."""
+    """Changes user and group permanently, and checks the result."""
     os.setgroups([])
     os.setregid(gid, gid)
     os.setreuid(uid, uid)

@@ -1,7 +1,7 @@
-"""Every process below this one is found and ended, however it left its group, its session or its parent.
+"""Finds and ends every process below this one, even if it left its group, its session or its parent.
 
-The caller is a subreaper, so a process that loses its parent becomes its child: "no child is left" means "nothing is
-left". Runs in the supervisor and its children: the standard library alone.
+The caller is a subreaper: a process that loses its parent becomes the caller's child, so "no child left" means "nothing
+left". Runs in the supervisor and its children, with only the standard library.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import signal
 import time
 from collections.abc import Callable, Container, Iterator
 
-SWEEP_S = 5.0  # how long a process that cannot even be killed is waited for
+SWEEP_S = 5.0  # how long to wait for a process that survives SIGKILL
 
 
 def end_all(reap: Callable[[], bool], spare: Container[int] = ()) -> tuple[int, int]:
-    """Kill what is below us until `reap` finds nothing left: (how many were killed, how many cannot be)."""
+    """Kills everything below this process until `reap` finds nothing left. Returns (number killed, number left)."""
     killed: set[int] = set()
     until = time.monotonic() + SWEEP_S
     while reap():
@@ -25,13 +25,13 @@ def end_all(reap: Callable[[], bool], spare: Container[int] = ()) -> tuple[int, 
                 killed.add(pid)
         if time.monotonic() > until:
             return len(killed), sum(1 for _ in below(os.getpid(), spare))
-        select.select([], [], [], 0.0005)  # the killed need a moment to go, and ours may be the only processor
+        select.select([], [], [], 0.0005)  # killed processes need a moment, and there may be only one processor
     return len(killed), 0
 
 
 def ask_to_end(spare: int = 0) -> None:
-    """TERM to all below us, and CONT, because who is stopped does not hear it. `spare` is a wrapper: it ends with what
-    it wraps, and would take that along without a word if it were told first."""
+    """Sends SIGTERM to everything below this process, and SIGCONT, because a stopped process does not handle SIGTERM.
+    `spare` is a wrapper: it ends with its program, and would kill the program at once if it got the signal first."""
     for pid, parent in list(below(os.getpid())):
         if pid != spare:
             _signal(pid, parent, signal.SIGTERM)
@@ -39,7 +39,7 @@ def ask_to_end(spare: int = 0) -> None:
 
 
 def ended_children() -> Iterator[tuple[int, int]]:
-    """(pid, status) of every child that has ended, each of them once."""
+    """Yields (pid, status) of every child that has ended, once each."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -51,7 +51,7 @@ def ended_children() -> Iterator[tuple[int, int]]:
 
 
 def any_left() -> bool:
-    """Looks, and reaps nothing."""
+    """True when a child is left. Reaps nothing."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -60,7 +60,7 @@ def any_left() -> bool:
 
 
 def below(root: int, spare: Container[int] = ()) -> Iterator[tuple[int, int]]:
-    """(pid, parent) of everything below `root`, but for what is in `spare` and below that."""
+    """Yields (pid, parent) of every process below `root`, without those in `spare` and below them."""
     waiting = [root]
     while waiting:
         parent = waiting.pop()
@@ -79,13 +79,13 @@ def children(parent: int) -> list[int]:
     except FileNotFoundError:
         if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return _children_by_scan(parent)
-    except OSError:  # gone while we looked
+    except OSError:  # the process ended in the meantime
         pass
     return found
 
 
 def _children_by_scan(parent: int) -> list[int]:
-    """For kernels that were built without lists of children."""
+    """Finds children by scanning /proc, for kernels built without lists of children."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -98,8 +98,8 @@ def _children_by_scan(parent: int) -> list[int]:
 
 
 def _signal(pid: int, parent: int, number: int) -> bool:
-    """Signal a process that was seen below us. A child of ours keeps its number until we reap it; any other could be
-    gone and its number given to a stranger, so it is held by a descriptor first and looked at again."""
+    """Signals a process that was seen below this one. A child of ours keeps its pid until it is reaped. Any other
+    process may be gone and its pid reused, so it is first held by a descriptor and checked again."""
     try:
         if parent == os.getpid():
             os.kill(pid, number)
@@ -121,5 +121,5 @@ def _signal(pid: int, parent: int, number: int) -> bool:
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
     with open(f"/proc/{pid}/stat", "rb") as file:
-        state, parent = file.read().rpartition(b")")[2].split()[:2]  # the name before it may hold anything
+        state, parent = file.read().rpartition(b")")[2].split()[:2]  # the name before it may contain anything
     return state.decode(), int(parent)

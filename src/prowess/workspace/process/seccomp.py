@@ -1,8 +1,8 @@
-"""What the Linux kernel is told before a command starts: no new privileges, which system calls, which files.
+"""Restricts a process before it becomes a command: system call filter, Landlock, resource limits, user.
 
-`filter_program` and `landlock_rights` are pure and can be read without a kernel; the functions below them each make one
-irrevocable change to the calling process. The supervisor loads this file by its path, so it imports the standard
-library alone, and little of that.
+`filter_program` and the `landlock_r…` functions that return values are pure. The other functions each make one
+permanent change to the calling process. The supervisor loads this file by its path, so it imports only a small part of
+the standard library.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import stat
 import struct
 from collections.abc import Iterable
 
-Program = bytes  # an array of struct sock_filter, as seccomp(2) and `bwrap --seccomp` take it
+Program = bytes  # array of struct sock_filter, for seccomp(2) and `bwrap --seccomp`
 
-# Every system call that the filter looks at, with its number on x86_64 and on aarch64; `-` where there is none.
+# System calls that the filter checks, with their numbers on x86_64 and aarch64; `-` means none.
 _NUMBERS = """
     open 2 - · ioctl 16 29 · socket 41 198 · socketpair 53 199 · clone 56 220 · creat 85 - · chmod 90 -
     fchmod 91 52 · ptrace 101 117 · syslog 103 116 · mknod 133 - · uselib 134 - · personality 135 92
@@ -46,7 +46,7 @@ def _numbers(column: int) -> dict[str, int]:
 
 
 SYSCALLS = {"x86_64": _numbers(1), "aarch64": _numbers(2)}
-NEWEST = 469  # file_setattr, Linux 6.17: what comes after it has not been judged, so it does not exist in a box
+NEWEST = 469  # file_setattr, Linux 6.17; newer calls were not reviewed yet, so a sandbox answers ENOSYS
 
 REFUSED = """
     io_uring_setup io_uring_enter io_uring_register add_key request_key keyctl setns ptrace process_vm_readv
@@ -56,20 +56,20 @@ REFUSED = """
     nfsservctl lookup_dcookie syslog vhangup uselib _sysctl iopl ioperm sethostname setdomainname settimeofday
     clock_settime clock_adjtime adjtimex lsm_set_self_attr
 """.split()
-# What a namespace keeps apart and Landlock does not know: memory, queues and semaphores of the user's own programs.
+# Memory, queues and semaphores of the user's other programs: a namespace separates them, Landlock does not.
 SHARED = "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink".split()
-# The arguments of the first two are behind pointers, where a filter cannot look; the others tell what is mounted on the
-# host. With ENOSYS the C library falls back to the old ones.
+# The first two pass arguments by pointer, which a filter cannot read; the other two show the mounts of the
+# host. After ENOSYS the C library falls back to the older calls.
 ABSENT = ("clone3", "openat2", "statmount", "listmount")
 
 AF_UNIX, AF_INET, AF_INET6, IPPROTO_MPTCP = 1, 2, 10, 262
-NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; their bits are the same in clone and unshare
+NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; the same bits in clone and unshare
 NEW_TIME = 0x80  # in clone this bit belongs to the exit signal
 SET_ID = stat.S_ISUID | stat.S_ISGID
-CREATES = 0o20000100  # O_CREAT and the bit of O_TMPFILE: otherwise the mode of open(2) is whatever was in the register
-# STREAM and SEQPACKET. One of a pair of datagrams (or raw ones, which are the same) takes the path of any socket.
+CREATES = 0o20000100  # O_CREAT and the bit of O_TMPFILE: without them the mode argument of open(2) is not set
+# STREAM and SEQPACKET only. A datagram socket (or a raw one) can connect to the path of any other socket.
 PAIRS = tuple(kind | more for kind in (1, 5) for more in (0, 0o4000, 0o2000000, 0o2004000))
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # both type into somebody's terminal
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # both can type into another user's terminal
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -79,9 +79,9 @@ _NR, _ARCH = 0, 4
 
 
 def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
-    """The system calls of a box. With namespaces of its own, sockets of AF_UNIX, AF_INET and AF_INET6 may be made in
-    it, because they lead nowhere. Without them there is no socket but a connected pair, nothing of System V, and no
-    hand on the limits and priorities of a process other than the calling one."""
+    """Returns the system call filter of a sandbox. With its own namespaces, the sandbox may open AF_UNIX, AF_INET and
+    AF_INET6 sockets, because they lead nowhere. Without them, it gets only connected socket pairs, no System V IPC, and
+    no control over limits and priorities of other processes."""
     machine = machine or os.uname().machine
     if machine not in SYSCALLS:
         raise NotImplementedError(f"there is no table of system calls for {machine}")
@@ -103,16 +103,16 @@ def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
 
 
 def _by_argument(namespaces: bool) -> dict[str, list[tuple[int, int, int, int]]]:
-    """What decides about a call by its arguments, all of which the kernel itself takes as 32 bits."""
+    """Returns checks for the calls that depend on their arguments. The kernel reads all these arguments as 32 bits."""
     family = _unless(0, (AF_UNIX, AF_INET, AF_INET6) if namespaces else (), errno.EAFNOSUPPORT)
-    mptcp = _if_equal(2, (IPPROTO_MPTCP,), errno.EPROTONOSUPPORT)  # not TCP, to those who only know TCP
+    mptcp = _if_equal(2, (IPPROTO_MPTCP,), errno.EPROTONOSUPPORT)  # rules that know only TCP do not apply to MPTCP
     itself = _unless(0, (0,), errno.EPERM)
     others = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
     pair = _unless(0, (AF_UNIX,), errno.EAFNOSUPPORT)
     alone = {
         "socketpair": pair + _unless(1, PAIRS, errno.ESOCKTNOSUPPORT),
         **dict.fromkeys(others, itself),
-        "setpriority": itself + _unless(1, (0,), errno.EPERM),  # of a process, this one
+        "setpriority": itself + _unless(1, (0,), errno.EPERM),  # for a process, and only the calling one
         "ioprio_set": _unless(0, (1,), errno.EPERM) + _unless(1, (0,), errno.EPERM),
     }
     modes = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
@@ -122,7 +122,7 @@ def _by_argument(namespaces: bool) -> dict[str, list[tuple[int, int, int, int]]]
         "socket": family + mptcp,
         "clone": _if_any(0, NAMESPACES),
         "unshare": _if_any(0, NAMESPACES | NEW_TIME),
-        "personality": _unless(0, (0, 0xFFFFFFFF), errno.EPERM),  # plain Linux, and the question which one it is
+        "personality": _unless(0, (0, 0xFFFFFFFF), errno.EPERM),  # plain Linux, and the query for the current value
         "ioctl": _if_equal(1, (TIOCSTI, TIOCLINUX), errno.EPERM),
         **{name: _if_any(argument, SET_ID) for name, argument in modes.items()},
         "open": [(_LD, 0, 0, _arg(1)), (_JSET, 0, 3, CREATES), *_if_any(2, SET_ID)],
@@ -155,19 +155,19 @@ def _ret(action: int) -> tuple[int, int, int, int]:
 # --- Landlock -------------------------------------------------------------------------------------------------------
 
 _READ_FS = 0b1101  # execute, read a file, list a folder
-_FILE_FS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # what can be said of a file that is no folder
-_DEVICES = 1 << 6 | 1 << 11  # making character and block devices: handled, and never given
+_FILE_FS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that apply to a file
+_DEVICES = 1 << 6 | 1 << 11  # making character and block devices: restricted, and never allowed
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-# What a box without namespaces sees of /proc: of the machine, and of the first process of a run alone, since a rule can
-# name nobody who is not there yet. The rest would show other processes, or what is mounted on the host.
+# Parts of /proc that a sandbox without namespaces can read: of the machine, and of the first process of a run only,
+# because a rule cannot name later processes. The rest would show other processes or the mounts of the host.
 PROC = tuple(f"/proc/{name}" for name in "cpuinfo filesystems loadavg meminfo stat uptime version".split())
 PROC += tuple(f"/proc/sys/{name}" for name in "fs kernel vm".split())
 PROC_OF_FIRST = "cmdline comm fd io limits maps smaps smaps_rollup stat statm status".split()
 
 
 def landlock_rights(abi: int) -> tuple[int, int, int]:
-    """(files, network, scope): everything this ABI can take away. Before 3 a file anywhere could still be truncated,
-    so that is no box; see `landlock_restrict`."""
+    """Returns (files, network, scope): all rights this ABI can take away. Before ABI 3 any file can still be truncated,
+    so `landlock_restrict` refuses it."""
     files = (1 << 13) - 1
     for since, bit in ((2, 13), (3, 14), (5, 15)):  # refer, truncate, ioctl on devices
         files |= (abi >= since) << bit
@@ -175,23 +175,23 @@ def landlock_rights(abi: int) -> tuple[int, int, int]:
 
 
 def landlock_ruleset(abi: int) -> bytes:
-    """struct landlock_ruleset_attr, as long as this ABI knows it."""
+    """Returns struct landlock_ruleset_attr in the length of this ABI."""
     return struct.pack("<QQQ", *landlock_rights(abi))[: 8 if abi < 4 else 16 if abi < 6 else 24]
 
 
 def landlock_rule(abi: int, fd: int, *, folder: bool, write: bool) -> bytes:
-    """struct landlock_path_beneath_attr, which is packed."""
+    """Returns struct landlock_path_beneath_attr, which is packed."""
     rights = landlock_rights(abi)[0] & ~_DEVICES if write else _READ_FS
     return struct.pack("<Qi", rights if folder else rights & _FILE_FS, fd)
 
 
 def landlock_abi() -> int:
-    """0 when the kernel has no Landlock or does not use it."""
+    """Returns the kernel's Landlock ABI; 0 when Landlock is missing or disabled."""
     return max(0, _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
 def why_no_landlock(abi: int | None = None) -> str | None:
-    """None where Landlock can be used; `abi` is this kernel's."""
+    """Returns the reason why Landlock cannot be used, or None. `abi` defaults to this kernel's."""
     abi = landlock_abi() if abi is None else abi
     if abi == 0:
         return "this kernel has no Landlock."
@@ -201,18 +201,18 @@ def why_no_landlock(abi: int | None = None) -> str | None:
 
 
 def hold(paths: Iterable[str]) -> None:
-    """As long as this process lives, each is the same to the kernel: a rule is about an inode, and those of /proc that
-    nobody uses are made anew when memory is short."""
+    """Keeps the inodes of these paths while this process lives. A Landlock rule is bound to an inode, and the kernel
+    makes unused inodes of /proc anew when memory is short."""
     for path in paths:
         try:
             os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:  # not every kernel has it
+        except OSError:  # some kernels do not have it
             pass
 
 
 def landlock_restrict(read: list[str], write: list[str]) -> None:
-    """From now on this process reads below `read`, reads and writes below `write`, and nothing else. A path of `read`
-    that cannot be reached is left out; one of `write` has to be there."""
+    """Restricts this process to reading below `read`, and reading and writing below `write`. A path of `read` that
+    cannot be reached is left out; a path of `write` must exist."""
     abi = landlock_abi()
     if (lack := why_no_landlock(abi)) is not None:
         raise OSError(errno.ENOTSUP, lack)
@@ -255,16 +255,17 @@ def no_new_privileges() -> None:
 
 
 def become_subreaper() -> None:
-    """Whoever loses its parent below this process becomes its child, instead of getting away."""
+    """Makes this process the parent of every process below it that loses its own parent."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def signal_when_parent_ends(signal: int) -> None:
-    """The parent here is a thread: whoever relies on it asks os.getppid() as well, before and after."""
+    """Asks for a signal when the parent ends. "Parent" is a thread here, so callers also check os.getppid(), before and
+    after."""
     _prctl(PR_SET_PDEATHSIG, signal)
 
 
-LIMITS = {  # the name that we use -> the kernel's
+LIMITS = {  # our name -> the kernel's name
     "cpu_s": resource.RLIMIT_CPU,
     "open_files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,
@@ -274,7 +275,8 @@ LIMITS = {  # the name that we use -> the kernel's
 
 
 def limit_resources(limits: dict[str, int]) -> None:
-    """Never above what this process itself may have. Who uses up its seconds gets a signal, and a second to obey it."""
+    """Sets limits, never above those of this process. A process that uses up its CPU seconds gets a signal and one more
+    second."""
     for name, value in limits.items():
         kind = LIMITS[name]
         hard = resource.getrlimit(kind)[1]
@@ -283,7 +285,7 @@ def limit_resources(limits: dict[str, int]) -> None:
 
 
 def become_user(uid: int, gid: int) -> None:
-    """For good: no group is kept, and no way back, and that is looked at and not believed."""
+    """Changes user and group permanently, drops all other groups, and checks the result."""
     _empty_bounding_set()
     os.setgroups([])
     os.setresgid(gid, gid, gid)
@@ -293,13 +295,13 @@ def become_user(uid: int, gid: int) -> None:
 
 
 def _empty_bounding_set() -> None:
-    """Nothing that is executed from now on can have a capability. A root without CAP_SETPCAP cannot do this, and is
-    left with the other bar: nothing raises privileges."""
+    """Empties the bounding set: no program executed later can have a capability. A root without CAP_SETPCAP cannot do
+    this and relies on no_new_privileges."""
     try:
         for capability in range(64):
             _prctl(PR_CAPBSET_DROP, capability)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EPERM):  # after the last one; may not
+        if error.errno not in (errno.EINVAL, errno.EPERM):  # EINVAL: after the last one; EPERM: not allowed
             raise
 
 

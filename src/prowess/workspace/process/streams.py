@@ -1,4 +1,4 @@
-"""The ends of a command's streams that are ours: read as data comes, bounded, and not waited for once it has ended."""
+"""Our ends of a command's pipes: read in bounded pieces as data comes, without waiting after the command has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F_GETPIPE_SZ = 1032
 
 
 class Reader:
-    """One pipe, or nothing when nobody wants to know."""
+    """Reads one pipe, or discards the output when there is no callback."""
 
     def __init__(self, callback: Callable[[bytes], None] | None) -> None:
         self._callback = callback
@@ -22,12 +22,13 @@ class Reader:
             os.set_blocking(self.fd, False)
 
     def give_writer(self) -> int:
-        """The command's end; from here on it is the caller's to close."""
+        """Returns the command's end of the pipe; the caller must close it."""
         writer, self._writer = self._writer, -1
         return writer
 
     def take(self, most_chunks: int = 16) -> bool:
-        """Hand over what is there, but not for ever: others wait as well. False when there will be no more."""
+        """Passes available data to the callback, a bounded amount because others wait too. False at the end of the
+        stream."""
         assert self._callback is not None
         for _ in range(most_chunks):
             try:
@@ -40,12 +41,12 @@ class Reader:
         return True
 
     def drain(self) -> None:
-        """What is still in the pipe. Nobody is left to write to it, so there is no need to wait for its end; and if it
-        was handed to a stranger, there is no more in it than it holds."""
+        """Reads the rest of the pipe. All writers are gone, so it does not wait for the end of the stream. If another
+        process got the writing end, it reads no more than the pipe can hold."""
         if self.fd >= 0:
             try:
                 size = fcntl.fcntl(self.fd, F_GETPIPE_SZ)
-            except OSError:  # another system, whose pipes are small
+            except OSError:  # not Linux; pipes are small there
                 size = CHUNK_BYTES
             self.take(size // 4096 + 1)
 
@@ -55,7 +56,7 @@ class Reader:
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor that reads these bytes; where that is possible, nobody can change them."""
+    """Returns a descriptor that reads these bytes; sealed against changes where the system can do that."""
     if not hasattr(os, "memfd_create"):
         import tempfile
 

@@ -1,16 +1,16 @@
-"""One small process that starts every command and outlives none of them.
+"""Starts every command from one small process, and ends them all when the runtime ends.
 
-It has a single thread, so it may fork; nothing is imported between the fork and the command, so no interpreter is
-started for it, and the forks are made one run ahead. Per command there is an *init*: subreaper and parent of the
-command. Whoever loses its parent below init becomes init's child, so when init has no child left, nothing is left, and
-that is when it reports.
+The supervisor has a single thread, so it may fork. Nothing is imported between the fork and the command, so no new
+interpreter starts, and the forks are made one run ahead. Each command has an *init*: its parent and subreaper. A
+process below init that loses its parent becomes init's child. So when init has no child left, nothing is left, and init
+reports.
 
-    the command ends, overruns or is to be killed      init ends the tree and reports
+    the command ends, times out or is to be killed     init ends the tree and reports
     init itself is killed, by a command of its user    the supervisor inherits the tree, ends it and reports
-    the supervisor is killed, or the runtime is        each init gets a signal, or its socket ends: it ends the tree
+    the supervisor or the runtime is killed            each init gets a signal, or its socket closes: it ends the tree
 
-Started by its path, as `python -I -S supervisor.py SOCKET PARENT`. It finds the standard library, and of our own only
-what is imported below. Messages are JSON, one per packet; a run brings [socket of its init, spec, streams …] along.
+Started by path, as `python -I -S supervisor.py SOCKET PARENT`. Imports the standard library and the modules below.
+Messages are JSON, one per packet; a run brings the descriptors [socket of its init, spec, streams …].
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from prowess.workspace.process.child import become
 
 PARENT_GONE = signal.SIGUSR1
 SHUTDOWN_S = 3.0
-LINGER_S = 0.05  # longer than a box needs to fall apart
-IDLE_MS = 30  # with nothing to do, the next init is forked; before that, a run that has just begun needs the processor
-SUSPICIOUS_S = 1.0  # after an init was lost: a child that appears later than that was not its
+LINGER_S = 0.05  # longer than a sandbox needs to end
+IDLE_MS = 30  # idle time before the next init is forked: a run that has just begun needs the processor first
+SUSPICIOUS_S = 1.0  # after an init is lost, children that appear within this time are counted as its own
 
 
 def main(args: list[str]) -> None:
-    gc.disable()  # a collection in a forked child would touch, and so copy, every page
+    gc.disable()  # a collection in a forked child would copy every memory page
     heed_all_signals()
     Supervisor(socket.socket(fileno=int(args[0])), parent=int(args[1])).serve()
 
@@ -52,8 +52,8 @@ class Supervisor:
         self.link = link
         self.parent = parent
         self.wake = Wake(signal.SIGCHLD, signal.SIGTERM, PARENT_GONE)
-        self.inits: dict[int, tuple[int, int]] = {}  # pid of an init -> number of the run, our copy of its socket
-        self.waiting: tuple[int, socket.socket, socket.socket] | None = None  # init without a run, ways to it
+        self.inits: dict[int, tuple[int, int]] = {}  # pid of an init -> (run number, our copy of its socket)
+        self.waiting: tuple[int, socket.socket, socket.socket] | None = None  # init without a run, its two sockets
         self.suspicious_until: float | None = None
 
     def serve(self) -> None:
@@ -63,7 +63,7 @@ class Supervisor:
         poll = select.poll()
         poll.register(self.link, select.POLLIN)
         poll.register(self.wake.fd, select.POLLIN)
-        while os.getppid() == self.parent:  # its signal alone means little: the thread that started us may have ended
+        while os.getppid() == self.parent:  # the signal is not enough: perhaps only the thread that started us ended
             ready = [fd for fd, _ in poll.poll(self.patience_ms())]
             if signal.SIGTERM in self.wake.take():
                 break
@@ -71,7 +71,7 @@ class Supervisor:
             if self.link.fileno() in ready:
                 if not self.receive():
                     break
-            elif self.waiting is None:  # nobody waits for us, and a run that has just begun has had its head start
+            elif self.waiting is None:  # idle, and a run that has just begun had its time
                 self.prepare_ahead()
         self.shut_down()
 
@@ -81,7 +81,7 @@ class Supervisor:
         return IDLE_MS if self.waiting is None else None
 
     def receive(self) -> bool:
-        """One message; False when there is nobody to send any more."""
+        """Handles one message. False when the client is gone."""
         try:
             data, fds, flags, _ = socket.recv_fds(self.link, 4096, 64, socket.MSG_CMSG_CLOEXEC)
         except OSError:
@@ -89,18 +89,18 @@ class Supervisor:
         if not data:
             return False
         message = json.loads(data)
-        if flags & socket.MSG_CTRUNC:  # more than we can hold: that run sees the end of its socket, the others go on
+        if flags & socket.MSG_CTRUNC:  # too many descriptors: that run sees its socket close, the others go on
             close(fds)
         elif message["op"] == "run":
             self.start(message, fds)
-        elif message["op"] == "kill":  # init did not do its work: its own command may have stopped it
+        elif message["op"] == "kill":  # init did not answer: its command may have stopped it
             for pid, (run, _) in self.inits.items():
                 if run == message["run"]:
                     os.kill(pid, signal.SIGKILL)
         return True
 
     def start(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Hand the run to the init that is waiting for one, and have the next one wait."""
+        """Gives the run to the waiting init."""
         control, *given = fds
         try:
             pid = self.hand_over(message, control, given)
@@ -117,23 +117,23 @@ class Supervisor:
             with to_init, to_command:
                 try:
                     socket.send_fds(to_init, [json.dumps(message).encode()], [control])
-                except (BrokenPipeError, ConnectionResetError):  # it was killed while it waited
+                except (BrokenPipeError, ConnectionResetError):  # init was killed while it waited
                     continue
                 try:
                     socket.send_fds(to_command, [b"run"], given)
-                except (BrokenPipeError, ConnectionResetError):  # init sees and reports that; nothing runs twice
+                except (BrokenPipeError, ConnectionResetError):  # init notices and reports that; nothing runs twice
                     pass
                 return pid
 
     def prepare_ahead(self) -> None:
-        """Before there is a run for it: then a run does not have to wait for that."""
+        """Forks an init before a run needs it, so that the run does not wait for the fork."""
         try:
             self.prepare([])
-        except OSError:  # there will be another occasion
+        except OSError:  # tried again later
             pass
 
     def prepare(self, not_its: list[int]) -> tuple[int, socket.socket, socket.socket]:
-        """Fork an init, without those descriptors: it would hold the streams of its command open."""
+        """Forks an init and closes `not_its` there: these descriptors would keep the command's streams open."""
         to_init, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         to_command, command_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with init_end, command_end:
@@ -154,7 +154,7 @@ class Supervisor:
         return self.waiting
 
     def reap(self) -> None:
-        """Forget the inits that ended well; end what the others left to us, and say so in their place."""
+        """Forgets inits that ended well. Ends what a lost init left behind, and reports in its place."""
         lost, orphans = [], 0
         for pid, status in tree.ended_children():
             if pid not in self.inits:
@@ -178,7 +178,7 @@ class Supervisor:
             self.suspicious_until = None
 
     def reap_orphans(self) -> bool:
-        """False when no child but the inits is left. How those end is left to `reap`."""
+        """Reaps children other than inits, which `reap` handles. False when none is left."""
         mine = [pid for pid in tree.children(os.getpid()) if pid not in self.inits]
         for pid in mine:
             try:
@@ -188,10 +188,10 @@ class Supervisor:
         return bool(mine)
 
     def shut_down(self) -> None:
-        """No run outlives us: first each init ends its own, then we end what is left."""
+        """Ends all runs: first each init ends its own, then the supervisor ends the rest."""
         self.link.close()
         for ours in (self.waiting or ())[1:]:
-            ours.close()  # whoever waits for a run on the other end goes home
+            ours.close()  # the waiting init sees that and exits
         for pid in self.inits:
             os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + SHUTDOWN_S
@@ -203,7 +203,7 @@ class Supervisor:
 
 
 class Init:
-    """Parent of one command, until that and all that came of it is gone."""
+    """Parent of one command, until the command and all its processes are gone."""
 
     def __init__(self, supervisor_end: socket.socket, command_end: socket.socket, supervisor: int) -> None:
         self.wake = Wake(signal.SIGCHLD, signal.SIGTERM)
@@ -211,14 +211,14 @@ class Init:
         self.supervisor_end = supervisor_end
         self.command_end = command_end
         self.why = "exit"
-        self.status: int | None = None  # as wait(2) gave it, once the command has ended
+        self.status: int | None = None  # as returned by wait(2), once the command has ended
         self.ended_at = 0.0
 
     def run(self) -> NoReturn:
-        os.setpgid(0, 0)  # not a session: a new one costs a turn of the scheduler, and the command gets its own
+        os.setpgid(0, 0)  # not setsid: that costs a scheduler turn, and the command gets its own session
         kernel.become_subreaper()
         kernel.signal_when_parent_ends(signal.SIGTERM)
-        if os.getppid() != self.supervisor:  # it was gone before we could ask to be told
+        if os.getppid() != self.supervisor:  # the supervisor ended before the line above
             os._exit(0)
         self.errors, errors_of_command = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.command = os.fork()
@@ -230,7 +230,7 @@ class Init:
         kernel.hold(f"/proc/{self.command}/{name}" for name in kernel.PROC_OF_FIRST)
         data, fds, _, _ = socket.recv_fds(self.supervisor_end, 4096, 1, socket.MSG_CMSG_CLOEXEC)
         self.started_at = time.monotonic()
-        if not data or not fds:  # no run will come any more
+        if not data or not fds:  # no run will come
             tree.end_all(reap_all)
             os._exit(0)
         self.message, self.control = json.loads(data), fds[0]
@@ -243,7 +243,7 @@ class Init:
         os._exit(0)
 
     def attend(self) -> None:
-        """Until the command has ended, or has had its chance to."""
+        """Waits until the command has ended, or its grace period is over."""
         poll = select.poll()
         for fd in (self.control, self.wake.fd, self.errors):
             poll.register(fd, select.POLLIN)
@@ -254,7 +254,7 @@ class Init:
             got = self.wake.take()
             if self.errors in ready:
                 poll.unregister(self.errors)
-                if not ready[self.errors] & select.POLLIN:  # closed by the start, and no failure in it
+                if not ready[self.errors] & select.POLLIN:  # a successful start closed it
                     tell(self.control, {"started": self.command})
             more = self.reap()
             over = until is not None and time.monotonic() >= until
@@ -270,8 +270,8 @@ class Init:
                 tree.ask_to_end(spare=self.command if self.message["wrapped"] else 0)
 
     def linger(self) -> None:
-        """A wrapper is gone a moment before what it wrapped, which dies with it: no need to look for it, nor to call it
-        a survivor."""
+        """Waits a moment after a wrapper has ended. Its program ends right after it, and is not counted as a
+        survivor."""
         until = time.monotonic() + LINGER_S
         while self.reap() and time.monotonic() < until:
             select.select([self.wake.fd], [], [], until - time.monotonic())
@@ -281,19 +281,19 @@ class Init:
         if client:
             try:
                 return "kill" if os.read(self.control, 4096) else "closed"
-            except ConnectionResetError:  # closed, and it had not even read what we said
+            except ConnectionResetError:  # closed before it read our last message
                 return "closed"
         return "supervisor" if supervisor else "timeout"
 
     def reap(self) -> bool:
-        """False when nothing is left below us."""
+        """Reaps ended children. False when nothing is left below init."""
         for pid, status in tree.ended_children():
             if pid == self.command:
                 self.status, self.ended_at = status, time.monotonic()
         return tree.any_left()
 
     def failure(self) -> bytes:
-        """What the command said if it could not start."""
+        """Returns the command's report of a failed start, or b""."""
         try:
             return os.read(self.errors, 4096)
         except BlockingIOError:
@@ -315,14 +315,15 @@ class Init:
 
 
 def heed_all_signals() -> None:
-    """Whoever started our runtime may have ignored some (as nohup does); no command shall inherit that from us."""
+    """Resets all signals. The runtime's parent may have ignored some (as nohup does), and commands must not inherit
+    that."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 class Wake:
-    """Signals as something to read, so that one poll waits for everything."""
+    """Turns signals into readable bytes, so that one poll waits for everything."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self.fd, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -344,7 +345,7 @@ class Wake:
 def tell(control: int, message: dict[str, Any]) -> None:
     try:
         os.write(control, json.dumps(message).encode())
-    except OSError:  # nobody listens any more
+    except OSError:  # the client is gone
         pass
 
 
@@ -364,7 +365,7 @@ def milliseconds(until: float | None) -> int | None:
 
 
 def give_up() -> NoReturn:
-    """The end of a forked process that must not return into its parent's code; what went wrong is kept on stderr."""
+    """Ends a forked process that must not return into its parent's code; writes the error to stderr."""
     kind, problem, trace = sys.exc_info()
     if kind is not None and problem is not None:
         sys.excepthook(kind, problem, trace)
