@@ -1,8 +1,8 @@
-"""The listed hosts, through a proxy whose listener is inside the box.
+"""Gives a run network access to the listed hosts only, through a proxy that listens inside its sandbox.
 
-- connection: one connection of a program, from its request to the last byte
-- host_rules: which host a run may reach is decided by name first and by address afterwards, and both have to agree
-- http: what a program asks a proxy for, read strictly, and what it is told
-- listener: run inside a box by `proxy`, before the program
-- proxy: the one way out of a box without a network
+- connection: serves one connection of a program, from its request to the last byte
+- host_rules: rules for allowed hosts, checked by name and then by address
+- http: parses proxy requests strictly and renders the proxy's own answers
+- listener: program that opens the listener inside the sandbox and then starts the command
+- proxy: the proxy of a run; the only network access of a sandbox
 """

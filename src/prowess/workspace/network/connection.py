@@ -1,6 +1,6 @@
-"""One connection of a program, from its request to the last byte: judged, resolved, judged again, and only then made.
+"""Serves one connection of a program: checks the name, resolves it, checks the address, connects, and copies the data.
 
-Every wait has an end: for the request, for the address, for the server, and for the next byte of either side.
+Every wait has a time-out: for the request, the address, the server, and the next byte of either side.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from prowess._internal.addresses import Address, new_socket, why_not_outside
 from prowess.workspace.network.host_rules import SETTING, HostRule, HostTarget, find_rule, is_listed, why_not
 from prowess.workspace.network.http import END, ProxyRequest, Refused, begins_well, parse_request, render_answer
 
-Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, and then not reached
+Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, but not reached
 OnEvent = Callable[[str, int, Verdict, str], None]
-Resolve = Callable[[str], Awaitable[Sequence[str]]]  # a name to its addresses; OSError when there are none
+Resolve = Callable[[str], Awaitable[Sequence[str]]]  # name to addresses; OSError when there are none
 
 CHUNK_BYTES = 1 << 16
 MOST_ADDRESSES = 4
@@ -31,21 +31,21 @@ _NO_REQUEST = "this is an HTTP/1.1 proxy, and that was no request to one"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyLimits:
-    """Of one run, except `connections_in_all`, which leaves descriptors for the rest of this process. A connection too
-    many waits until another one ends."""
+    """Limits of one run, except `connections_in_all`, which counts all runs and keeps descriptors free for the rest of
+    this process. A connection above a limit waits until another one ends."""
 
     connections: int = 64
     connections_in_all: int = 256
     head_bytes: int = 32 * 1024
     head_s: float = 10.0
-    connect_s: float = 15.0  # finding the address included
+    connect_s: float = 15.0  # includes name resolution
     idle_s: float = 300.0
     events: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What all connections of a run have in common."""
+    """Values that all connections of a run share."""
 
     rules: Sequence[HostRule]
     limits: ProxyLimits
@@ -53,12 +53,12 @@ class Exchange:
     tell: OnEvent
 
     async def serve(self, client: socket.socket) -> None:
-        """Until both sides are done. Closing the client is left to the caller."""
+        """Serves a connection until both sides are done. The caller closes the client."""
         try:
             client.setblocking(False)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._talk(client)
-        except* OSError:  # one side left, or said nothing for too long
+        except* OSError:  # one side closed, or was silent for too long
             pass
 
     async def _talk(self, client: socket.socket) -> None:
@@ -74,7 +74,7 @@ class Exchange:
             await self._carry(client, upstream, request, rest)
 
     async def _head(self, client: socket.socket) -> tuple[bytes, bytes]:
-        """(everything before the empty line, what came after it already)."""
+        """Returns (everything before the empty line, bytes already received after it)."""
         loop = asyncio.get_running_loop()
         data = bytearray()
         try:
@@ -95,7 +95,7 @@ class Exchange:
         return bytes(data[:end]), bytes(data[end + len(END) :])
 
     async def _reach(self, target: HostTarget) -> socket.socket:
-        """A connection to an address that was judged, or Refused."""
+        """Connects to a checked address, or raises Refused."""
         rule = find_rule(self.rules, target)
         if rule is None:
             raise Refused(403, why_not(self.rules, target), target=target)
@@ -133,14 +133,14 @@ class Exchange:
         return why_not_outside(address)
 
     async def _connected(self, addresses: list[Address], target: HostTarget) -> socket.socket:
-        """To the first that answers; each has its share of the time."""
+        """Connects to the first address that answers; the time is split evenly between them."""
         why = ""
         for address in addresses:
             try:
                 async with asyncio.timeout(self.limits.connect_s / len(addresses)):
                     return await _connect(address, target.port)
             except OSError as error:
-                why = os.strerror(error.errno) if error.errno else "no answer"  # asyncio has a text of its own
+                why = os.strerror(error.errno) if error.errno else "no answer"  # asyncio's own text is different
         raise Refused(502, f"{target} could not be reached: {why}", target=target)
 
     async def _refuse(self, client: socket.socket, refused: Refused, *, body: bool) -> None:
@@ -173,7 +173,7 @@ class Exchange:
                     both.create_task(_pump(client, upstream, alive))
                     both.create_task(_pump(upstream, client, alive))
                 return
-            # One request and its answer. What follows the body could be a request to another host: it goes nowhere.
+            # One request and its answer. Data after the body could be a request to another host, so it is not sent.
             await loop.sock_sendall(upstream, request.head)
             async with asyncio.TaskGroup() as both:
                 sending = both.create_task(_send_body(client, upstream, rest, request.body_bytes, alive))
@@ -193,7 +193,8 @@ async def _connect(address: Address, port: int) -> socket.socket:
 
 
 async def _pump(source: socket.socket, sink: socket.socket, alive: Callable[[], None]) -> None:
-    """Everything from one to the other. The end of the one becomes the end of the other, which may still answer."""
+    """Copies everything from source to sink. At the end of source, closes the sink for writing; the sink may still
+    answer."""
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(source, CHUNK_BYTES):
         alive()
@@ -205,8 +206,8 @@ async def _pump(source: socket.socket, sink: socket.socket, alive: Callable[[], 
 async def _send_body(
     client: socket.socket, upstream: socket.socket, first: bytes, size: int, alive: Callable[[], None]
 ) -> None:
-    """As many bytes as were announced, the `first` of which are here. A server may answer before it has read them all,
-    and hang up: then its answer counts."""
+    """Sends the announced number of bytes, beginning with `first`. A server may answer and close before it has read
+    them all; then its answer still counts."""
     loop = asyncio.get_running_loop()
     data = first[:size]
     left = size - len(data)
@@ -225,7 +226,7 @@ async def _send_body(
 
 
 async def _discard(client: socket.socket, most: int) -> None:
-    """Closing with something unread would reset the connection, and could take the last answer with it."""
+    """Reads and drops data. Closing with unread data would reset the connection, and the last answer could be lost."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):
         while most > 0 and (data := await loop.sock_recv(client, min(most, CHUNK_BYTES))):

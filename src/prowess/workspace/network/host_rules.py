@@ -1,13 +1,13 @@
-"""Which host a run may reach is decided by name first and by address afterwards, and both have to agree.
+"""Rules for the hosts a run may reach: the name is checked first, then the address, and both must be allowed.
 
-    example.org          that name, at ports 80 and 443
-    *.example.com        every name below it, and not itself
-    example.org:8443     that name, at that port alone
-    192.0.2.7  [::1]:80  that address: the only way to one that is asked for by number, or that is not public
+    example.org          this name, at ports 80 and 443
+    *.example.com        every name below it, but not the name itself
+    example.org:8443     this name, at this port only
+    192.0.2.7  [::1]:80  this address; needed for a host given as an address, and for any address that is not public
 
-A host has one spelling here: lower case, no dot at the end, no user before it, plain ASCII. Whatever else a resolver
-would understand as an address (2130706433, 0x7f.1, 127.1, ::ffff:127.0.0.1) is no name and never an allowed address
-by another way of writing it. Everything in this file is pure.
+A host has one spelling: lower case, plain ASCII, no trailing dot, no user. Other spellings that a resolver would accept
+as an address (2130706433, 0x7f.1, 127.1, ::ffff:127.0.0.1) are not names and never match an allowed address. All
+functions here are pure.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ SETTING = "workspace.network_allow"
 WEB_PORTS = (80, 443)
 
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as the last label it makes an address of the whole, and no name
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a host whose last label is a number is an address, not a name
 _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN = 100
 
 
 class HostTarget(NamedTuple):
-    """What a program wants to reach, in its one spelling; `address` when it was written as one."""
+    """Host and port that a program wants to reach, in the one spelling; `address` is set when the host is an
+    address."""
 
     host: str
     port: int
@@ -43,11 +44,11 @@ class HostTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRule:
-    """One entry of the setting."""
+    """Entry of the setting."""
 
     text: str
     host: str
-    below: bool = False  # names below it, instead of itself
+    below: bool = False  # names below it, not the name itself
     address: Address | None = None
     ports: tuple[int, ...] = WEB_PORTS
 
@@ -58,7 +59,7 @@ class HostRule:
 
 
 class NotAHost(ValueError):
-    """Not something that could be reached by any rule; says why."""
+    """Error: the text names no host that a rule could allow. The message gives the reason."""
 
 
 def parse_rules(entries: Iterable[str]) -> tuple[HostRule, ...]:
@@ -66,7 +67,8 @@ def parse_rules(entries: Iterable[str]) -> tuple[HostRule, ...]:
 
 
 def parse_rule(entry: str) -> HostRule:
-    """ConfigError when it is none, because one that matches nothing would be noticed too late."""
+    """Parses an entry. Raises ConfigError for an invalid one, because a rule that matches nothing would be noticed too
+    late."""
     text = entry.strip()
     below = text.startswith("*.")
     try:
@@ -86,7 +88,7 @@ def parse_rule(entry: str) -> HostRule:
 
 
 def parse_target(authority: str, *, default_port: int | None = None) -> HostTarget:
-    """`host:port` as a program sent it. NotAHost says what is wrong with it."""
+    """Parses `host:port` as a program sent it. Raises NotAHost with the reason."""
     host, port = _split(authority)
     if port is None:
         port = default_port
@@ -97,12 +99,12 @@ def parse_target(authority: str, *, default_port: int | None = None) -> HostTarg
 
 
 def find_rule(rules: Sequence[HostRule], target: HostTarget) -> HostRule | None:
-    """The rule by which it may be reached, as far as its name goes; where that leads is judged once it is known."""
+    """Returns the rule that allows this name and port, or None. The address is checked later, once it is known."""
     return next((rule for rule in rules if rule.names(target) and target.port in rule.ports), None)
 
 
 def why_not(rules: Sequence[HostRule], target: HostTarget) -> str:
-    """Why there is no rule by which it may be reached, for whoever asked."""
+    """Returns the reason why no rule allows the target, as text for the program."""
     ports = sorted({port for rule in rules if rule.names(target) for port in rule.ports})
     if ports:
         return f"{target.host} is allowed at port {' and '.join(map(str, ports))}, not at {target.port}"
@@ -112,12 +114,12 @@ def why_not(rules: Sequence[HostRule], target: HostTarget) -> str:
 
 
 def is_listed(rules: Sequence[HostRule], address: Address, port: int) -> bool:
-    """Whether a connection may go there even if it is not public."""
+    """True when the address itself is listed; then it may be reached even if it is not public."""
     return any(rule.address == address and port in rule.ports for rule in rules)
 
 
 def _split(authority: str) -> tuple[str, int | None]:
-    """(host, port); an IPv6 address stays in its brackets, and is given them if it came alone without."""
+    """Returns (host, port). An IPv6 address keeps its brackets, or gets them if it stands alone."""
     if "@" in authority:
         raise NotAHost("a user or password has no place in it")
     if authority.count(":") > 1 and not authority.startswith("["):
@@ -131,7 +133,7 @@ def _split(authority: str) -> tuple[str, int | None]:
 
 
 def _host(text: str) -> tuple[str, Address | None]:
-    """Its one spelling, and the address if it is one."""
+    """Returns the host in its one spelling, and its address if it is one."""
     try:
         if text.startswith("[") and text.endswith("]"):
             inner = text[1:-1]
@@ -141,11 +143,11 @@ def _host(text: str) -> tuple[str, Address | None]:
             return str(six), six
         name = text.lower().removesuffix(".")
         if _NUMBER.fullmatch(name.rpartition(".")[2]):
-            four = ipaddress.IPv4Address(text)  # dotted decimal alone: no zeros in front, no dot at the end
+            four = ipaddress.IPv4Address(text)  # dotted decimal only: no leading zeros, no trailing dot
             return str(four), four
     except ipaddress.AddressValueError as error:
         raise NotAHost("an address is written in its plain form only, such as 192.0.2.7 or [2001:db8::7]") from error
-    if not text.isascii():  # `lower` and a resolver would both make something else of it
+    if not text.isascii():  # `lower` and a resolver could both change it into another name
         raise NotAHost("a name is written in ASCII, where necessary as xn--…")
     if len(name) > 253 or not _NAME.fullmatch(name):
         raise NotAHost("it is not a host name")
@@ -153,7 +155,7 @@ def _host(text: str) -> tuple[str, Address | None]:
 
 
 def _ascii(text: str) -> str:
-    """A rule may be written as people write it, when there is only one way to understand that."""
+    """Encodes the non-ASCII host of a rule, if there is only one way to understand it."""
     if text.isascii():
         return text
     host, colon, port = text.partition(":")

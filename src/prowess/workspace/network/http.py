@@ -1,7 +1,6 @@
-"""What a program asks a proxy for, read strictly, and what it is told. Pure: bytes in, values out.
+"""Parses proxy requests strictly, and renders the proxy's own answers. Pure: bytes in, values out.
 
-A request that could be understood in two ways is not understood at all. Of a plain http request, what goes on to the
-server names the host that was decided on, and no other.
+An ambiguous request is refused. A plain http request that is passed on names exactly the host that was checked.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ END = b"\r\n\r\n"
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\x00-\x08\x0a-\x1f\x7f]*+)")
 _PLAIN = re.compile(r"(?i:http)://([^/?#]*)([/?][^#]*)?")
-# They concern the two ends of one connection, and ours with the server ends with this answer.
+# Headers that apply to a single connection; ours to the server ends with this answer.
 _HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "proxy-authorization", "te", "trailer", "upgrade"}
 
 
 class ProxyRequest(NamedTuple):
     target: HostTarget
     tunnel: bool
-    head: bytes = b""  # for the server, when there is no tunnel
+    head: bytes = b""  # for the server, if this is no tunnel
     body_bytes: int = 0
 
 
 class Refused(Exception):
-    """The program gets an answer of ours instead of a connection. `target` is what it was about, as far as known."""
+    """Error: the program gets an answer of the proxy instead of a connection. `target` is the host, as far as known."""
 
     def __init__(self, status: int, why: str, *, target: HostTarget | None = None, shown: str = "") -> None:
         super().__init__(why)
@@ -38,12 +37,13 @@ class Refused(Exception):
 
 
 def begins_well(data: bytes | bytearray) -> bool:
-    """False when no request can come of it: TLS and SOCKS begin otherwise, and nobody should wait for their end."""
+    """False when the data cannot become an HTTP request, such as TLS or SOCKS; then there is no reason to wait for
+    more."""
     return re.match(rb"[A-Za-z]+( |$)", data[:33]) is not None
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """`head` is everything before the empty line."""
+    """Parses `head`, which is everything before the empty line."""
     first, *lines = head.split(b"\r\n")
     line = _LINE.fullmatch(first)
     if line is None:
@@ -71,7 +71,7 @@ def _target(authority: str, default_port: int | None) -> HostTarget:
 
 
 def _fields(lines: list[bytes]) -> tuple[bytes, int]:
-    """What of them goes on, and the length of the body that follows."""
+    """Returns the headers to pass on, and the length of the body."""
     found: list[tuple[str, bytes, bytes]] = []
     for line in lines:
         field = _FIELD.fullmatch(line)
@@ -90,7 +90,7 @@ def _fields(lines: list[bytes]) -> tuple[bytes, int]:
 
 
 def render_answer(status: int, text: str, *, reason: str = "", body: bool = True) -> bytes:
-    """A whole answer, after which the connection ends. Clients often show the reason and hide the text."""
+    """Renders a whole answer that ends the connection. Clients often show the reason and hide the text."""
     data = text.encode("utf-8", "replace")
     phrase = re.sub(r"[^\x20-\x7e]", "?", reason or http.HTTPStatus(status).phrase)
     head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(data)}\r\n"

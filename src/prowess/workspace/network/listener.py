@@ -1,7 +1,7 @@
-"""Run inside a box by `proxy`, before the program: makes the listener that the program will see, and becomes it.
+"""Opens the listener inside a sandbox, hands it to the proxy, and then becomes the program.
 
-The listener belongs to the network of the box and is served by whoever holds the other end of the socket given here;
-the program gets neither. Few and light modules, because every run waits for them.
+`proxy` sends this file as text. The listener belongs to the network of the sandbox, and the process at the other end of
+the control socket serves it; the program gets neither. Imports few and light modules, because every run waits for them.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import _socket
 import os
 import sys
 
-signal = __import__("_signal")  # the module without the underscore takes longer than all of the others together
+signal = __import__("_signal")  # importing `signal` takes longer than all the other modules together
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
 BACKLOG = 256
-NOT_FOUND, NOT_EXECUTED = 127, 126  # as a shell says it
+NOT_FOUND, NOT_EXECUTED = 127, 126  # the exit codes of a shell
 
 
 def main(control: int, port: int, argv: list[str]) -> NoReturn:
     environment = given_environment()
     try:
         hand_over(control, port)
-    except OSError as error:  # a program that was promised a network shall not begin without
+    except OSError as error:  # do not start a program without the network it was promised
         give_up(f"the proxy of this run did not start: {error}", NOT_EXECUTED)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
@@ -54,7 +54,7 @@ def hand_over(control: int, port: int) -> None:
 
 
 def given_environment() -> dict[bytes, bytes]:
-    """What we were started with: Python may have added LC_CTYPE to its own."""
+    """Returns the environment this process was started with; Python may have added LC_CTYPE to os.environ."""
     try:
         with open("/proc/self/environ", "rb") as file:
             pairs = [pair.partition(b"=") for pair in file.read().split(b"\0")]

@@ -1,19 +1,20 @@
-"""The one way out of a box without a network: a proxy that listens inside it, is served here, and knows whom to refuse.
+"""Proxy of a run: it listens inside the sandbox, is served by this process, and reaches only allowed hosts.
 
     proxy = Proxy(allow=["example.org", "*.example.com"])
     async with proxy.session() as link:  # one for each run
         box = dataclasses.replace(box, env={**box.env, **link.env})
         command = boxed(bwrap, box, link.wrap(argv, "/usr/bin/python3"))
         ended = await processes.run(dataclasses.replace(command, fds={**command.fds, **link.fds}))
-        link.check(ended)  # WorkspaceError "proxy-failed" when the program was never reached
+        link.check(ended)  # raises WorkspaceError "proxy-failed" when the program was never started
 
-What holds: the box has no route to anywhere, so a program that ignores the proxy variables reaches nothing; a name is
-resolved here, once for each connection, after it was allowed; the connection goes to the very address that was judged;
-when the session ends, every connection has ended. What does not: names are judged and not contents. TLS is not looked
-into, so whoever serves an allowed host can be told everything, and can pass it on to another host (domain fronting).
-Connections are made from here directly, not through a proxy that this machine may need itself.
+Guarantees: the sandbox has no other route, so a program that ignores the proxy variables reaches nothing. A name is
+resolved here, once per connection, after it was allowed. The connection goes to exactly the address that was checked.
+When the session ends, every connection has ended.
 
-Whatever comes out of the box is taken for hostile, the listener included.
+Limits: names are checked, contents are not. TLS is not inspected, so an allowed host can receive all data and pass it
+on to another host (domain fronting). Connections are made directly, not through a proxy that this machine may need.
+
+All input from the sandbox is untrusted, including the listener.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from prowess.workspace.network.connection import Exchange, OnEvent, ProxyLimits,
 from prowess.workspace.network.host_rules import SETTING, parse_rules
 from prowess.workspace.process.command import Ended
 
-PORT = 3128  # inside a box, where it is always free
+PORT = 3128  # inside a sandbox, where it is always free
 CONTROL_FD = 10
 LOOKUPS = 4
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -45,8 +46,9 @@ PATIENCE_S = 2.0
 
 
 class Proxy:
-    """Who may be reached. ConfigError when an entry of `allow` names no host. `on_event` hears of each host once for
-    each run and verdict; what it raises ends that connection, and is raised at the end of the session."""
+    """Rules and limits for reaching hosts. Raises ConfigError when an entry of `allow` names no host. `on_event` gets
+    each host once per run and verdict. If it raises, that connection ends, and the session raises the error at its
+    end."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class Proxy:
 
 
 class RunProxy:
-    """One run's proxy. It is of use once, and from inside one box."""
+    """Proxy of one run. Usable once, from inside one sandbox."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
@@ -86,7 +88,8 @@ class RunProxy:
         self._broken: BaseException | None = None
 
     def wrap(self, argv: Sequence[str], python: str) -> list[str]:
-        """The same program, once the proxy is there. `python` is an interpreter, by its path inside the box."""
+        """Returns argv that starts the listener first and then this program. `python` is the path of an interpreter
+        inside the sandbox."""
         if not argv:
             raise ValueError("a command needs at least the name of its program")
         self._python = python
@@ -100,7 +103,8 @@ class RunProxy:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What programs look for. The box's own loopback is reached directly, unless a rule means the host's."""
+        """Proxy variables for programs. The sandbox's own loopback is reached directly, unless a rule names the host's
+        loopback."""
         listed = {rule.host for rule in self._proxy.rules}
         direct = ",".join(host for host in LOOPBACK if host not in listed)
         url = f"http://127.0.0.1:{PORT}"
@@ -108,11 +112,11 @@ class RunProxy:
         return {**values, **{name.upper(): value for name, value in values.items()}, "NODE_USE_ENV_PROXY": "1"}
 
     def check(self, ended: Ended | None = None) -> None:
-        """That the program was reached, with its proxy in place. A run that was ended from outside may have had no time
-        for that. Leaving the session without a call checks it for a run that ended by itself."""
+        """Checks that the program was started with its proxy. A run that was ended from outside is not checked: it may
+        have had no time. Leaving the session without this call checks as for a run that ended by itself."""
         self._checked = True
         reached = self._door is not None
-        self._hear()  # its last words
+        self._hear()  # its last message
         if self._python and not reached and (ended is None or ended.why == "exit"):
             raise WorkspaceError(
                 f"The program was not started, because the proxy of its run did not start: {self._failure}.",
@@ -153,7 +157,8 @@ class RunProxy:
             await self._door.closed()
 
     def _hear(self) -> None:
-        """What the shim says: here is the listener, or why there is none. After either, the socket is done with."""
+        """Reads the listener's message: its socket, or the reason for a failure. The control socket is closed after
+        either."""
         if self._control is None:
             return
         ours = self._control[0]
@@ -170,7 +175,7 @@ class RunProxy:
                 ours.send(b"y")
         except BlockingIOError:
             return
-        except (OSError, RuntimeError) as error:  # RuntimeError: there is no thread to be had
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
             self._failure = str(error)
         self._hang_up()
 
@@ -182,7 +187,7 @@ class RunProxy:
             self._control = None
 
     def _begin(self, client: socket.socket) -> None:
-        if self._broken is not None:  # what cannot be recorded is not done
+        if self._broken is not None:  # a connection that cannot be recorded is not made
             client.close()
             self._give_back()
             return
@@ -191,7 +196,7 @@ class RunProxy:
         task.add_done_callback(functools.partial(self._end, client))
 
     def _end(self, client: socket.socket, task: asyncio.Task[None]) -> None:
-        client.close()  # here, because a task that is cancelled before its first step cleans up nothing
+        client.close()  # here, because a task that is cancelled before its first step runs no clean-up
         self._tasks.discard(task)
         self._give_back()
         if not task.cancelled():
@@ -217,7 +222,7 @@ class RunProxy:
                 self._broken = sys.exc_info()[1]
 
     async def _resolve(self, host: str) -> list[str]:
-        """In threads of this run alone: one that waits for an answer cannot be called back."""
+        """Resolves a name in threads of this run, because a thread that waits for an answer cannot be cancelled."""
         if self._lookups is None:
             self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="prowess-lookup")
         ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
@@ -225,8 +230,8 @@ class RunProxy:
 
 
 class _Door:
-    """Takes connections from the listener, in a thread: what became of the listener's flags inside the box is not
-    known, and a call that blocks after all must not hold up anybody else."""
+    """Accepts connections from the listener in a thread. The sandbox may have changed the listener's flags, and a call
+    that blocks must not block anything else."""
 
     def __init__(
         self,
@@ -280,15 +285,15 @@ class _Door:
             try:
                 return self._listener.accept()[0]
             except OSError as error:
-                if error.errno in (errno.EINVAL, errno.EBADF):  # it does not listen any more
+                if error.errno in (errno.EINVAL, errno.EBADF):  # it no longer listens
                     return None
-                self._over.wait(0.1)  # out of descriptors or memory, or somebody made it not block
+                self._over.wait(0.1)  # out of descriptors or memory, or the listener was set to non-blocking
         return None
 
     def _post(self, do: Callable[..., None], *args: socket.socket) -> None:
         try:
             self._loop.call_soon_threadsafe(do, *args)
-        except RuntimeError:  # the loop was closed without us
+        except RuntimeError:  # the loop was closed before us
             for client in args:
                 client.close()
 
@@ -301,7 +306,7 @@ class _Door:
 
 
 def _taken(fds: list[int]) -> socket.socket | None:
-    """The listener, when one TCP listener came and nothing else."""
+    """Returns the listener if exactly one TCP listener came and nothing else, or None."""
     with contextlib.ExitStack() as stack:
         for fd in fds:
             stack.callback(os.close, fd)
