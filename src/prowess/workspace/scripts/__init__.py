@@ -1,11 +1,11 @@
-"""Which interpreter starts a script, the packages it declares, and what was missing.
+"""Chooses the interpreter of a script, installs its packages, and explains missing ones.
 
-- configured_python: the Python that `workspace.python` names
-- environment_marker: tells a condition of a requirement (`python_version < "3.12"`) from other text
-- environment_store: environments on disk
-- environments: the packages of a script or skill are in an environment of their own
-- installers: what uv and pip are told
-- interpreter: how a script of a skill is started
-- missing_dependency: what a failed run lacked, when it says so
-- pep723: what a Python script says it needs, in its PEP 723 block, read as the specification says
+- configured_python: checks the Python named by `workspace.python`
+- environment_marker: recognizes the condition of a requirement (`python_version < "3.12"`)
+- environment_store: keeps environments on disk, with locks and records
+- environments: builds and finds the environment with the packages of a script or skill
+- installers: command lines and environment variables for uv and pip
+- interpreter: chooses the interpreter and arguments that start a script
+- missing_dependency: finds the missing package, program or library in the output of a failed run
+- pep723: parses the PEP 723 block of a Python script
 """

@@ -1,6 +1,6 @@
-"""The Python that `workspace.python` names: an interpreter or a venv, tried as the user that scripts run as.
+"""Checks the Python named by `workspace.python`: an interpreter or a venv, tried as the user that scripts run as.
 
-In a box it needs its own folders, which are shown there read-only: the venv, and the installation that it is made from.
+A sandbox shows its folders read-only: the venv, and the installation the venv is based on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WIDE = frozenset("/ /boot /dev /etc /home /media /mnt /opt /proc /root /run /sr
 
 
 async def try_python(named: str, processes: Processes, uid: int | None) -> tuple[str, str]:
-    """(the interpreter, the folder that it is installed in). WorkspaceUnavailable `workspace-python` when nobody can
-    start it. No package of a venv is looked at."""
+    """Returns (interpreter, installation folder). Raises WorkspaceUnavailable `workspace-python` when it cannot be
+    started. No package of a venv is imported."""
     path = _python_of(named)
     command = Command(argv=[path, "-I", "-S", "-c", _BASE], cwd="/", env={}, uid=uid, timeout_s=_TIMEOUT_S)
     said, problem = bytearray(), bytearray()
@@ -43,17 +43,17 @@ def _python_of(named: str) -> str:
 
 
 def folders_of_python(path: str, base: str) -> tuple[str, tuple[str, ...]]:
-    """(the interpreter as a box has it, what has to be seen there beyond the system). A folder is shown when a Python
-    is installed in it, or when it is a venv. Of any other, nothing but the file or link of that Python is."""
+    """Returns (interpreter path in a sandbox, folders and files to show there beyond the system). A folder is shown if
+    it is a Python installation or a venv; of any other folder only the file or link of that Python is shown."""
     ways = list(_links(path))
     first = next((way for way in ways if _prefix_of(way)), path)
-    if not _is_system(first):  # by a link from elsewhere it might not find what it is installed with
+    if not _is_system(first):  # through a link from elsewhere it may not find its own library
         path, ways = first, ways[ways.index(first) :]
     found = [base, os.path.realpath(base)]
     for way in ways:
         found.append(_prefix_of(way) or way)
         if found[-1] == way:
-            break  # shown as what it leads to
+            break  # shown as the file it links to
     shown = [each for each in dict.fromkeys(found) if not _is_system(each if each in ways else f"{each}/bin/python")]
     home = os.path.expanduser("~")
     for each in shown:
@@ -72,7 +72,7 @@ def _links(path: str) -> Iterator[str]:
 
 
 def _prefix_of(path: str) -> str:
-    """The folder that a Python with this path is installed in; "" when it is none of its own."""
+    """Returns the installation folder of a Python at this path, or ""."""
     inner = os.path.dirname(path)
     folder = os.path.dirname(inner)
     return folder if os.path.basename(inner) in ("bin", "Scripts") and _is_prefix(folder) else ""
@@ -85,7 +85,7 @@ def _is_prefix(folder: str) -> bool:
 
 
 def _is_system(path: str) -> bool:
-    """Tell whether it is in every box as it is."""
+    """True when every sandbox already shows this path."""
     return is_inside("/usr", os.path.realpath(os.path.dirname(path))) or is_inside("/etc/alternatives", path)
 
 

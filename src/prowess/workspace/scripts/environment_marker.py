@@ -1,4 +1,4 @@
-"""Tells a condition of a requirement (`python_version < "3.12"`) from other text. Its meaning is for installers."""
+"""Recognizes the condition of a requirement (`python_version < "3.12"`). Installers evaluate it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GROUP = re.compile(r"\(\s*+#(?:\s*+\b(?:and|or)\b\s*+#)*+\s*+\)|#(?:\s*+\b(?:an
 
 
 def is_marker(text: str) -> bool:
-    """Comparisons become `#`, and what combines them does, until nothing else is left."""
+    """True for a valid condition. Replaces comparisons with `#`, then their combinations, until only `#` is left."""
     if "#" in text:
         return False
     text, before = _COMPARISON.sub(_shorten, text.strip()), ""
@@ -24,5 +24,5 @@ def is_marker(text: str) -> bool:
 
 
 def _shorten(found: re.Match[str]) -> str:
-    """A comparison of two texts is none."""
+    """Replaces a comparison with `#`. A comparison of two literal texts stays: it is not valid."""
     return found[0] if found[1][0] in "'\"" and found[2][0] in "'\"" else "#"

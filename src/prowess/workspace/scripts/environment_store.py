@@ -1,12 +1,12 @@
-"""Environments on disk: each is whole or not there, and is not removed while somebody uses it.
+"""Keeps environments on disk. Each is complete or absent, and is not removed while a run uses it.
 
-<dir>/<key>/                held by whoever makes it, and by everybody who uses it
-<dir>/<key>/record.json     what is in it; written last: without it there is no environment
-<dir>/<key>/for-<digest>    a person let skills of that content use it
-<dir>/<key>/added-<digest>  which of its packages were added to skills of that content, that do not declare them
-<dir>/<key>/env-<random>/   made where it stays, because an environment knows its own path and cannot be moved
+<dir>/<key>/                locked by its maker and by every user
+<dir>/<key>/record.json     contents of the environment; written last: without it there is no environment
+<dir>/<key>/for-<digest>    a person allowed skills with this content to use it
+<dir>/<key>/added-<digest>  packages that a person added to skills with this content, which do not declare them
+<dir>/<key>/env-<random>/   built in its final place, because an environment contains its own path and cannot be moved
 
-A new attempt has a folder of its own, so that what a killed one left, or still writes, is in nobody's way.
+Each attempt builds in a new folder, so files of a killed attempt, or of one that still writes, do no harm.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentInfo:
-    """One environment as a list shows it; `is_whole` is false for what an interrupted attempt left."""
+    """Entry in a list of environments; `is_whole` is false for the rest of an interrupted attempt."""
 
     key: str
     path: str
@@ -63,19 +63,19 @@ class EnvironmentInfo:
 
 
 def list_environments(dir: str) -> list[EnvironmentInfo]:
-    """Every environment there is, the one used longest ago first."""
+    """Returns all environments, least recently used first."""
     found = [_info(dir, key) for key in list_folder(dir) if _KEY.fullmatch(key)]
     return sorted((info for info in found if info is not None), key=lambda info: (info.used_at, info.key))
 
 
 def remove_environment(dir: str, key: str) -> bool:
-    """False when there is none of that key, or it is in use."""
+    """Removes an environment. False when it does not exist or is in use."""
     path = os.path.join(dir, key)
     fd = lock_folder(path, fcntl.LOCK_EX) if _KEY.fullmatch(key) else None
     if fd is None:
         return False
     try:
-        with contextlib.suppress(FileNotFoundError):  # first: what is half removed is no environment any more
+        with contextlib.suppress(FileNotFoundError):  # first, so that a half-removed folder is no environment
             os.unlink(os.path.join(path, _RECORD))
         remove_tree(path)
         return True
@@ -85,7 +85,7 @@ def remove_environment(dir: str, key: str) -> bool:
 
 @contextlib.contextmanager
 def hold_environment(dir: str, key: str) -> Iterator[None]:
-    """For as long as a run uses it: it is not removed meanwhile."""
+    """Keeps an environment from being removed while a run uses it."""
     fd = try_hold(dir, key)
     if fd is None:
         raise environment_removed()
@@ -96,8 +96,8 @@ def hold_environment(dir: str, key: str) -> Iterator[None]:
 
 
 def try_hold(dir: str, key: str, folder: str | None = None) -> int | None:
-    """It is not removed before this descriptor is closed. None: it is not there, or no longer in that folder; or
-    somebody looks at it just now, and it can be tried again."""
+    """Locks an environment against removal until the returned descriptor is closed. None when it is gone or in another
+    folder, or when another process has it locked at this moment; then the caller can try again."""
     fd = lock_folder(os.path.join(dir, key), fcntl.LOCK_SH)
     if fd is None:
         return None
@@ -119,7 +119,7 @@ def environment_removed() -> WorkspaceError:
 
 
 def read_record(dir: str, key: str) -> dict[str, Any]:
-    """What is in that environment; {} when there is none that is whole."""
+    """Returns the record of a complete environment, or {}."""
     try:
         record = json.loads(read_regular(os.path.join(dir, key, _RECORD), 1 << 20))
     except (OSError, ValueError, RecursionError):
@@ -132,23 +132,23 @@ def read_record(dir: str, key: str) -> dict[str, Any]:
 
 
 def is_granted(dir: str, key: str, skill: str) -> bool:
-    """Tells whether a person let a skill of that content, by its digest, use the environment."""
+    """True when a person allowed a skill with this content (by digest) to use the environment."""
     return os.path.lexists(_mark(dir, key, "for", skill))
 
 
 def keep_grant(dir: str, key: str, skill: str) -> None:
-    with contextlib.suppress(PermissionError):  # it is somebody else's: then it is asked again
+    with contextlib.suppress(PermissionError):  # it belongs to another user: the question is asked again
         os.close(os.open(_mark(dir, key, "for", skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def keep_added(dir: str, key: str, skill: str, packages: Sequence[str]) -> None:
-    """A person let these be added to a skill of that content: its runs have them from now on."""
+    """Records that a person added these packages to a skill with this content: its runs have them from now on."""
     with contextlib.suppress(PermissionError):
         write_whole(_mark(dir, key, "added", skill), json.dumps(list(packages)).encode(), mode=0o600)
 
 
 def find_added(dir: str, skill: str) -> tuple[str, ...]:
-    """Packages that were added last to a skill of that content; that is forgotten when the environment is removed."""
+    """Returns the packages last added to a skill with this content; removing the environment forgets them."""
     found: list[tuple[int, str, str]] = []
     for key in list_folder(dir):
         with contextlib.suppress(OSError):
@@ -167,19 +167,19 @@ def _mark(dir: str, key: str, kind: str, skill: str) -> str:
 
 
 def mark_used(dir: str, key: str) -> None:
-    with contextlib.suppress(OSError):  # that it was used now is good to know, and no more than that
+    with contextlib.suppress(OSError):  # the time of use is only information
         os.utime(os.path.join(dir, key, _RECORD))
 
 
 class Attempt:
-    """A folder to make an environment in; gone at the end unless it is kept."""
+    """Folder in which an environment is built; removed at the end unless it is kept."""
 
     def __init__(self, path: str) -> None:
         self._path, self._made, self._kept = path, "", False
 
     @property
     def folder(self) -> str:
-        """Made on first use; what was there before is gone then."""
+        """Folder of this attempt, made on first use. Earlier attempts are removed then."""
         if not self._made:
             for left in os.listdir(self._path):
                 remove_tree(os.path.join(self._path, left))
@@ -188,7 +188,7 @@ class Attempt:
         return self._made
 
     def keep(self, record: Mapping[str, Any]) -> None:
-        """It is whole now."""
+        """Marks the environment as complete."""
         _make_readable(self.folder)
         whole = {"schema": SCHEMA, **record, "folder": os.path.basename(self.folder), "made_at": time.time()}
         write_whole(os.path.join(self._path, _RECORD), json.dumps(whole, indent=1).encode())
@@ -197,13 +197,13 @@ class Attempt:
     def clean(self) -> None:
         if self._made and not self._kept:
             remove_tree(self._made)
-        with contextlib.suppress(OSError):  # there is something in it
+        with contextlib.suppress(OSError):  # not empty
             os.rmdir(self._path)
 
 
 @contextlib.asynccontextmanager
 async def only_attempt(dir: str, key: str, until: float) -> AsyncIterator[Attempt]:
-    """One at a time makes it; TimeoutError when the others were not done by then."""
+    """Gives one attempt at a time access to `key`. Raises TimeoutError when the others are not done by `until`."""
     path = os.path.join(dir, key)
     fd = _begin(dir, path)
     while fd is None:
@@ -237,7 +237,7 @@ def _info(dir: str, key: str) -> EnvironmentInfo | None:
     try:
         used_at = os.stat(os.path.join(path, _RECORD) if record else path).st_mtime
         size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
-    except (FileNotFoundError, NotADirectoryError):  # removed while we looked; or it is no folder, and none of ours
+    except (FileNotFoundError, NotADirectoryError):  # removed in the meantime, or not a folder, so not ours
         return None
     return EnvironmentInfo(
         key=key,
@@ -253,7 +253,7 @@ def _info(dir: str, key: str) -> EnvironmentInfo | None:
 
 
 def _make_readable(folder: str) -> None:
-    """Everybody may read and execute it, and nobody but us change it: a run may be somebody else."""
+    """Lets everybody read and execute the files, and only us change them: a run may use another user."""
     for path, _, names in os.walk(folder):
         os.chmod(path, _READABLE)
         for name in names:

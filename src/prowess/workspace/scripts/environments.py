@@ -1,7 +1,7 @@
-"""The packages of a script or skill are in an environment of their own: one per set and interpreter, made once.
+"""Builds and finds environments: one per set of packages and interpreter, built once and shared by all runs.
 
-It is used by every run and changed by none, can be read by whoever a run is started as, and is found without a network.
-What a package brings is never executed here, neither while it is installed nor later: that is what runs are for.
+No run changes an environment. Every user that runs start as can read it, and finding it needs no network. Code of a
+package is never executed here, neither during installation nor later; only runs execute it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ OnLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An environment that is whole. `python` starts scripts in it; for a target it is "", and `path` belongs on
-    PYTHONPATH. `resolved` is all that is in it, as `name==version`."""
+    """A complete environment. `python` starts scripts in it; for a target it is "", and `path` belongs on PYTHONPATH.
+    `resolved` lists all packages in it, as `name==version`."""
 
     key: str
     path: str
@@ -55,13 +55,13 @@ class Built:
 
     @property
     def site(self) -> str:
-        """The folder that holds the packages."""
+        """Folder with the packages."""
         return _site_packages(self.path) if self.python else self.path
 
 
 class Environments:
-    """All that there are in `dir`. `environ` says where packages come from. `python` is an interpreter of ours, whose
-    pip is used, so that those that scripts are run by need none."""
+    """All environments in `dir`. `environ` says where packages come from. `python` is our own interpreter, whose pip is
+    used, so that the interpreters of scripts need none."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Environments:
         self._installer, self._timeout_s = installer, timeout_s
 
     def find(self, block: ScriptBlock, python: str) -> Built | None:
-        """The environment for that block and interpreter, if it was made before."""
+        """Returns the environment for this block and interpreter if it was built before."""
         key, real = _interpreter_key(block, python)
         record = read_record(self._dir, key)
         if not record or record["digest"] != block.digest or record["made_for"] != real:
@@ -98,8 +98,8 @@ class Environments:
         return self._built(key, record, "")
 
     def hold(self, built: Built, held: ExitStack) -> bool:
-        """It is not removed before `held` is closed. False when it is not there any more, or somebody looks at it just
-        now."""
+        """Keeps the environment from being removed until `held` is closed. False when it is gone, or another process
+        has it locked at this moment."""
         fd = try_hold(self._dir, built.key, os.path.basename(built.path))
         if fd is None:
             return False
@@ -107,11 +107,13 @@ class Environments:
         return True
 
     def is_granted(self, built: Built, skill: str) -> bool:
-        """Tells whether a person let a skill with that digest use it: a yes to one skill is none to another."""
+        """True when a person allowed a skill with this digest to use it. Permission for one skill is not permission for
+        another."""
         return is_granted(self._dir, built.key, skill)
 
     def keep_grant(self, built: Built, skill: str, added: Sequence[str] = ()) -> None:
-        """`added` are those of its packages that nobody declares: they belong to the skill's runs from now on."""
+        """Records that a skill may use it. `added` are packages that nobody declares: the skill's runs have them from
+        now on."""
         keep_grant(self._dir, built.key, skill)
         if added:
             keep_added(self._dir, built.key, skill, added)
@@ -120,8 +122,8 @@ class Environments:
         return find_added(self._dir, skill)
 
     async def build(self, block: ScriptBlock, python: str, *, on_line: OnLine | None = None) -> Built:
-        """The environment for that block, from that interpreter, made now unless it is there. `python-too-old` when
-        the block wants another version, `dependencies-failed` when it could not be made; then nothing is left of it."""
+        """Returns the environment for this block and interpreter, and builds it if needed. Raises `python-too-old` when
+        the block needs another version, `dependencies-failed` when the build failed; then nothing is left of it."""
         found = self.find(block, python)
         if found is not None:
             return found
@@ -143,7 +145,7 @@ class Environments:
                     "A package put something in the place of the environment's interpreter.", "Do not use it."
                 )
             site = _site_packages(attempt.folder)
-            if installer == "uv":  # pip has done so. Not by the environment's own interpreter: see installers
+            if installer == "uv":  # pip does this itself. Not with the environment's own interpreter: see installers
                 await self._run([python, "-I", "-S", "-m", "compileall", "-q", site], until, None, must=False)
             await _keep(attempt, block, site, made_for=real, version=version, installer=installer)
         return self._get(self.find(block, python))
@@ -151,7 +153,7 @@ class Environments:
     async def build_target(
         self, block: ScriptBlock, *, version: str, machine: str, libc: str = "glibc-2.28", on_line: OnLine | None = None
     ) -> Built:
-        """The same packages for a Python elsewhere: a folder to be mounted there and put on PYTHONPATH."""
+        """Builds the packages for a Python elsewhere: a folder to mount there and put on PYTHONPATH."""
         found = self.find_target(block, version=version, machine=machine, libc=libc)
         if found is not None:
             return found
@@ -170,7 +172,8 @@ class Environments:
         return self._get(self.find_target(block, version=version, machine=machine, libc=libc))
 
     async def version(self, python: str) -> str:
-        """`3.11.2`; WorkspaceError `interpreter-missing` when that is no Python."""
+        """Returns the version, such as `3.11.2`. Raises WorkspaceError `interpreter-missing` when `python` is no
+        Python."""
         said: list[str] = []
         try:
             fine = await self._run(
@@ -248,11 +251,12 @@ class Environments:
         return []
 
     async def _run(self, argv: Sequence[str], until: float, on_line: OnLine | None, *, must: bool = True) -> bool:
-        """Whether it succeeded; if it must and does not, `dependencies-failed` with its last words."""
+        """Runs a command. True when it succeeded; if it fails and `must` is set, raises `dependencies-failed` with its
+        last output."""
         lines = InstallerOutput(on_line)
         command = Command(
             argv=argv,
-            cwd="/",  # where nothing is that an installer could take for a setting or a package
+            cwd="/",  # no file here can be mistaken for a setting or a package
             env=installers.installer_environment(self._environ),
             timeout_s=max(0.1, until - time.monotonic()),
         )
@@ -294,7 +298,7 @@ async def _keep(
 
 
 def _interpreter_key(block: ScriptBlock, python: str) -> tuple[str, str]:
-    """(key, the interpreter's own path): several names of one interpreter share an environment."""
+    """Returns (key, real path of the interpreter). Several names of one interpreter share an environment."""
     real = os.path.realpath(python)
     return _key(block, hashlib.sha256(os.fsencode(real)).hexdigest()[:8]), real
 
@@ -322,14 +326,14 @@ def _fingerprint(path: str) -> list[int]:
 
 
 def _is_still(python: str, version: str) -> bool:
-    """Whether an interpreter that was replaced since is one of the same version: an update within 3.11 leaves
-    python3.11 where it is. One whose name does not say is not believed."""
+    """True when a replaced interpreter has the same version: an update within 3.11 keeps the name python3.11. A name
+    without a version counts as changed."""
     found = re.fullmatch(r"python(\d+\.\d+)", os.path.basename(python))
     return found is not None and parse_version(found[1]) == parse_version(version)[:2]
 
 
 def _interpreter_of(folder: str) -> dict[str, str | bytes]:
-    """What decides which interpreter it is."""
+    """Returns the files and links that decide which interpreter the environment uses."""
     found: dict[str, str | bytes] = {"pyvenv.cfg": read_regular(os.path.join(folder, "pyvenv.cfg"), 1 << 16)}
     for path in glob.glob(os.path.join(glob.escape(folder), "bin", "python*")):
         found[path] = os.readlink(path) if os.path.islink(path) else "a file"
@@ -341,7 +345,7 @@ def _site_packages(folder: str) -> str:
 
 
 def _resolved(site: str) -> list[str]:
-    """By the names of the folders that installers write, which need no parser for what strangers wrote."""
+    """Lists packages by their .dist-info folder names, so that no untrusted content is parsed."""
     found = [re.fullmatch(r"(.+)-([^-]+)\.dist-info", name) for name in os.listdir(site)]
     return sorted(f"{canonical_name(match[1])}=={match[2]}" for match in found if match)
 

@@ -1,7 +1,7 @@
-"""What uv and pip are told: wheels only, so that nothing of a package is executed while it is installed.
+"""Command lines and environment variables for uv and pip: wheels only, so installing executes no code of a package.
 
-An installer gets of our environment what says where packages come from and how to get there, and nothing else. No
-interpreter of an environment is started once there are packages in it: a package can have code run by that.
+An installer gets only those of our environment variables that say where packages come from and how to reach them. The
+interpreter of an environment is never started once it has packages, because a package can run code at that start.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PythonTarget(NamedTuple):
 
 
 def find_uv(environ: Mapping[str, str], beside: str) -> str | None:
-    """uv beside our interpreter, of the system, or on our PATH, and nobody's but ours and root's."""
+    """Finds uv beside our interpreter, on our PATH or in the system. The file must belong to us or root."""
     on_path = [folder for folder in environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     for folder in (os.path.dirname(beside), *on_path):
         path = shutil.which("uv", path=folder)
@@ -65,8 +65,8 @@ def find_uv(environ: Mapping[str, str], beside: str) -> str | None:
 
 
 def pip_knows_better(environ: Mapping[str, str]) -> bool:
-    """Whether somebody told pip, and not uv, where packages come from. uv would ask the public index for a package
-    of that name, which may be a stranger's."""
+    """True when pip, but not uv, is configured with an index. uv would then get a package of that name from the public
+    index, where it may belong to somebody else."""
     config = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/nowhere"), ".config")
     uv_files = (os.path.join(config, "uv", "uv.toml"), "/etc/uv/uv.toml")
     if any(environ.get(name) for name in _UV_INDEX) or any(map(os.path.exists, uv_files)):
@@ -74,7 +74,7 @@ def pip_knows_better(environ: Mapping[str, str]) -> bool:
     if any(environ.get(name) for name in _PIP_INDEX):
         return True
     named = environ.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:  # which is how pip is told to read none
+    if named == os.devnull:  # tells pip to read no configuration
         return False
     system = [os.path.join(folder, "pip") for folder in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
     folders = ["/etc", *system, os.path.join(environ.get("HOME", "/nowhere"), ".pip"), os.path.join(config, "pip")]
@@ -82,7 +82,7 @@ def pip_knows_better(environ: Mapping[str, str]) -> bool:
 
 
 def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a person's own use of pip, which would be in the way here, are taken back."""
+    """Returns the variables for an installer. Resets a person's own pip settings that would interfere here."""
     passed = {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_BEGINNINGS)}
     ours = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_ROOT_USER_ACTION": "ignore"}
     return {**passed, **ours, "PATH": os.defpath, "LANG": "C.UTF-8"}
@@ -94,7 +94,8 @@ def uv_environment(uv: str, python: str, folder: str, dependencies: Sequence[str
 
 
 def pip_environment(pip: Sequence[str], python: str, folder: str, dependencies: Sequence[str]) -> list[list[str]]:
-    """`pip` is somebody else's, so that the environment needs none; without one it gets its own."""
+    """Returns the commands for an environment. With `pip` from another Python the environment needs none; otherwise it
+    gets its own."""
     make = [python, "-I", "-m", "venv", *(["--without-pip"] if pip else []), folder]
     inside = environment_python(folder)
     use = [*pip, "--python", inside] if pip else [inside, "-I", "-m", "pip"]
@@ -121,7 +122,7 @@ def environment_python(folder: str) -> str:
 
 
 def explain_installer(lines: Sequence[str]) -> tuple[str, bool]:
-    """What to do about an installer's last words, and whether trying again can help."""
+    """Returns advice about the installer's last output, and True when a retry can help."""
     text = "\n".join(lines)
     for pattern, hint, retryable in _HINTS:
         if re.search(pattern, text, re.IGNORECASE):
@@ -155,7 +156,7 @@ _HINTS = (
 
 
 def _platforms(target: PythonTarget) -> list[str]:
-    """Every tag that fits: pip takes them as they are."""
+    """Returns every platform tag that fits, because pip does not expand them."""
     libc, _, number = target.libc.partition("-")
     machine = _MACHINES.get(target.machine, target.machine)
     kind = {"glibc": "manylinux", "musl": "musllinux"}.get(libc)
@@ -183,7 +184,7 @@ def _names_an_index(path: str) -> bool:
 
 
 class InstallerOutput:
-    """What a program says, line by line, as it comes; the last lines are kept. Passwords in addresses are left out."""
+    """Collects output line by line and keeps the last lines. Passwords in addresses are removed."""
 
     def __init__(self, on_line: Callable[[str], None] | None, keep: int = 40) -> None:
         self.kept: list[str] = []

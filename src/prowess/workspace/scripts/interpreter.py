@@ -1,7 +1,7 @@
-"""How a script of a skill is started: by an interpreter that we choose, as a list of arguments, never by a shell.
+"""Chooses how to start a script of a skill: an interpreter and a list of arguments, never a shell.
 
-A PEP 723 block comes first, then the extension, then the first line, then the executable bit. Where extension and first
-line disagree, the extension wins and a note says so: what policy was asked about is what runs.
+A PEP 723 block decides first, then the extension, then the first line, then the executable bit. If the extension and
+the first line disagree, the extension wins and a note says so: the policy was asked about the extension's interpreter.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from prowess.workspace.scripts.pep723 import ScriptBlock, find_almost_block, par
 from prowess.workspace.skill_trees import SHIPPED
 
 Why = Literal["block", "extension", "shebang", "executable"]
-# Extension -> how it is run, the best first: an interpreter and what it needs to be told. policy/allowed_tools has the
-# same interpreters for the same extensions.
+# Extension -> interpreters with their options, best first. Same pairs as in policy/allowed_tools.
 INTERPRETERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ".py": (("python3",), ("python",)),
     ".sh": (("bash",), ("sh",)),
@@ -40,25 +39,25 @@ INTERPRETERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ".R": (("Rscript",),),
     ".ps1": (("pwsh", "-NoProfile", "-File"),),
 }
-# TypeScript has no interpreter of its own, so here the first line decides, if there is one. Node strips types since
-# 22.6 if told so; one that is older says that it does not know the option.
+# TypeScript has no interpreter of its own, so the first line decides, if there is one. Node strips types since 22.6
+# with this option; an older Node says that it does not know the option.
 _TYPESCRIPT = (("node", "--experimental-strip-types"), ("tsx",), ("bun", "run"), ("deno", "run", "--allow-all"))
 _TYPESCRIPT_EXTENSIONS = (".ts", ".mts", ".cts")
 _FOREIGN = {b"MZ": "Windows", b"\xcf\xfa\xed\xfe": "macOS", b"\xca\xfe\xba\xbe": "macOS or Java"}
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-_HEAD_BYTES = 1024  # more than any kernel reads of a first line
-_SCRIPT_BYTES = 4 << 20  # a block that begins further down is not seen
+_HEAD_BYTES = 1024  # more than any kernel reads for a first line
+_SCRIPT_BYTES = 4 << 20  # a block further down is not found
 _MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start it: `way`, which is an interpreter and its options, or nothing for what is a program itself; the
-    script, from the skill's root; and its arguments.
+    """Command that starts a script: `way` (an interpreter and its options, empty for a program), the script's path from
+    the skill's root, and its arguments.
 
-    With a `block`, the interpreter is the one of its environment, once that is there. `env` is what the interpreter
-    needs: output that is written at once survives a time-out. `notes` say what was not taken as it was given.
+    With a `block`, the interpreter is that of its environment, once it is built. `env` turns off Python's output
+    buffer, so that output survives a time-out. `notes` list where the launch differs from the request.
     """
 
     way: tuple[str, ...]
@@ -71,7 +70,7 @@ class Launch:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """For a run that starts in the skill's root."""
+        """Arguments for a run that starts in the skill's root."""
         return self.seen_from(".")
 
     @property
@@ -83,19 +82,20 @@ class Launch:
         return {"PYTHONUNBUFFERED": "1"} if self.is_python else {}
 
     def seen_from(self, folder: str, *, python: str = "") -> tuple[str, ...]:
-        """The command for a run that sees the skill at `folder`; `python` takes the place of the interpreter."""
+        """Returns the command for a run that sees the skill at `folder`; `python` replaces the interpreter."""
         way = (python, *self.way[1:]) if python and self.is_python else self.way
-        # A file named `-c` is a file, and one in the folder we start in is not looked for on the PATH.
+        # With a folder in front, a file named `-c` is no option, and a plain name is not searched on the PATH.
         script = posixpath.join(folder, self.script)
         plain = folder == "." and "/" in self.script and not self.script.startswith("-")
         return (*way, self.script if plain else script, *self.args)
 
 
 def find_script(tree_path: str, script: str, *, skill: str = "") -> str:
-    """The script's path from the skill's root, whatever the folder a run starts in; PathEscape when it leads out.
+    """Returns the script's path from the skill's root, for any starting folder of a run. Raises PathEscape when it
+    leads out.
 
-    `scripts/x.py`, `./scripts/x.py`, `$SKILL_DIR/scripts/x.py`; `x.py` when there is only scripts/x.py; for the skill
-    'pdf' also `pdf/scripts/x.py`; and a folder that had to make room is found under the name it has in the skill.
+    Accepts `scripts/x.py`, `./scripts/x.py` and `$SKILL_DIR/scripts/x.py`; `x.py` when only scripts/x.py exists; for
+    the skill 'pdf' also `pdf/scripts/x.py`. A folder of the skill that was moved is found under its original name.
     """
     for candidate in _candidates(script, skill):
         path = inside(tree_path, candidate)
@@ -113,8 +113,9 @@ def plan_script(
     interpreters: Collection[str] | None = None,
     skill: str = "",
 ) -> Launch:
-    """How to start that script. `python` is the workspace's, `interpreters` are the names of the others that it has
-    (None: nobody knows). `script-no-interpreter` when nothing says how, `interpreter-missing` when it is not there."""
+    """Returns the launch of a script. `python` is the workspace's; `interpreters` are the names of its others (None:
+    unknown). Raises `script-no-interpreter` when nothing says how to run it, `interpreter-missing` when the interpreter
+    is not there."""
     path = find_script(tree_path, script, skill=skill)
     host_path = inside(tree_path, path)
     head = read_regular(host_path, _HEAD_BYTES)
@@ -131,10 +132,10 @@ def plan_script(
 
 
 def parse_shebang(head: bytes) -> tuple[str, ...]:
-    """What the first line names: an interpreter, by name alone, and its options. () when it names none.
+    """Parses the first line: the name of an interpreter and its options, or ().
 
-    `#!/usr/bin/env -S python3 -u`, `#!/bin/sh -e`, with a BOM, a carriage return or no line end at all. An `env` that
-    does more than to look for a program stays what it is.
+    Accepts `#!/usr/bin/env -S python3 -u` and `#!/bin/sh -e`, with a BOM, a carriage return or no line end. An `env`
+    that does more than find a program is kept.
     """
     head = head.removeprefix(b"\xef\xbb\xbf")
     line, end, _ = head.partition(b"\n")
@@ -204,8 +205,8 @@ def _by_extension(
     python: str,
     interpreters: Collection[str] | None,
 ) -> Launch:
-    """The first line may choose among what the extension allows, and its options count: `#!/bin/sh -e` stops at the
-    first error."""
+    """Chooses by extension. The first line may select among the extension's interpreters, and its options count:
+    `#!/bin/sh -e` stops at the first error."""
     notes: tuple[str, ...] = ()
     named, options = (first_line[0], first_line[1:]) if first_line else ("", ())
     if extension == ".py":
@@ -227,7 +228,7 @@ def _by_extension(
 
 
 def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> Launch:
-    """The same launch, with what the script says about itself."""
+    """Returns the launch with the script's PEP 723 block, if it has one."""
     text = read_regular(host_path, _SCRIPT_BYTES).decode("utf-8-sig", "replace")
     block = parse_block(text, name=launch.script)
     notes = list(launch.notes)
@@ -257,7 +258,7 @@ def _is_python(name: str) -> bool:
 
 
 def _runs_python(first_line: tuple[str, ...]) -> bool:
-    """`uv run --script` and `pipx run` mean: run this with what its block names."""
+    """True for `uv run --script` and `pipx run`, which run the script with the packages of its block."""
     return first_line[:1] in (("uv",), ("pipx",)) and "run" in first_line
 
 
@@ -289,7 +290,7 @@ def _is_executable(host_path: str) -> bool:
 
 
 def _candidates(script: str, skill: str) -> list[str]:
-    """What a person or a model may have meant, the most literal first."""
+    """Returns the paths a person or a model may have meant, the most literal first."""
     text = re.sub(r"^\$(?:SKILL_DIR\b|\{SKILL_DIR\})/*", "", script)
     check_safe_name(text)
     found = []
@@ -333,7 +334,7 @@ def _is_there(tree_path: str, script: str, skill: str, fits: Callable[[str], boo
 
 
 def _scripts(tree_path: str) -> list[str]:
-    """What is below scripts/; if nothing is, whatever has the extension of a script."""
+    """Returns all files below scripts/; if there are none, all files with the extension of a script."""
     found: list[str] = []
     for folder, folders, names in os.walk(tree_path):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", "node_modules"))

@@ -1,7 +1,7 @@
-"""What a failed run lacked, when it says so: a package, a program or a library, under the name one would install.
+"""Finds the package, program or library that a failed run lacked, with the name to install it by.
 
-Only what a program writes to its stderr while it fails counts, near the end, in the words that interpreters, shells and
-launchers use. A run that succeeded lacked nothing, and neither did one that cannot find a file of the skill itself.
+Reads only the end of stderr of a failed program, and only the phrases of interpreters, shells and launchers. A run that
+succeeded lacks nothing; a missing file of the skill itself does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prowess.workspace.scripts.pep723 import canonical_name
 
 Kind = Literal["python", "node", "ruby", "perl", "r", "lua", "program", "library"]
 _LAST_LINES = 40
-# Module -> what it is called where it is installed from. Others have one name for both, mostly.
+# Module -> name of its package, where the two differ.
 DISTRIBUTIONS = {
     "Bio": "biopython",
     "Crypto": "pycryptodome",
@@ -72,7 +72,7 @@ DISTRIBUTIONS = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-# Names that scripts give to files of their own. Strangers' packages go by these names, too.
+# Names that scripts use for their own files. Unrelated packages have these names, too.
 _OWN = frozenset("common config core helper helpers lib main models scripts shared src tools util utils".split())
 _LINKED = ("During handling of the above exception", "The above exception was the direct cause")
 _COMPLAINT = re.compile(
@@ -89,16 +89,16 @@ class Missing(NamedTuple):
 
 
 class Around(NamedTuple):
-    """Of the run that failed: what its advice depends on."""
+    """Facts about the failed run that the advice depends on."""
 
     skill: str = "NAME"
-    python: str = ""  # the interpreter
-    named: tuple[str, ...] = ()  # packages that the skill has already and no script declares
-    installed: tuple[str, ...] = ()  # what was installed for the run, as `name==version`
+    python: str = ""
+    named: tuple[str, ...] = ()  # packages that the skill already has and no script declares
+    installed: tuple[str, ...] = ()  # packages installed for the run, as `name==version`
 
 
 class _Seen(NamedTuple):
-    """A line that a rule fits, among the lines around it."""
+    """A line that matched a rule, with the lines around it."""
 
     found: re.Match[str]
     lines: Sequence[str]
@@ -109,7 +109,7 @@ class _Seen(NamedTuple):
 def explain_failure(
     exit_code: int | None, stderr_tail: str, not_started: NotStarted | None = None, around: Around | None = None
 ) -> Missing | None:
-    """What was not there; None when nothing says so. Being killed, or out of time, says nothing."""
+    """Returns the missing thing, or None when the output does not name one. A killed or timed-out run returns None."""
     if not_started is not None:
         return _of_start(not_started)
     if not exit_code:
@@ -134,7 +134,7 @@ def _of_start(not_started: NotStarted) -> Missing | None:
 
 
 def _python(seen: _Seen) -> Missing | None:
-    """Of the exception that ended it. One after which another was raised that has nothing to do with it did not."""
+    """Explains the exception that ended the program. Skips it if an unrelated exception was raised after it."""
     after = seen.lines[seen.at + 1 :]
     others = [line for line in after if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception)\b", line)]
     if others and not any(line.startswith(_LINKED) for line in after):
@@ -157,12 +157,12 @@ def _python(seen: _Seen) -> Missing | None:
 
 def _package(name: str) -> Missing | None:
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        return None  # nothing is installed under such a name; `_x` is a part of some package, and not what it is called
-    return Missing("python", name, "")  # what to do depends on the run
+        return None  # no package has such a name; `_x` is a module inside some package
+    return Missing("python", name, "")  # the advice depends on the run
 
 
 def _how_to_install(name: str, around: Around) -> str:
-    """For a model, and for a person."""
+    """Returns install advice for a model and for a person."""
     skill, python, named, installed = around
     used = f"Interpreter: {python or 'unknown'}"
     if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in installed):
@@ -177,7 +177,8 @@ def _how_to_install(name: str, around: Around) -> str:
 
 
 def _program(name: str) -> Missing | None:
-    """A path to somewhere is a file; a path to where programs are is a program."""
+    """Returns a missing program. A path counts only below a folder for programs (bin, sbin); any other path is a
+    file."""
     if "/" in name:
         if not re.match(r"/(?:usr/|usr/local/|opt/\S+/)?s?bin/", name):
             return None
@@ -193,7 +194,8 @@ def _program(name: str) -> Missing | None:
 
 
 def _spawned_by_python(seen: _Seen) -> Missing | None:
-    """The same words are used for a file that cannot be opened; what is above them tells which it was."""
+    """Finds a program that Python could not start. The same text is used for files that cannot be opened; the lines
+    above tell them apart."""
     above = seen.lines[max(0, seen.at - 6) : seen.at]
     return _program(seen.found["name"]) if any("_execute_child" in line for line in above) else None
 
@@ -262,8 +264,8 @@ def _old_node(seen: _Seen) -> Missing:
 
 
 def _advised(seen: _Seen) -> Missing | None:
-    """A script that caught the error itself and says what to install. The advice alone says nothing: it has to come
-    with a complaint."""
+    """Handles a script that caught the error itself and says what to install. The advice counts only next to a
+    complaint."""
     around = " ".join(seen.lines[max(0, seen.at - 2) : seen.at + 2])
     name = seen.found["name"].rstrip(".,:;")
     if name in ("pip", "npm") or not _COMPLAINT.search(around):

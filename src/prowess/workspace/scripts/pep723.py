@@ -1,7 +1,7 @@
-"""What a Python script says it needs, in its PEP 723 block, read as the specification says.
+"""Parses the PEP 723 block of a Python script, as the specification says.
 
-A block names packages. It does not choose where they come from: no index, no address, no path and no option gets from
-a script to an installer. Two scripts that need the same have the same digest, however they write it down.
+A block names packages but cannot choose their source: no index, address, path or option gets from a script to an
+installer. Blocks with the same requirements have the same digest, in any spelling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prowess.workspace.scripts.environment_marker import is_marker
 EXAMPLE = '# /// script\n# dependencies = ["{name}"]\n# ///'
 MOST_DEPENDENCIES = 200
 MOST_BYTES = 64 * 1024
-# What uv and others would take from a block and that says where packages come from, or what is put in their place.
+# Settings with which uv and others choose the source of packages, or replace packages.
 _CHOOSES_SOURCE = frozenset(
     "index index-url extra-index-url default-index find-links source sources override-dependencies".split()
 )
@@ -41,8 +41,8 @@ _VERSION_CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptBlock:
-    """What a script needs, in its shortest form, sorted. `ignored` are settings of the block that have no effect here;
-    they are no part of the digest."""
+    """Requirements of a script, normalized and sorted. `ignored` lists settings of the block without effect here; they
+    are not part of the digest."""
 
     dependencies: tuple[str, ...] = ()
     requires_python: str = ""
@@ -56,8 +56,8 @@ class ScriptBlock:
 
 
 def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
-    """The block of type `script`; None when there is none. WorkspaceError `block-invalid` when it cannot be read, and
-    `dependency-refused` when it asks for something that a block may not ask for."""
+    """Returns the block of type `script`, or None. Raises WorkspaceError: `block-invalid` when it cannot be read,
+    `dependency-refused` when it asks for something a block may not ask for."""
     if "# /// script" not in text:
         return None
     found = [(line, content) for line, type_, content in find_blocks(text) if type_ == "script"]
@@ -84,15 +84,15 @@ def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
 
 
 def parse_requirements(texts: Sequence[str], where: str) -> tuple[str, ...]:
-    """Packages that are named elsewhere than in a block, each in its shortest form, sorted. The same is refused."""
+    """Normalizes and sorts packages that are not named in a block. The same things are refused."""
     if len(texts) > MOST_DEPENDENCIES:
         _invalid(where, 0, f"more than {MOST_DEPENDENCIES} packages are named", "Name fewer.")
     return tuple(sorted({_read_requirement(text.strip(), where, 0) for text in texts}))
 
 
 def find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, type, content) of every block, of any type. The same as the specification's expression finds, which
-    would need hours for some texts."""
+    """Yields (line, type, content) of every block. Equal to the specification's regular expression, which would need
+    hours for some texts."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     at = 0
     while at < len(lines):
@@ -103,7 +103,7 @@ def find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
         end = at + 1
         while end < len(lines) and (lines[end] == "#" or lines[end].startswith("# ")):
             end += 1
-        # The last line that can close it does. No block that opens before `end` is closed after it.
+        # The last possible closing line counts. No block that opens before `end` closes after it.
         closing = next((k for k in range(end - 1, at + 1, -1) if lines[k] == "# ///"), None)
         if closing is None:
             at = end
@@ -113,20 +113,21 @@ def find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def find_almost_block(text: str) -> int | None:
-    """The line where a block seems to begin, for a text in which there is none: not closed, or not spelled right."""
+    """Returns the line where a block seems to begin, in a text without a valid block: it is not closed or
+    misspelled."""
     found = _ALMOST.search(text)
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
 def python_fits(requires: str, version: tuple[int, ...]) -> bool:
-    """Whether that version of Python is one that `requires-python` allows; an empty one allows all."""
+    """True when `requires-python` allows this version; an empty text allows all."""
     return all(
         _clause_fits(operator, wanted, bool(rest), version) for operator, wanted, rest in _version_clauses(requires)
     )
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """`3.11.2` as numbers; what follows them, as in `3.14.0rc1`, is left out."""
+    """Returns `3.11.2` as numbers; a suffix as in `3.14.0rc1` is left out."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
     return tuple(map(int, found[0].split("."))) if found else ()
 
@@ -150,7 +151,7 @@ def _clause_fits(operator: str, wanted: tuple[int, ...], prefix: bool, here: tup
 
 
 def _version_clauses(requires: str) -> list[tuple[str, tuple[int, ...], str | None]]:
-    """ValueError when it is no list of versions."""
+    """Parses version clauses. Raises ValueError for anything else."""
     clauses = []
     for text in filter(None, (part.strip() for part in requires.split(","))):
         found = _VERSION_CLAUSE.fullmatch(text)
@@ -181,7 +182,7 @@ def _read_dependencies(value: object, name: str, line: int) -> list[str]:
 
 
 def _read_requirement(text: str, name: str, line: int) -> str:
-    """In its shortest form, which is also what an installer is given."""
+    """Returns the requirement in its normal form, which is also passed to the installer."""
     shown = repr(text[:80])
     outside_marker = text.partition(";")[0]
     refused = None
@@ -202,7 +203,7 @@ def _read_requirement(text: str, name: str, line: int) -> str:
     if any(extras):
         short += f"[{','.join(sorted(map(canonical_name, extras)))}]"
     clauses = sorted(re.sub(r"\s", "", clause) for clause in clauses)
-    if any(_ARCHIVE.search(each) for each in (short, *clauses)):  # an installer would look for a file of that name
+    if any(_ARCHIVE.search(each) for each in (short, *clauses)):  # an installer would look for a file with that name
         _refuse(name, line, f"{shown} is a path")
     short += ",".join(clauses)
     marker = " ".join((found["marker"] or "").split())
@@ -227,8 +228,8 @@ def _read_requires(value: object, name: str, line: int) -> str:
 
 
 def _read_tools(value: object, name: str, line: int) -> list[str]:
-    """What is set for tools and has no effect here. What would choose a source is refused: to leave it out would get
-    the package of that name from somewhere else."""
+    """Returns the tool settings that have no effect here. A setting that chooses a source is refused: ignoring it would
+    get the package of that name from somewhere else."""
     ignored = []
     for tool, settings in value.items() if isinstance(value, dict) else ():
         keys = list(settings) if isinstance(settings, dict) else []
