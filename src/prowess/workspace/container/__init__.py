@@ -1,16 +1,15 @@
-"""The same workspace in a container of Docker or Podman.
+"""Runs a workspace's programs in containers of Docker or Podman.
 
-- container: one container, with process 1 of ours in it, in which programs are run one after the other or side by
-  side
-- engine: which container engine there is, how it is asked, and whose containers are left in it
-- executor: scripts in containers, through the Docker Engine API; Podman's socket speaks it, too
-- image: the image that containers are made of
-- init: process 1 of a container
-- init_protocol: the line to process 1 of a container
-- selftest: A container is believed after it was tried
-- selftest_probe: run inside a container by its self-test, as a program like any other
-- spec: what a container is made of, and how the engine is asked for one
-- sync: files go to a container and come back as tar streams, where the engine cannot see the folders of this machine
-- sync_agent: run inside a container, where its folders are not those of the host
-- workspace: A session's workspace whose programs run in containers
+- container: one container, the programs in it, and interactive sessions
+- engine: connects to the container engine, and removes containers of dead owners
+- executor: executor that runs scripts in containers, through the Docker Engine API
+- image: builds and checks the image of the containers
+- init: process 1 of a container; starts programs and relays their streams
+- init_protocol: connection to process 1 of a container
+- selftest: checks in a trial container that the isolation works
+- selftest_probe: program of the self-test that runs inside the container
+- spec: description of a container and its mounted folders, and how it is created
+- sync: copies files to and from a container as tar streams, when folders cannot be mounted
+- sync_agent: program inside the container that sends and receives these files
+- workspace: workspace of a session, with one container for each skill
 """

@@ -1,11 +1,11 @@
-"""One container, with process 1 of ours in it, in which programs are run one after the other or side by side.
+"""Runs programs in one container, one after the other or side by side, through our own process 1 in it.
 
-It is made with everything taken away: no network, no capability, no new privileges, a root that cannot be written to,
-not root. What it was given is not believed but compared: each folder must be the one that we opened ourselves, by
-device and inode, before any program is let in; so a link that a script put in our way leads nowhere. When the line to
-it ends, it ends, and the engine removes it; nothing in it can outlive us.
+The container has no network, no capabilities, no new privileges, a read-only root file system, and a user other than
+root. Each mounted folder is compared with the folder we opened, by device and inode, before any program starts; so a
+link that a script placed cannot redirect a mount. When the connection to process 1 closes, process 1 ends and the
+engine removes the container: nothing in it can outlive us.
 
-A program in a container that goes on while nobody looks: written to, read from in bounded pieces.
+ContainerSession keeps a program open: write to it, and read its output in bounded pieces.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from prowess.workspace.container.spec import (
 from prowess.workspace.process.command import Command, Ended, NotStarted, render_spec
 from prowess.workspace.process.interactive import Unread
 
-START_S = 30.0  # until process 1 has said what it found
-BEGIN_S = 20.0  # until a program has begun, or it is known why not
-BELT_S = 5.0  # longer than ending a program ever takes; after it, the container is ended instead
+START_S = 30.0  # until process 1 has reported its facts
+BEGIN_S = 20.0  # until a program has started or failed to start
+BELT_S = 5.0  # longer than ending a program ever takes; after that, the container is ended
 PIECE_BYTES = 1 << 16
-_SLOWEST_BYTES_PER_S = 1 << 20  # of a line that is still one
+_SLOWEST_BYTES_PER_S = 1 << 20  # slower than this, the connection counts as broken
 Take = Callable[[bytes], None]
 
 
 class NotTheSame(WorkspaceError):
-    """The engine mounted another folder than ours, or for somebody else; `target` says which."""
+    """Error: the engine mounted another folder than ours, or one with another owner. `target` names it."""
 
     code = "mount-differs"
 
@@ -57,13 +57,13 @@ class NotTheSame(WorkspaceError):
 
 
 class Cell:
-    """Made by `open`. Whoever has it closes it."""
+    """A container, made by `open`. The owner closes it."""
 
     def __init__(self, engine: Engine, id: str, plan: ContainerSpec) -> None:
         self.engine, self.id, self.plan = engine, id, plan
-        self.facts: dict[str, Any] = {}  # what process 1 found
-        self.worn = False  # something was left behind in it that the next program must not find
-        self.gone: str | None = None  # why, when it is
+        self.facts: dict[str, Any] = {}  # reported by process 1
+        self.worn = False  # a program left something behind that the next one must not find
+        self.gone: str | None = None  # the reason, once it is gone
         self._line: InitConnection | None = None
         self._ready = asyncio.Event()
         self._runs: dict[int, ContainerProcess] = {}
@@ -114,7 +114,7 @@ class Cell:
                 hint=BUILD_HINT,
             )
         for folder in self.plan.folders:
-            told = 3 if folder.write else 2  # whose it is matters only where something is to be written
+            told = 3 if folder.write else 2  # the owner matters only for writable folders
             if tuple(self.facts["seen"].get(folder.target) or ())[:told] != folder.identity[:told]:
                 raise NotTheSame(folder.target)
 
@@ -131,8 +131,8 @@ class Cell:
         interactive: bool = False,
         listen: tuple[bool, bool] = (True, True),
     ) -> ContainerProcess:
-        """Have it started. Its cwd must be `within` that folder, whatever links there are; `tmp` is there for as long
-        as it runs; `listen` says which of its outputs somebody wants to have."""
+        """Starts a program. Its cwd must be below `within`, after links are resolved. `tmp` exists while the program
+        runs. `listen` says which outputs the caller wants."""
         if self._line is None or self.gone is not None:
             raise run_lost(self.gone or "it has not begun")
         stdin = command.stdin if isinstance(command.stdin, bytes) and not interactive else b""
@@ -159,11 +159,11 @@ class Cell:
             self._line.send(kind, running.number, content)
 
     async def aclose(self) -> None:
-        """End whatever runs in it, and remove it."""
+        """Ends everything in the container, and removes it."""
         import docker.errors
 
         self._end("it was closed", Ended(why="closed"))
-        # An engine that cannot do that now has lost the line to it by this, too, and `sweep` removes what it still has.
+        # If the engine fails here, the closed connection still ends process 1, and `sweep` removes the container later.
         with suppress(docker.errors.APIError, WorkspaceUnavailable):
             await self.engine.call("remove", remove_container, self.engine.client, self.id)
 
@@ -194,19 +194,19 @@ class Cell:
 
 
 class ContainerProcess:
-    """A program in a container, as seen from here. It is over when `over` is set, one way or another."""
+    """A program in a container, seen from here. `over` is set when it has ended in any way."""
 
     def __init__(self, cell: Cell, number: int, command: Command) -> None:
         self.cell, self.number = cell, number
         self.ended: Ended | None = None
-        self.pid = 0  # in the container
+        self.pid = 0  # pid in the container
         self.begun, self.over, self.taken, self._news = (asyncio.Event() for _ in range(4))
         self._command = command
         self._pieces: collections.deque[tuple[bytes, bytes]] = collections.deque()
         self._problem: WorkspaceError | None = None
 
     async def begin(self) -> None:
-        """Until it has begun. NotStarted when it could not; being cancelled ends it."""
+        """Waits until the program has started. Raises NotStarted if it could not. Cancelling ends the program."""
         stdin = self._command.stdin
         size = len(stdin) if isinstance(stdin, bytes) else 0
         try:
@@ -221,8 +221,8 @@ class ContainerProcess:
             raise self._problem
 
     async def wait(self, on_stdout: Take | None = None, on_stderr: Take | None = None) -> Ended:
-        """Until nothing is left of it. The callbacks are called from here, so what they raise is raised to whoever
-        waits. Who keeps the time is in the container; the belt is for when that is in vain."""
+        """Waits until no process of the program is left. Callbacks run here, so their errors reach the waiting caller.
+        The container applies the program's time-out; a second one here helps if that fails."""
         outputs = {inside.OUT: on_stdout, inside.ERR: on_stderr}
         timeout_s, grace_s = self._command.timeout_s, self._command.grace_s
         belt = asyncio.timeout(None if timeout_s is None else timeout_s + grace_s + BELT_S)
@@ -247,11 +247,11 @@ class ContainerProcess:
         return self.ended
 
     def kill(self) -> None:
-        """Have it ended; `wait` tells when that is done."""
+        """Asks the container to end the program; `wait` returns when that is done."""
         self.cell.send(inside.KILL, self)
 
     async def finish(self) -> None:
-        """End it now: by asking, and if that is of no use, with its container."""
+        """Ends the program now; if asking does not help, ends the whole container."""
         self.kill()
         try:
             async with asyncio.timeout(self._command.grace_s + BELT_S):
@@ -277,11 +277,11 @@ class ContainerProcess:
             else:
                 said = message["ended"]
                 self.ended = Ended(survivors_killed=said.pop("survivors"), oom=message["oom"], **said)
-                self.cell.worn |= self.ended.why == "lost"  # it killed its watcher, so nobody knows what else it did
+                self.cell.worn |= self.ended.why == "lost"  # it killed its watcher, so its other effects are unknown
             self._set_over()
 
     def lost(self, why: str, ended: Ended | None) -> None:
-        """Nothing more will be heard of it."""
+        """Ends the program here, because no more messages will come."""
         if not self.over.is_set():
             self.ended = ended or Ended(why="lost")
             self._problem = run_lost(why)
@@ -302,7 +302,8 @@ BUFFER_BYTES = 1 << 20
 
 
 class ContainerSession:
-    """See ports.Interactive. `on_end` is awaited once the program has ended, before anybody is told that it has."""
+    """Interactive program; see ports.Interactive. `on_end` is awaited after the program has ended, before `wait`
+    returns."""
 
     def __init__(
         self,
@@ -316,7 +317,7 @@ class ContainerSession:
         self._turn = asyncio.Lock()
         self._over: Ended | None = None
         self._watching = asyncio.ensure_future(self._watch())
-        self._watching.add_done_callback(lambda task: task.cancelled() or task.exception())  # for whoever waits
+        self._watching.add_done_callback(lambda task: task.cancelled() or task.exception())  # `wait` raises the error
 
     @property
     def ended(self) -> Ended | None:
@@ -324,11 +325,11 @@ class ContainerSession:
 
     @property
     def dropped_bytes(self) -> int:
-        """What came faster than it was read, and was left out: always the oldest."""
+        """Number of bytes that came faster than they were read and were dropped, oldest first."""
         return self._unread.dropped_bytes
 
     async def write(self, data: bytes) -> None:
-        """To its stdin. Returns when all was taken, or the program has ended."""
+        """Writes to stdin. Returns when everything was accepted or the program has ended."""
         async with self._turn:
             for at in range(0, len(data), PIECE_BYTES):
                 if self._running.over.is_set():
@@ -338,14 +339,14 @@ class ContainerSession:
                 await self._running.taken.wait()
 
     def close_stdin(self) -> None:
-        """End of input; in a terminal, the character for it."""
+        """Ends the input; in a terminal, sends the end-of-file character."""
         self._running.cell.send(inside.END_INPUT, self._running)
 
     def resize(self, rows: int, columns: int) -> None:
         self._running.cell.send(inside.RESIZE, self._running, json.dumps([rows, columns]).encode())
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
-        """What has come since the last read, at most that much. When there is nothing, wait that long for something."""
+        """Returns output since the last read, at most `limit_bytes`. Waits up to `wait_s` when there is none."""
         return await self._unread.read(limit_bytes, wait_s)
 
     async def kill(self) -> Ended:
@@ -353,11 +354,11 @@ class ContainerSession:
         return await self.wait()
 
     async def wait(self) -> Ended:
-        """Being cancelled here does not end the session."""
+        """Waits for the end. Cancelling this call does not end the session."""
         return await asyncio.shield(self._watching)
 
     async def aclose(self) -> None:
-        """Kill it if it still runs."""
+        """Kills the program if it still runs."""
         if not self._running.over.is_set():
             await self._running.finish()
         await asyncio.wait([self._watching])
@@ -367,7 +368,7 @@ class ContainerSession:
         try:
             try:
                 over = await self._running.wait(self._take)
-            except WorkspaceError as error:  # gone with its container: that is how it ended, and nobody may be waiting
+            except WorkspaceError as error:  # it ended with its container, which is a normal end for a session
                 if error.code != "run-lost":
                     raise
                 over = self._running.ended or over

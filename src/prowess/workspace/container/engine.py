@@ -1,8 +1,8 @@
-"""Which container engine there is, how it is asked, and whose containers are left in it.
+"""Connects to the container engine, and removes containers that dead owners left behind.
 
-The `docker` SDK blocks, so every call is made in a thread, and every call is bounded: an engine that does not answer is
-an error and not a wait. Podman speaks the same language on its own socket. Each container carries who owns it; whoever
-comes next removes what a dead owner left behind.
+The `docker` SDK blocks, so every call runs in a thread with a time-out: an engine that does not answer is an error.
+Podman offers the same API on its own socket. Each container has a label with its owner; the next owner removes
+containers whose owner is dead.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import docker
 
 CONNECT_S = 5
-PATIENCE_S = 30  # for one answer of the engine
+PATIENCE_S = 30  # time-out for one answer of the engine
 SESSION_LABEL = "prowess.session"
 OWNER_LABEL = "prowess.owner"
-_GOING_S = 10.0  # until a container that is being removed is
-_FOREIGN_S = 600.0  # a container of another machine that has not started by then is not about to start
+_GOING_S = 10.0  # how long a removal may take
+_FOREIGN_S = 600.0  # a container of another machine that has not started by then will not start
 _T = TypeVar("_T")
 
 
@@ -39,7 +39,7 @@ class Engine(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether it may see the same files; whether it does has to be tried."""
+        """True when the engine may see the same files. Only a mount shows if it does."""
         return self.address.startswith(("unix://", "http+unix://"))
 
     @property
@@ -47,8 +47,9 @@ class Engine(NamedTuple):
         return self.address.partition("://")[2] if self.local else None
 
     async def call(self, op: str, function: Callable[..., _T], *args: Any, within_s: float = 0.0, **named: Any) -> _T:
-        """Ask it something in a thread. WorkspaceUnavailable `engine-failed` when no answer comes; what an answer says
-        is for the caller, and so is APIError. The SDK keeps the time of each step, and we that of the whole."""
+        """Calls a function in a thread. Raises WorkspaceUnavailable `engine-failed` when no answer comes. The caller
+        handles the answer and APIError. The SDK has a time-out for each step, and this method one for the whole
+        call."""
         import docker.errors
         import requests
 
@@ -73,7 +74,7 @@ class Engine(NamedTuple):
 def connect(
     engine: str | None = None, environ: Mapping[str, str] | None = None, *, patience_s: int = PATIENCE_S
 ) -> Engine:
-    """The engine at that address, or the first that answers. Blocks for a few seconds at most for each."""
+    """Returns the engine at this address, or the first that answers. Blocks a few seconds at most for each."""
     try:
         import docker
         import docker.errors
@@ -111,7 +112,7 @@ def connect(
 
 
 def _addresses(environ: Mapping[str, str]) -> Iterator[str]:
-    """What a person has said decides; otherwise where the engines usually are."""
+    """Yields the configured address, or the usual places of the engines."""
     if named := environ.get("DOCKER_HOST") or environ.get("CONTAINER_HOST"):
         yield named
         return
@@ -127,7 +128,7 @@ def _addresses(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _brief(error: BaseException) -> str:
-    """The SDK wraps an error in an error in an error; the innermost says what happened."""
+    """Returns the innermost error's text: the SDK wraps errors several times."""
     while error.__cause__ is not None or error.__context__ is not None:
         inner = error.__cause__ or error.__context__
         if inner is None or not str(inner):
@@ -144,12 +145,13 @@ def _brief(error: BaseException) -> str:
 
 
 def owner() -> str:
-    """This process, so that nobody later takes another one of its number for it."""
+    """Returns a label for this process that a later process with the same pid cannot have."""
     return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def sweep(client: docker.DockerClient) -> list[str]:
-    """Remove the containers whose owner is gone; their names. Those of another machine only when they have ended."""
+    """Removes the containers whose owner is gone, and returns their names. Containers of another machine are removed
+    only when they have ended."""
     removed = []
     for container in client.api.containers(all=True, filters={"label": OWNER_LABEL}):
         labels = container.get("Labels") or {}
@@ -161,8 +163,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
 
 
 def remove_container(client: docker.DockerClient, id: str) -> None:
-    """Whatever runs in it ends. Blocks until it is gone, which it may also be by itself: then engines say all sorts of
-    things while it goes."""
+    """Ends and removes a container, and waits until it is gone. It may also be going by itself; meanwhile engines
+    answer with various errors."""
     import docker.errors
 
     until = time.monotonic() + _GOING_S
@@ -189,7 +191,7 @@ def _abandoned(label: str, state: str, created: object) -> bool:
 
 
 def _seconds(created: object) -> float:
-    """Docker says when in seconds, Podman sometimes in words."""
+    """Returns the time of creation in seconds. Docker gives a number, Podman sometimes text."""
     if isinstance(created, (int, float)):
         return float(created)
     try:
@@ -199,8 +201,7 @@ def _seconds(created: object) -> float:
 
 
 def _machine() -> str:
-    """This boot of this machine and, for those in a container, the processes they can see; or, where nothing says so,
-    its name."""
+    """Returns an id of this boot and process namespace, or the host name where there is none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -209,7 +210,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When, as the kernel counts; nothing for one that has ended, or where the kernel does not say."""
+    """Returns the start time of a process in kernel ticks; "" when it has ended or the kernel does not say."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,11 +1,11 @@
-"""Scripts in containers, through the Docker Engine API; Podman's socket speaks it, too.
+"""Executor that runs scripts in containers, through the Docker Engine API, which Podman also offers.
 
-In a container there are the image, one skill, and the session's work/, out/ and runs/; no network, no capability, no
-way to root. A session has one container for each of its skills, made when that skill first runs something and kept for
-the next run, which then starts in milliseconds: see container_workspace. Process 1 in it is ours: see inside.
+A container has the image, one skill, and the session's work/, out/ and runs/; no network, no capabilities, no way to
+become root. A session has one container for each of its skills. It is made on the skill's first run and kept, so the
+next run starts in milliseconds (see `workspace`). Process 1 in it is ours (see `init`).
 
-Where the engine can mount the folders of this machine, it does, and that is checked. Where it cannot, because it is
-elsewhere, files are carried to and fro before and after each run, and those of an interactive program at its end.
+If the engine can mount the folders of this machine, they are mounted and compared. If it runs elsewhere, files are
+copied before and after each run; for an interactive program, at its start and end.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class _ProvenContainer:
 
 
 class ContainerExecutor:
-    """See ports.Executor. `engine` is an address such as unix:///var/run/docker.sock; None: DOCKER_HOST, or where
-    Docker and Podman usually are. `files` says how a container gets at the workspace; `folder` is where the self-test
-    puts its own files, which the engine should be able to see; `patience_s` is for one answer of the engine."""
+    """Executor for containers; see ports.Executor. `engine` is an address such as unix:///var/run/docker.sock; None
+    means DOCKER_HOST, or the usual places of Docker and Podman. `files` says how a container gets the workspace's
+    files. `folder` is for files of the self-test, and the engine should be able to see it. `patience_s` is the time-out
+    for one answer of the engine."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ContainerExecutor:
     ) -> None:
         if files not in ("auto", "mount", "tar"):
             raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
-        self.uid = run_as if os.geteuid() == 0 else None  # who owns what scripts write; None: ourselves
+        self.uid = run_as if os.geteuid() == 0 else None  # owner of files that scripts write; None: our own user
         self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
         self._patience_s, self._network_allow = patience_s, network_allow
         self._engine: Engine | None = None
@@ -74,7 +75,7 @@ class ContainerExecutor:
         return (await self._found.get()).isolation
 
     async def programs(self) -> Callable[[str], Located]:
-        """As the self-test found them in the image, which no run can change."""
+        """Returns a lookup of the programs that the self-test found in the image, which no run can change."""
         found = await self._found.get()
         paths = {path: Located(path) for path, _ in found.programs.values() if path}
         names = {name: Located(*each) for name, each in found.programs.items()}
@@ -158,7 +159,7 @@ class ContainerExecutor:
         )
 
     async def _try(self, setup: Setup) -> tuple[Setup, Trial]:
-        """`auto` mounts, and carries where the engine mounts something else under the same path, or nothing."""
+        """Runs the self-test. With `auto`, copies files if the engine refuses the mount or mounts another folder."""
         try:
             return setup, await try_out(setup, self._folder)
         except NotTheSame:
@@ -172,7 +173,7 @@ class ContainerExecutor:
 
 
 async def _swept(engine: Engine) -> list[str]:
-    """Nobody has to wait for an engine that cannot clean up, but should know."""
+    """Removes containers of dead owners. A failure becomes a note, not an error."""
     import docker.errors
 
     try:

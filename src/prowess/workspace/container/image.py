@@ -1,8 +1,8 @@
-"""The image that containers are made of: a few programs and Python, and nothing of the machine it was made on.
+"""Builds and checks the image of the containers: a few programs and Python, and no data of the build machine.
 
-Without a base it is made of the packages that this Debian has installed, so nothing is downloaded: the files that those
-packages brought, and of /etc only what is named here. No password, key, host name, resolver or setting of the machine
-gets in, no file keeps a set-id bit, and the same packages give the same bytes.
+Without a base image, it uses the packages installed on this Debian, so nothing is downloaded: the files of those
+packages, and of /etc only those named here. No password, key, host name, resolver or setting of the machine gets in, no
+file keeps a set-id bit, and the same packages give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIGEST_LABEL = "prowess.digest"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PACKAGES = "bash coreutils dash diffutils findutils grep gzip mawk python3 sed tar".split()
 IF_INSTALLED = "bzip2 file gawk jq procps python3-venv tzdata unzip xz-utils zip".split()
-# What packages need to install themselves, and programs do not need to run.
+# Needed to install packages, but not to run programs.
 _LEFT_OUT = {"debconf", "cdebconf", "dpkg", "install-info", "perl-base", "usrmerge"}
 _NOT_WANTED = re.compile(r"/(etc|var|run|usr/share/(doc|man|info|locale|lintian|bug|doc-base|menu|applications))/")
 _OF_ETC = re.compile(r"/etc/(ld\.so\.conf(\.d/.*)?|python3[^/]*/sitecustomize\.py|mime\.types|os-release)")
@@ -61,8 +61,8 @@ def build_image(
     base: str | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> ImageInfo:
-    """Make the image and see that it can be used. With `base`, that image under our name, which the engine fetches if
-    it has to; otherwise from this machine's packages."""
+    """Builds the image and checks it. With `base`, tags that image under our name, and the engine pulls it if needed;
+    otherwise builds from this machine's packages."""
     say = on_line or (lambda _: None)
     if base is not None:
         image = _of_base(client, tag, base, say)
@@ -82,7 +82,7 @@ def build_image(
 
 
 def check_image(client: docker.DockerClient, image: str) -> str:
-    """Its version of Python. WorkspaceUnavailable when it has none that can be used."""
+    """Returns the image's Python version. Raises WorkspaceUnavailable when it has no usable Python."""
     import docker.errors
     import requests
 
@@ -177,7 +177,7 @@ def _split_tag(tag: str) -> tuple[str, str]:
 
 
 def find_packages() -> list[str]:
-    """Those in our lists that are installed, and all that they need, sorted."""
+    """Returns the installed packages of our lists and everything they depend on, sorted."""
     if shutil.which("dpkg-query") is None:
         raise _no_packages("this is no Debian")
     fields = "${Package}\\t${db:Status-Abbrev}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
@@ -207,7 +207,7 @@ def find_packages() -> list[str]:
 
 
 def write_image(file: IO[bytes], packages: Iterable[str]) -> str:
-    """The root file system as a tar; its digest."""
+    """Writes the root file system as a tar. Returns its digest."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _Root(tar).fill(sorted(set(_paths(packages))))
     file.seek(0)
@@ -241,11 +241,11 @@ class _Root:
             self.link(path.lstrip("/"), target)
 
     def add(self, path: str) -> None:
-        """As it is here, but root's, and without a set-id bit."""
+        """Adds a file as it is here, but owned by root and without a set-id bit."""
         name = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)).lstrip("/")
         try:
             status = os.lstat(path)
-        except OSError:  # a package's file that somebody removed: images of Debian leave out documentation
+        except OSError:  # a file of a package was removed: Debian images leave out documentation
             return
         if stat.S_ISDIR(status.st_mode) or name in self.made:
             return
@@ -291,7 +291,7 @@ def _paths(packages: Iterable[str]) -> Iterator[str]:
             continue
         yield path
         if path.endswith(".py") and "/python3" in path:
-            # They were compiled after installation, and where nothing can be written Python would do so every time.
+            # Compiled after installation. On a read-only root Python would compile them again in every run.
             folder, name = os.path.split(path)
             cache = os.path.join(folder, "__pycache__")
             if os.path.isdir(cache):
@@ -299,7 +299,7 @@ def _paths(packages: Iterable[str]) -> Iterator[str]:
 
 
 def _alternatives(made: set[str]) -> Iterator[tuple[str, str]]:
-    """`awk` and the like are links that were made after installation, by way of a folder that we leave out."""
+    """Yields links such as `awk`, which were made after installation and go through a folder that is left out."""
     for name in sorted(os.listdir("/usr/bin")):
         path = f"/usr/bin/{name}"
         if os.path.islink(path) and os.readlink(path).startswith("/etc/alternatives/"):
@@ -315,7 +315,7 @@ def _info(name: str, kind: bytes, mode: int, mtime: int = 0) -> tarfile.TarInfo:
 
 
 def _names(relation: str) -> list[list[str]]:
-    """`a (>= 1) | b, c:any` -> [[a, b], [c]]"""
+    """Parses `a (>= 1) | b, c:any` to [[a, b], [c]]."""
     return [
         [re.split(r"[ (:\[]", each.strip(), maxsplit=1)[0] for each in group.split("|")]
         for group in relation.split(",")

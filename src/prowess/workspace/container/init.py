@@ -1,14 +1,12 @@
-"""Process 1 of a container: starts programs there, carries their streams, and says how each ended.
+"""Process 1 of a container: starts programs, relays their streams, and reports how each ended.
 
-What it is sent and says are frames (kind, number of the run, size, content) on its own stdin and stdout, which no
-program ever holds; and nobody in the container can open them, trace it, signal it to death or stop it, for it is
-process 1 and cannot be looked into. So a program cannot say anything in its place. What a program prints is relayed
-as content, whatever it looks like. Below it is the same supervisor as on a host, which ends and counts what programs
-leave behind; if that is killed, process 1 ends, and by that the container and all that is in it.
+Messages are frames (kind, run number, size, content) on its own stdin and stdout, which no program gets. As process 1
+with dumping off, it cannot be opened, traced, killed or stopped from inside the container, so no program can send
+messages in its name. Output of a program is relayed as content only. The same supervisor as on a host runs below it and
+ends what programs leave behind. If the supervisor is killed, process 1 ends, and with it the container.
 
-Sent to a fresh container's Python as source, with the modules imported below. The standard library alone.
-
-What process 1 finds in its container, and how it empties the temporary folders. The standard library alone.
+Also reads the container's limits, and empties its temporary folders. Sent as source to the Python of a new container,
+together with the modules it imports; otherwise it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ from prowess.workspace.process import seccomp as kernel
 from prowess.workspace.process import supervisor
 from prowess.workspace.process.streams import CHUNK_BYTES, F_GETPIPE_SZ, memory_file
 
-SCRATCH = tuple(f"/{name}" for name in ("tmp", "dev/shm"))  # which are each container's own
+SCRATCH = tuple(f"/{name}" for name in ("tmp", "dev/shm"))  # each container has its own
 
 
 def read_facts() -> dict[str, Any]:
-    """What really bounds this container, read where it is in force; None where nothing does."""
+    """Returns the limits of this container, read where they apply; None where there is no limit."""
     facts: dict[str, Any] = {"python": sys.executable, "uid": os.geteuid(), "gid": os.getegid()}
     for name, files in {
         "memory": ("memory.max", "memory/memory.limit_in_bytes"),
@@ -48,7 +46,8 @@ def read_facts() -> dict[str, Any]:
 
 
 def identity(path: str) -> list[int]:
-    """By which whoever made the container knows the folder again; empty when it is not there."""
+    """Returns [device, inode, owner] of a folder, by which the container's maker recognizes it; [] when it is
+    missing."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -57,7 +56,7 @@ def identity(path: str) -> list[int]:
 
 
 def count_ooms() -> int:
-    """How many processes of this container the kernel has ended for want of memory."""
+    """Number of processes in this container that the kernel ended because memory ran out."""
     for line in read_cgroup("memory.events", "memory/memory.oom_control").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -65,7 +64,7 @@ def count_ooms() -> int:
 
 
 def make_expendable(pid: int) -> None:
-    """When memory is short, the kernel is to end programs, and not those who watch over them."""
+    """Makes the kernel end programs first when memory runs out, not the processes that watch them."""
     try:
         with open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
             file.write("500")
@@ -74,7 +73,7 @@ def make_expendable(pid: int) -> None:
 
 
 def read_cgroup(*files: str) -> str:
-    """The first that is there: version 2 has other names for things than version 1."""
+    """Returns the first file that exists: cgroup versions 1 and 2 use different names."""
     for file in files:
         try:
             with open(f"/sys/fs/cgroup/{file}", encoding="ascii") as opened:
@@ -85,13 +84,13 @@ def read_cgroup(*files: str) -> str:
 
 
 def empty_scratch() -> bool:
-    """Nothing runs here: what the last program left in the temporary folders is not for the next. False when some of it
-    cannot be removed; then nothing should be run here any more."""
+    """Empties the temporary folders between programs. False when something cannot be removed; then nothing more should
+    run here."""
     return all(empty(folder) for folder in SCRATCH)
 
 
 def remove(path: str) -> bool:
-    """A folder of ours, and all that is in it."""
+    """Removes a folder of ours with its contents."""
     if not empty(path):
         return False
     try:
@@ -102,7 +101,8 @@ def remove(path: str) -> bool:
 
 
 def empty(top: str) -> bool:
-    """What is not ours in there are mounts, and the way to them. What is deeper than a path can say stays: False."""
+    """Empties a folder. Files of other users are mounts and the folders above them, and stay. False when something
+    cannot be removed, such as paths that are too deep."""
     waiting = [top]
     try:
         while waiting:
@@ -128,16 +128,16 @@ def empty(top: str) -> bool:
 
 
 FRAME = struct.Struct(">cII")
-RUN, INPUT, END_INPUT, KILL, RESIZE = b"R", b"I", b"C", b"K", b"W"  # what it is sent
-READY, STARTED, FAILED, ENDED, OUT, ERR, TAKEN = b"r", b"s", b"f", b"x", b"o", b"e", b"t"  # what it says
-HIGH_BYTES = 4 * CHUNK_BYTES  # as long as that much is waiting to be said, programs are not listened to
-PATIENCE_S = 5.0  # for a supervisor that a program has stopped
+RUN, INPUT, END_INPUT, KILL, RESIZE = b"R", b"I", b"C", b"K", b"W"  # messages to process 1
+READY, STARTED, FAILED, ENDED, OUT, ERR, TAKEN = b"r", b"s", b"f", b"x", b"o", b"e", b"t"  # messages from process 1
+HIGH_BYTES = 4 * CHUNK_BYTES  # above this much waiting output, programs are not read
+PATIENCE_S = 5.0  # for a supervisor that a program may have stopped
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 
 
 def main(task: dict[str, Any]) -> NoReturn:
     supervisor.heed_all_signals()
-    kernel.seccomp_install(kernel.filter_program(namespaces=True))  # on top of the engine's own, and for all below us
+    kernel.seccomp_install(kernel.filter_program(namespaces=True))  # added to the engine's; inherited by all programs
     facts = {**read_facts(), "seen": {path: identity(path) for path in task["paths"]}}
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
@@ -163,7 +163,7 @@ def be_supervisor(link: socket.socket) -> NoReturn:
 
 
 def hide() -> None:
-    """From now on not even a process of our own user can open our descriptors or our memory below /proc."""
+    """Turns dumping off: even processes of our own user cannot open our descriptors or memory through /proc."""
     libc = ctypes.CDLL(None, use_errno=True)
     zeros = [ctypes.c_ulong(0)] * 4
     if libc.prctl(PR_SET_DUMPABLE, *zeros) != 0 or libc.prctl(PR_GET_DUMPABLE, *zeros) != 0:
@@ -171,7 +171,8 @@ def hide() -> None:
 
 
 def wake_all() -> None:
-    """A program can stop everybody but us, also those who are to start or end programs."""
+    """Continues all stopped processes. A program can stop every process but this one, also those that start and end
+    programs."""
     try:
         os.kill(-1, signal.SIGCONT)
     except OSError:
@@ -179,7 +180,7 @@ def wake_all() -> None:
 
 
 class Relay:
-    """One loop for all runs. It never waits for anybody but for all of them at once."""
+    """Loop for all runs. Waits for all of them at once, never for a single one."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -202,7 +203,7 @@ class Relay:
             for fd, events in wanted.items():
                 poll.register(fd, events)
             ready = dict(poll.poll())
-            if self.link.fileno() in ready:  # it never says anything: it is gone, and there is nobody to end programs
+            if self.link.fileno() in ready:  # it never sends anything, so it is gone, and nothing can end programs
                 os._exit(3)
             if 0 in ready:
                 self.hear()
@@ -213,7 +214,7 @@ class Relay:
 
     def hear(self) -> None:
         data = os.read(0, 1 << 18)
-        if not data:  # whoever this container was made for is gone, and so are we, and everything here
+        if not data:  # the client is gone, so process 1 and everything here ends
             os._exit(0)
         self.heard += data
         while len(self.heard) >= FRAME.size:
@@ -226,7 +227,7 @@ class Relay:
                 self.runs[number] = run = InitRun(self, number, json.loads(content))
                 if not run.task["stdin_bytes"]:
                     run.start()
-            elif number in self.runs:  # otherwise it ended while this was on its way
+            elif number in self.runs:  # otherwise the run ended in the meantime
                 self.runs[number].told(kind, content)
 
     def say(self, kind: bytes, number: int, content: bytes) -> None:
@@ -254,15 +255,15 @@ class InitRun:
     def __init__(self, relay: Relay, number: int, task: dict[str, Any]) -> None:
         self.relay, self.number, self.task = relay, number, task
         self.control: socket.socket | None = None
-        self.outputs: dict[int, bytes] = {}  # what is read -> the kind of frame that it becomes
+        self.outputs: dict[int, bytes] = {}  # descriptor -> kind of its frames
         self.input = -1
-        self.pending = bytearray()  # for its stdin
+        self.pending = bytearray()  # waiting input
         self.end_input = False
-        self.stdin, self.stdin_left = -1, task["stdin_bytes"]  # of one that is no session, before it begins
+        self.stdin, self.stdin_left = -1, task["stdin_bytes"]  # complete input of a program that is not interactive
         self.ooms = count_ooms()
 
     def start(self) -> None:
-        """Have it started by the supervisor. What cannot be had for it is its problem and nobody else's."""
+        """Starts the program through the supervisor. A failure here fails this program only."""
         step, theirs = "cwd", []
         try:
             self.check_may_leave(self.task["spec"]["cwd"], self.task["within"])
@@ -294,21 +295,21 @@ class InitRun:
         self.control = ours
 
     def check_may_leave(self, cwd: str, within: str) -> None:
-        """By way of a link, or to where nothing is."""
+        """Raises OSError when `cwd` leaves `within` through a link, or does not exist."""
         real = os.path.realpath(cwd)
         if real != within and not real.startswith(within.rstrip("/") + "/"):
             raise OSError(errno.EXDEV, f"{real} is not below {within}")
         os.stat(real)
 
     def fail(self, step: str, error: OSError) -> None:
-        """It never began."""
+        """Reports that the program did not start."""
         clean = remove(self.task["tmp"]) if step == "streams" and self.task["tmp"] else True
         self.let_go()
         failure = {"step": step, "errno": error.errno, "text": str(error)}
         self.relay.say(FAILED, self.number, json.dumps({"failed": failure, "clean": clean}).encode())
 
     def open_streams(self, theirs: list[int]) -> None:
-        """stdin is all there, and nobody can change it any more."""
+        """Opens the streams. stdin is complete, and is sealed against changes."""
         if self.stdin >= 0:
             os.lseek(self.stdin, 0, os.SEEK_SET)
             fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
@@ -354,7 +355,7 @@ class InitRun:
             self.feed()
 
     def keep_input(self, content: bytes) -> None:
-        """All of it has to be here before the program begins."""
+        """Stores input. The program starts when all of it is here."""
         try:
             if self.stdin < 0:
                 self.stdin = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -369,7 +370,7 @@ class InitRun:
             self.start()
 
     def kill(self) -> None:
-        if self.control is None:  # it was given up before all of its input was here
+        if self.control is None:  # it was cancelled before all input was here
             self.fail("stdin", OSError(errno.ECANCELED, "it was to end before it began"))
             return
         wake_all()
@@ -399,14 +400,14 @@ class InitRun:
             self.hear()
 
     def feed(self) -> None:
-        """As much of what waits for its stdin as it takes; whoever sent that is told when it was all taken."""
+        """Writes as much pending input as the program accepts; reports when all was accepted."""
         if self.pending:
             try:
                 while self.pending and self.input >= 0:
                     del self.pending[: os.write(self.input, self.pending)]
             except BlockingIOError:
                 return
-            except OSError:  # nobody reads it any more
+            except OSError:  # the program no longer reads
                 pass
             self.pending.clear()
             self.relay.say(TAKEN, self.number, b"")
@@ -427,7 +428,7 @@ class InitRun:
                 data = os.read(fd, CHUNK_BYTES)
             except BlockingIOError:
                 return
-            except OSError:  # EIO: the last one on the other side of a terminal has gone
+            except OSError:  # EIO: no process has the other side of the terminal open
                 data = b""
             if not data:
                 del self.outputs[fd]
@@ -437,20 +438,20 @@ class InitRun:
             self.relay.say(self.outputs[fd], self.number, data)
 
     def hear(self) -> None:
-        """What its init, or the supervisor in its place, says about it."""
+        """Handles a message about the program from its init, or from the supervisor in its place."""
         assert self.control is not None
         try:
             data = self.control.recv(1 << 16)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # said once, when init went without reading our last; what it said comes after
+        except ConnectionResetError:  # raised once if init left our last message unread; its own messages follow
             data = self.control.recv(1 << 16)
         message = json.loads(data or b"{}")
         if "started" in message:
             make_expendable(message["started"])
             self.relay.say(STARTED, self.number, data)
             return
-        if not message:  # whoever watched over it was killed, and so was the one above
+        if not message:  # init was killed, and the supervisor, too
             os._exit(3)
         self.close()
         kind = FAILED if "failed" in message else ENDED
@@ -461,7 +462,7 @@ class InitRun:
         self.relay.say(kind, self.number, json.dumps(message).encode())
 
     def close(self) -> None:
-        """All that it printed is said before its end is."""
+        """Relays all remaining output before the end is reported."""
         for fd in list(self.outputs):
             size = 1 << 20 if self.task["spec"]["tty"] else fcntl.fcntl(fd, F_GETPIPE_SZ)
             self.listen(fd, size // 4096 + 1)

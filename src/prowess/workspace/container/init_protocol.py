@@ -1,7 +1,7 @@
-"""The line to process 1 of a container: frames in both directions over the stream that the engine gives us.
+"""Connection to process 1 of a container: frames in both directions over the engine's stream.
 
-Two threads wait where the loop must not, because that stream may be a socket, a TLS connection or a channel of SSH.
-What comes faster than the loop takes it is not read, so memory stays constant and the program waits.
+Two threads do the blocking calls, because the stream may be a socket, a TLS connection or an SSH channel. Data is read
+only as fast as the loop handles it, so memory stays constant and the program waits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any
 from prowess.workspace.container.init import FRAME
 
 _RECEIVED_BYTES = 1 << 16
-_AHEAD = 16  # pieces that the loop has not yet looked at
-_ENGINE_FRAME = struct.Struct(">BxxxI")  # before each piece the engine says of which stream it is
+_AHEAD = 16  # pieces that the loop has not handled yet
+_ENGINE_FRAME = struct.Struct(">BxxxI")  # header before each piece: stream number and size
 _STDOUT = 1
 _LAST_WORDS_BYTES = 8000
-_LARGEST_BYTES = 64 << 20  # no frame of ours comes near; a length beyond it is no frame
+_LARGEST_BYTES = 64 << 20  # our frames are much smaller; a larger length means invalid data
 
 
 class InitConnection:
-    """`on_frame(kind, run, content)` and `on_end(why)` are called in the loop, in order, and never after `close`."""
+    """Connection that calls `on_frame(kind, run, content)` and `on_end(why)` in the loop, in order, and never after
+    `close`."""
 
     def __init__(
         self, stream: Any, on_frame: Callable[[bytes, int, bytes], None], on_end: Callable[[str], None]
@@ -39,7 +40,7 @@ class InitConnection:
         self._raw, self._frames = bytearray(), bytearray()
         self._piece: tuple[int, int] | None = None  # (stream, bytes to come)
         self.closed = False
-        self.last_words = bytearray()  # of process 1 itself
+        self.last_words = bytearray()  # stderr of process 1 itself
         self._socket.settimeout(None)
         for work in (self._receive, self._send):
             threading.Thread(target=work, name="prowess-container", daemon=True).start()
@@ -51,7 +52,7 @@ class InitConnection:
         self._to_send.put(data)
 
     def close(self) -> None:
-        """The end of process 1, and so of the container, if that still runs."""
+        """Closes the connection, which ends process 1 and so the container, if it still runs."""
         if self.closed:
             return
         self.closed = True
@@ -65,7 +66,7 @@ class InitConnection:
         while (data := self._to_send.get()) is not None:
             try:
                 self._socket.sendall(data)
-            except (OSError, EOFError):  # the one who reads hears about it
+            except (OSError, EOFError):  # the reading thread notices it
                 return
 
     def _receive(self) -> None:
@@ -83,7 +84,7 @@ class InitConnection:
                     self._loop.call_soon_threadsafe(self._over, why)
                     return
                 self._loop.call_soon_threadsafe(self._take, data)
-            except RuntimeError:  # the loop has gone without closing us
+            except RuntimeError:  # the loop ended without closing us
                 return
 
     def _over(self, why: str) -> None:
@@ -128,8 +129,8 @@ class InitConnection:
 
 
 def close_stream(stream: Any) -> None:
-    """What the SDK gives for a socket, and the response that it keeps alive for it."""
+    """Closes the SDK's socket object, and the response that the SDK keeps alive for it."""
     for each in (getattr(stream, "_response", None), stream, getattr(stream, "_sock", None)):
         if each is not None:
-            with suppress(OSError, ValueError):  # closing one may have closed another
+            with suppress(OSError, ValueError):  # closing one may close another
                 each.close()

@@ -1,7 +1,7 @@
-"""A container is believed after it was tried: a program in one attempts what must not work, and the outside looks.
+"""Checks that containers isolate: a program in one attempts forbidden actions, and the result is checked from outside.
 
-It is the same workspace, made and run in the same way, as any session's. Limits are read where they are in force: an
-engine may accept a limit and ignore it.
+The trial workspace is made and run like any session's. Limits are read where they apply, because an engine may accept a
+limit and ignore it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from prowess.workspace.skill_trees import Tree
 
 TRIAL_S = 30.0
 SKILL = "self-test"
-_REACHABLE, _OPEN = 0o711, 0o777  # for the other user: it is the container that has to keep it out, not these
+_REACHABLE, _OPEN = 0o711, 0o777  # open to the other user, because the container must keep it out, not these modes
 
 
 class Trial(NamedTuple):
-    """What came of it: promise by promise, limit by limit."""
+    """Result of the self-test: each promise and each limit."""
 
     promises: dict[str, bool]
     limits: dict[str, LimitStatus]
@@ -51,7 +51,7 @@ class Trial(NamedTuple):
 
 
 async def try_out(setup: Setup, folder: str | None = None) -> Trial:
-    """In a throw-away container, with files in `folder`, or where temporary files are."""
+    """Runs the self-test in a temporary container, with files in `folder` or the default folder for temporary files."""
     base = await asyncio.to_thread(tempfile.mkdtemp, prefix="prowess-selftest-", dir=folder)
     try:
         os.chmod(base, _REACHABLE)
@@ -137,7 +137,8 @@ _PROMISED_ENVIRONMENT = {"PATH", "PROMISED", "HOME", "TMPDIR", "PWD", "LC_CTYPE"
 
 
 def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> dict[str, LimitStatus]:
-    """Enforced is what was found in force. What is written to a disk is only looked at while a run goes on."""
+    """Returns the status of each limit; "enforced" only if it was found in force. Disk use on a mounted folder is only
+    checked during a run."""
     limits = setup.limits
     found = {**looked["limits"], **group_limits(facts), "tmp": looked["tmp"]}
     held: dict[str, LimitStatus] = {name: _held(getattr(limits, name), found.get(name)) for name in NAMES}
@@ -147,7 +148,7 @@ def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> 
 
 
 def group_limits(facts: dict[str, Any]) -> dict[str, int | None]:
-    """What process 1 has read from its control groups, without what is ours."""
+    """Returns the control group limits that process 1 read, minus our own processes."""
     processes = facts["processes"]
     return {"memory": facts["memory"], "processes": None if processes is None else processes - OWN_PROCESSES}
 
@@ -157,7 +158,7 @@ def _held(wanted: int | None, found: int | None) -> LimitStatus:
 
 
 def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callable[[Cell], None]:
-    """What held in the self-test has to hold in every container."""
+    """Returns a check that every limit of the self-test also holds in a new container."""
 
     def check(cell: Cell) -> None:
         for name, found in group_limits(cell.facts).items():
@@ -172,7 +173,7 @@ def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callabl
 
 
 def _make_tree(path: str, uid: int | None) -> Tree:
-    """Its own user could change it, if the container let it."""
+    """Makes a skill folder that its own user could change, if the container allowed it."""
     for folder in (path, *(os.path.join(path, name) for name in (*LEADS, ".venv"))):
         os.mkdir(folder)
         if uid is not None:
@@ -181,7 +182,8 @@ def _make_tree(path: str, uid: int | None) -> Tree:
 
 
 class _Traps:
-    """What a program in a container must not get to, set up so that its user could if there were no container."""
+    """Files, sockets and a process that a program in a container must not reach. Without the container its user
+    could."""
 
     def __init__(self, base: str, uid: int | None) -> None:
         self.uid = uid

@@ -1,6 +1,6 @@
-"""Run inside a container by its self-test, as a program like any other: says what holds there, as JSON.
+"""Reports as JSON what is possible inside a container; the self-test runs it there like any program.
 
-The standard library alone.
+Imports only the standard library.
 """
 
 from __future__ import annotations

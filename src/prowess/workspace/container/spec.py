@@ -1,12 +1,10 @@
-"""What a container is made of, and how the engine is asked for one: everything that is not needed is taken away.
+"""Describes a container and its mounted folders, and creates it with everything removed that is not needed.
 
-The engine's own filter of system calls stays. Ours is put on top of it by process 1, before it does anything else: so
-it is the same as in the other boxes, and no engine has to be handed a profile, which each takes in another way.
-
-Which folders of the host a container sees, and what each really is.
+The engine's own system call filter stays. Process 1 adds ours before it does anything else: so it is the same filter as
+in the other sandboxes, and no engine needs a profile, which each takes in a different form.
 
 An engine resolves the path of a mount with the rights of root, so a link that a script left in its workspace could lead
-it anywhere. Therefore each folder is opened here without following one, and is known again by device and inode.
+anywhere. Therefore each folder is opened here without following links, and is recognized later by device and inode.
 """
 
 from __future__ import annotations
@@ -31,18 +29,18 @@ if TYPE_CHECKING:
     import docker.errors
 
 
-OWN_PROCESSES = 3  # process 1, the supervisor and an init, which do not count as the program's
-USER_PROCESSES = 4096  # of all containers together, because the kernel counts them by user
+OWN_PROCESSES = 3  # process 1, the supervisor and an init; not counted as the program's
+USER_PROCESSES = 4096  # for all containers together, because the kernel counts by user
 SHM_BYTES = 32 << 20
-# Docker's own list, and what the host's kernel was started with.
+# Docker's own list, and the command line of the host's kernel.
 MASKED = (
     *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
     *("/sys/devices/virtual/powercap", "/proc/cmdline"),
 )
-OPEN_FILES = 1024  # of process 1, and the most that is asked of an engine unless somebody wants more
+OPEN_FILES = 1024  # for process 1, and the limit asked of an engine unless a larger one is configured
 BUILD_HINT = "Build one that fits: prowess workspaces build-image"
-# What process 1 is made of, each after what it needs.
+# Modules of process 1, each after those it imports.
 _MODULES = (
     *("process.seccomp", "process.process_tree", "process.streams", "process.child", "process.supervisor"),
     "container.init",
@@ -72,7 +70,8 @@ module.main(task)
 
 
 class Folder(NamedTuple):
-    """A folder of the host and where a program sees it. `identity` is (device, inode, owner) of what we opened."""
+    """A folder of the host and its path in the container. `identity` is (device, inode, owner) of the folder we
+    opened."""
 
     source: str
     target: str
@@ -82,9 +81,9 @@ class Folder(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """What a container is to be."""
+    """Description of a container to create."""
 
-    image: str  # as a person calls it
+    image: str  # name for people
     image_id: str
     uid: int
     gid: int
@@ -93,8 +92,8 @@ class ContainerSpec:
     processes: int | None = None
     open_files: int | None = None
     tmp: int | None = None
-    in_memory: Mapping[str, int] = field(default_factory=dict)  # folders that are filled later, and their bytes
-    covered: tuple[str, ...] = ()  # folders that the image would make writable
+    in_memory: Mapping[str, int] = field(default_factory=dict)  # folders that are filled later -> size in bytes
+    covered: tuple[str, ...] = ()  # volumes of the image, which would be writable
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -103,7 +102,7 @@ def create_container(engine: Engine, plan: ContainerSpec) -> str:
 
     api = engine.client.api
     tmpfs = {SCRATCH[0]: _tmpfs(plan.tmp, "1777")}
-    # Podman makes some folders writable by itself in a container whose root is not.
+    # Podman makes some folders writable even with a read-only root.
     own = ("/run", f"/var{SCRATCH[0]}") if engine.kind == "podman" else ()
     tmpfs |= dict.fromkeys((*plan.covered, *own), "ro,size=4096")
     tmpfs |= {target: _tmpfs(size, "0755") for target, size in plan.in_memory.items()}
@@ -116,34 +115,34 @@ def create_container(engine: Engine, plan: ContainerSpec) -> str:
         ulimits["nproc"] = USER_PROCESSES
     host = api.create_host_config(
         network_mode="none",
-        dns=["127.0.0.1"] if engine.kind == "docker" else None,  # otherwise it copies the names that the host asks
+        dns=["127.0.0.1"] if engine.kind == "docker" else None,  # otherwise it copies the host's name servers
         dns_search=["."] if engine.kind == "docker" else None,
         read_only=True,
         cap_drop=["ALL"],
-        security_opt=["no-new-privileges"],  # our filter of system calls goes on top of the engine's, in `inside`
+        security_opt=["no-new-privileges"],  # `init` adds our system call filter to the engine's
         ipc_mode="private",
         pids_limit=None if plan.processes is None else plan.processes + OWN_PROCESSES,
         mem_limit=plan.memory,
         memswap_limit=plan.memory,
-        # Said outright, because where CAP_SYS_RESOURCE is missing an engine fails to raise them to its own idea.
+        # Set explicitly: without CAP_SYS_RESOURCE an engine fails when it raises them to its own defaults.
         ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in ulimits.items()],
         shm_size=SHM_BYTES,
         tmpfs=tmpfs,
         mounts=mounts,
         auto_remove=True,
-        log_config=LogConfig(type="none"),  # what comes out is for us alone, and would fill the engine's disk
+        log_config=LogConfig(type="none"),  # the output is only for us, and a log would fill the engine's disk
     )
     if engine.kind == "docker":
         host["MaskedPaths"] = list(MASKED)
     if engine.kind == "podman" and engine.client.info().get("Rootless"):
-        host["UsernsMode"] = "keep-id"  # so that we are ourselves in there, too; the SDK knows no such thing
+        host["UsernsMode"] = "keep-id"  # keeps our own user id inside; the SDK has no parameter for it
     made = api.create_container(
         plan.image_id,
         entrypoint=["python3", "-I", "-S", "-u", "-X", "utf8", "-c", _BOOT],
         command=[],
         user=f"{plan.uid}:{plan.gid}",
         stdin_open=True,
-        stop_signal="SIGKILL",  # process 1 heeds no other, and nobody should have to wait for that
+        stop_signal="SIGKILL",  # process 1 ignores other signals, and this avoids the wait
         hostname="box",
         working_dir="/",
         name=f"prowess-{secrets.token_hex(6)}",
@@ -204,7 +203,8 @@ _SYSTEM = ("/", "/bin", "/etc", "/lib", "/lib64", "/run", "/sbin", "/usr", "/var
 
 
 def find_folders(place: Place, tree: Tree, name: str, digest: str, readable: Sequence[str]) -> tuple[Folder, ...]:
-    """Of a session's container for one skill: its own folders, the skill, and in the skill the ways to the others."""
+    """Returns the folders of a session's container for one skill: the session's own, the skill, and the mounts inside
+    the skill that lead to the session's folders."""
     try:
         return tuple(_folders(place, tree, name, digest, readable))
     except OSError as error:
@@ -230,8 +230,8 @@ def _folders(place: Place, tree: Tree, name: str, digest: str, readable: Sequenc
 
 
 def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
-    """Of a folder in the workspace, made if a script has removed it. None when a script has put something else there:
-    that is not mounted, and the skill has an empty folder instead."""
+    """Returns the identity of a workspace folder, made again if a script removed it. None when a script put something
+    else there: it is not mounted, and the skill has an empty folder instead."""
     try:
         with open_folder(place.root, name, make=True, uid=place.uid) as fd:
             status = os.fstat(fd)
@@ -241,7 +241,8 @@ def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
 
 
 def check_private(folder: str, socket: str | None) -> None:
-    """It appears under the same path, so it must not cover what is there; and it is never the way to the engine."""
+    """Checks a readable folder: it appears under the same path, so it must not cover a folder there, and it must not
+    contain the engine's socket."""
     covers = folder in _SYSTEM or any(folder == own or folder.startswith(f"{own}/") for own in _OURS)
     leads_out = socket is not None and os.path.realpath(socket).startswith(f"{os.path.realpath(folder)}/")
     if not folder.startswith("/") or os.path.normpath(folder) != folder or covers or leads_out:

@@ -1,9 +1,9 @@
-"""Files go to a container and come back as tar streams, where the engine cannot see the folders of this machine.
+"""Copies files to and from a container as tar streams, for an engine that cannot see the folders of this machine.
 
-Both sides are remembered as they were when they last agreed. So only what changed travels; what changed in the
-container is taken over, what vanished there is removed here, and what somebody else changed here meanwhile stays.
-Nothing that comes back is believed: a name is one that was asked for and lies in the workspace, and is written without
-following a link; the number of files and bytes is bounded.
+Remembers the last common state of both sides, so only changes are sent. Changes in the container are copied here, files
+removed there are removed here, and files that were changed here in the meantime are kept. Data from the container is
+untrusted: every name must have been requested and lie in the workspace, files are written without following links, and
+the number of files and bytes is limited.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SPOOLED_BYTES = 8 << 20
 
 
 class SyncEntry(NamedTuple):
-    kind: str  # file, folder or link
+    kind: str  # "file", "folder" or "link"
     mark: tuple[int, ...]  # changes with the content
     target: str = ""  # of a link
 
@@ -46,7 +46,7 @@ class SyncEntry(NamedTuple):
 
 
 class Carrier:
-    """Between one container and one place. Only one of its methods at a time."""
+    """Copies files between one container and one workspace folder. Only one method may run at a time."""
 
     def __init__(self, cell: Cell, place: Place, venv: str, most_bytes: int | None) -> None:
         self._cell, self._uid = cell, place.uid
@@ -58,7 +58,8 @@ class Carrier:
         self._agreed = False
 
     async def push(self, run: str) -> None:
-        """What is new or changed here, and the folder of that run; a program does not need those of others."""
+        """Sends new and changed files, and the folder of this run; a program does not need the folders of other
+        runs."""
         self._runs.add(f"runs/{run}")
         here = await asyncio.to_thread(scan, self._folders) | {f"runs/{run}": SyncEntry("folder", ())}
         changed = [name for name, entry in here.items() if self._here.get(name) != entry]
@@ -68,13 +69,13 @@ class Carrier:
         with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-push-") as tar:
             await asyncio.to_thread(_pack, tar, self._folders, here, changed)
             there = self._parse_list(await self._put(_names(gone), tar))
-        # Of the rest nothing is known but what was before: a session may have been at work in there.
+        # For other files only the earlier state is known: a session may have changed them in the meantime.
         known = {name: entry for name, entry in self._there.items() if name not in gone}
         self._there = known | {name: there[name] for name in changed if name in there}
         self._here, self._agreed = here, True
 
     async def pull(self) -> None:
-        """What is new or changed in the container."""
+        """Fetches files that are new or changed in the container."""
         there = self._parse_list(await self._ask("list"))
         changed = {name: entry for name, entry in there.items() if self._there.get(name) != entry}
         gone = [name for name in self._there if name not in there]
@@ -92,7 +93,7 @@ class Carrier:
 
     def _apply(self, gone: list[str], changed: Mapping[str, SyncEntry], tar: IO[bytes]) -> None:
         now = scan(self._folders)
-        for name in sorted(gone, reverse=True):  # what is in a folder before the folder
+        for name in sorted(gone, reverse=True):  # contents before their folder
             if name in now and now[name] == self._here.get(name):
                 _remove(*self._at(name))
         for name, entry in changed.items():
@@ -128,7 +129,7 @@ class Carrier:
                     )
                 if kind not in ("file", "folder", "link") or len(found) >= MOST_ENTRIES:
                     raise ValueError("too many files, or files of an unknown kind")
-                if top != "runs" or f"runs/{parts[0]}" in self._runs:  # a script can make folders there; nobody has use
+                if top != "runs" or f"runs/{parts[0]}" in self._runs:  # other folders there are ignored
                     found[name] = SyncEntry(kind, tuple(int(each) for each in mark), str(target))
         except (ValueError, TypeError) as error:
             raise _failed(f"The list of files in the container cannot be read: {error}") from error
@@ -174,8 +175,8 @@ class Carrier:
 
 
 async def fill(cell: Cell, tree: Tree, name: str, readable: Iterable[str]) -> None:
-    """The skill and what else may only be read, written by root in the container before anything runs there; so whoever
-    programs run as cannot change it."""
+    """Writes the skill and other read-only files as root in the container, before anything runs there; programs cannot
+    change them, because they run as another user."""
     import docker.errors
 
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-fill-") as tar:
@@ -210,7 +211,8 @@ def source() -> str:
 
 
 def scan(folders: Mapping[str, str]) -> dict[str, SyncEntry]:
-    """What is in those folders, but for the runs, which others do not need to see; by name in the workspace."""
+    """Returns the contents of the folders by their name in the workspace, without runs/, which other runs do not
+    need."""
     found: dict[str, SyncEntry] = {}
     for top, folder in folders.items():
         if top == "runs":
@@ -227,7 +229,7 @@ def scan(folders: Mapping[str, str]) -> dict[str, SyncEntry]:
 
 
 def _at(folders: Mapping[str, str], name: str) -> tuple[str, str]:
-    """(folder of this machine, path below it)"""
+    """Returns (folder of this machine, path below it)."""
     top, _, rest = name.partition("/")
     return folders[top], rest
 
@@ -252,7 +254,7 @@ def _pack_file(tar: tarfile.TarFile, info: tarfile.TarInfo, root: str, rel: str)
             status = os.fstat(content.fileno())
             info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o755, int(status.st_mtime)
             tar.addfile(info, content)
-    except FileNotFoundError:  # gone while we looked
+    except FileNotFoundError:  # removed in the meantime
         return
 
 
@@ -292,7 +294,7 @@ def _make_folder(root: str, name: str, uid: int | None) -> None:
     try:
         with open_folder(root, name, make=True, uid=uid):
             pass
-    except PathEscape:  # something else is there under that name
+    except PathEscape:  # something else has that name
         _remove(root, name)
         with open_folder(root, name, make=True, uid=uid):
             pass

@@ -1,11 +1,11 @@
-"""Run inside a container, where its folders are not those of the host: takes files in, lists them, and gives them out.
+"""Receives, lists and sends files inside a container that cannot mount the folders of the host.
 
-    carried.py put        stdin: a tar, and before it what to remove; stdout: a list
-    carried.py list       stdout: what is in the session's folders, one JSON document per line
-    carried.py get        stdin: the names that are wanted; stdout: a tar
-    carried.py fill       stdin: a tar. By root, before anything else is run: what programs may read and not change
+    sync_agent.py put     stdin: names to remove, then a tar; stdout: a list
+    sync_agent.py list    stdout: contents of the session's folders, one JSON document per line
+    sync_agent.py get     stdin: requested names; stdout: a tar
+    sync_agent.py fill    stdin: a tar; run by root before anything else: files that programs may read but not change
 
-A list of names on stdin is JSON with its length before it. The standard library alone.
+A list of names on stdin is JSON with its length before it. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(op: str) -> None:
 
 def fill(source: IO[bytes]) -> None:
     for name in FOLDERS:
-        os.mkdir(f"{ROOT}/{name}", 0o777)  # there is one user in here besides root
+        os.mkdir(f"{ROOT}/{name}", 0o777)  # there is only one user here besides root
     os.umask(0o022)
     with tarfile.open(fileobj=source, mode="r|") as tar:
         for member in tar:
@@ -94,7 +94,8 @@ def remove(path: str) -> None:
 
 
 def listed() -> Iterator[list[Any]]:
-    """[name, kind, what changes with its content, where a link leads]. A folder comes before what is in it."""
+    """Yields [name, kind, values that change with the content, target of a link]. A folder comes before its
+    contents."""
     count = 0
     waiting = [*FOLDERS]
     while waiting:
@@ -102,7 +103,7 @@ def listed() -> Iterator[list[Any]]:
         try:
             with os.scandir(f"{ROOT}/{folder}") as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError:  # closed by whoever made it
+        except OSError:  # made unreadable by its owner
             continue
         for entry in entries:
             count += 1
@@ -124,7 +125,7 @@ def give(names: list[str], target: IO[bytes]) -> None:
         for name in names:
             try:
                 fd = os.open(f"{ROOT}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:  # gone, or closed by whoever made it
+            except OSError:  # removed, or made unreadable by its owner
                 continue
             with open(fd, "rb") as file:
                 status = os.fstat(fd)
@@ -135,7 +136,7 @@ def give(names: list[str], target: IO[bytes]) -> None:
 
 
 class Padded:
-    """A file that is as long as it was said to be, even if somebody cuts it short meanwhile."""
+    """Reads a file in its announced length, even if it is truncated meanwhile."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._size = file, size

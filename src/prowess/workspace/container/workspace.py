@@ -1,8 +1,8 @@
-"""A session's workspace whose programs run in containers: one for each of its skills, made on first use and kept.
+"""Workspace of a session whose programs run in containers: one for each skill, made on first use and kept.
 
-What a container sees is settled when it is made, so another digest of the skill, or another folder that a run may read,
-means another container; whatever still runs in the old one keeps that until it ends. Other skills are not in there, and
-neither are their programs, which could otherwise be looked into.
+The mounts of a container cannot change, so another digest of the skill, or another readable folder, needs another
+container; programs in the old one keep it until they end. Other skills and their programs are not in the container, so
+they cannot be inspected.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from prowess.workspace.process.command import Command, Ended, NotStarted
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
 
-MOST_CELLS = 4  # of one session; then the idle one that was used longest ago goes
+MOST_CELLS = 4  # per session; above it, the least recently used idle one is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What all workspaces of an executor have in common."""
+    """Values that all workspaces of an executor share."""
 
     engine: Engine
-    image: str  # as a person calls it
+    image: str  # name for people
     image_id: str
-    path: str  # where the image has its programs
-    covered: tuple[str, ...]  # folders that the image would make writable
+    path: str  # PATH of the image
+    covered: tuple[str, ...]  # volumes of the image, which would be writable
     uid: int
     gid: int
     limits: RunLimits
-    mounted: bool  # the engine sees our folders
+    mounted: bool  # the engine can mount our folders
 
 
 class Key(NamedTuple):
@@ -64,7 +64,7 @@ class Key(NamedTuple):
 
 
 class SharedContainer:
-    """A container and who uses it."""
+    """A container and the number of its users."""
 
     def __init__(self, key: Key, cell: Cell, carrier: Carrier | None) -> None:
         self.key, self.cell, self.carrier = key, cell, carrier
@@ -76,7 +76,7 @@ class SharedContainer:
 
 
 class ContainerWorkspace:
-    """See ports.Workspace."""
+    """Workspace in containers; see ports.Workspace."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class ContainerWorkspace:
         self.environment: Mapping[str, str] = {"PATH": setup.path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
         self._place, self._setup, self._check = place, setup, check
         self._staged: dict[str, Tree] = {}
-        self._cells: dict[Key, asyncio.Future[SharedContainer]] = {}  # the one used longest ago first
+        self._cells: dict[Key, asyncio.Future[SharedContainer]] = {}  # least recently used first
         self._opening: set[asyncio.Future[SharedContainer]] = set()
         self._retired: set[SharedContainer] = set()
         self._running: set[ContainerProcess] = set()
-        self._going: set[asyncio.Event] = set()  # each set when nothing is left to do for a run
+        self._going: set[asyncio.Event] = set()  # each is set when its run is completely done
         self._carrying = asyncio.Lock()
         self.closed = False
 
@@ -137,7 +137,7 @@ class ContainerWorkspace:
             return ContainerSession(running, on_output=on_output, on_end=stack.pop_all().aclose)
 
     async def aclose(self) -> None:
-        """Runs that are going on end as killed ones; whoever waits for them learns that."""
+        """Closes the containers. Runs in progress end as killed."""
         self.closed = True
         await asyncio.gather(*(running.finish() for running in self._running))
         for over in list(self._going):
@@ -153,7 +153,7 @@ class ContainerWorkspace:
 
     @asynccontextmanager
     async def _lent(self, program: Program) -> AsyncIterator[SharedContainer]:
-        """A container for that program, with the files of the session as they are now."""
+        """Gives a container for this program, with the current files of the session."""
         self._refuse(program)
         over = asyncio.Event()
         self._going.add(over)
@@ -174,15 +174,15 @@ class ContainerWorkspace:
             over.set()
 
     async def _usable(self, program: Program) -> SharedContainer:
-        """Counted as one of its users. When several ask at the same time, one is made for all of them; who is cancelled
-        does not cancel that."""
+        """Returns a container and counts the caller as a user. Concurrent callers share one container; cancelling one
+        caller does not cancel its creation."""
         key = Key(program.skill, self._staged[program.skill].digest, tuple(dict.fromkeys(program.readable)))
         while True:
             if key not in self._cells:
                 self._cells[key] = task = asyncio.ensure_future(self._open(key))
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
-                task.add_done_callback(_failed)  # is for whoever waits, if anybody still does
+                task.add_done_callback(_failed)  # avoids a warning; callers that still wait get the error
             opening = self._cells[key]
             try:
                 kept = await asyncio.shield(opening)
@@ -238,7 +238,7 @@ class ContainerWorkspace:
         return SharedContainer(key, cell, carrier)
 
     async def _still_the_same(self, kept: SharedContainer) -> bool:
-        """A script can replace work/inputs, which is mounted a second time in its skill."""
+        """False when a script replaced work/inputs, which is mounted a second time inside its skill."""
         if not self._setup.mounted:
             return True
         mounted = {folder.source: folder.identity for folder in kept.cell.plan.folders}
@@ -246,7 +246,7 @@ class ContainerWorkspace:
         return mounted.get(f"{self._place.root}/work/inputs") == inputs
 
     def _retire(self, key: Key) -> None:
-        """Nobody new gets it; `_tidy` closes it when nobody has it any more."""
+        """Stops giving this container to new programs; `_tidy` closes it when its last user is done."""
         task = self._cells.pop(key)
         if task.done():
             self._retire_opened(task)
@@ -309,7 +309,7 @@ class ContainerWorkspace:
         check_open(self.closed)
         check_program(program, staged=self._staged, place=self._place)
         memory = self._setup.limits.memory
-        if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in there
+        if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in memory there
             raise WorkspaceError(
                 f"{len(program.stdin)} bytes of input are too many for a container with {memory} bytes of memory.",
                 op="run",
