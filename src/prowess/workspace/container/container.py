@@ -49,9 +49,9 @@ class NotTheSame(WorkspaceError):
 
     def __init__(self, target: str) -> None:
         super().__init__(
-            f"What the container sees at {target} is not the folder that it was to see, or not its own.",
+            f"The container sees a wrong folder at {target}, or one with a wrong owner.",
             op="mount",
-            hint='The engine may be on another machine: then files = "tar" is what works.',
+            hint='The engine may be on another machine: then use files = "tar".',
         )
         self.target = target
 
@@ -108,7 +108,7 @@ class Cell:
         if self.gone is not None:
             said = self._line.last_words.decode("utf-8", "replace").strip()
             raise WorkspaceUnavailable(
-                f"The image '{self.plan.image}' cannot run programs for us: {said or self.gone}.",
+                f"The image '{self.plan.image}' cannot run programs: {said or self.gone}.",
                 op="start",
                 code="container-image-unfit",
                 hint=BUILD_HINT,
@@ -177,7 +177,7 @@ class Cell:
                 if running.over.is_set():
                     del self._runs[number]
         except (ValueError, KeyError, TypeError) as error:
-            self._over(f"what came from it makes no sense ({error!r})")
+            self._over(f"it sent an invalid message ({error!r})")
 
     def _over(self, why: str) -> None:
         said = self._line.last_words.decode("utf-8", "replace").strip() if self._line else ""

@@ -60,7 +60,7 @@ class Engine(NamedTuple):
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise WorkspaceUnavailable(
-                f"The container engine at {self.address} did not do what it was asked: {_brief(error)}.",
+                f"The container engine at {self.address} failed: {_brief(error)}.",
                 op=op,
                 code="engine-failed",
                 retryable=True,

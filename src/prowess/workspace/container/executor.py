@@ -107,7 +107,7 @@ class ContainerExecutor:
         check_root(self.uid)
         if self._network_allow:
             raise WorkspaceUnavailable(
-                "A list of hosts (workspace.network_allow) cannot be kept in a container, which has no network at all.",
+                "A list of hosts (workspace.network_allow) cannot be used with containers, which have no network.",
                 op="network",
                 code="network-not-available",
                 hint="Use the sandbox, with bubblewrap; or leave the setting out.",
@@ -120,7 +120,7 @@ class ContainerExecutor:
         setup, trial = await self._try(setup)
         if broken := [promise for promise, kept in trial.promises.items() if not kept]:
             raise WorkspaceUnavailable(
-                f"Containers of '{self._image}' do not keep what they promise: {', '.join(broken)}.",
+                f"Containers of '{self._image}' do not isolate as promised: {', '.join(broken)}.",
                 op="isolation",
                 code="isolation-failed",
                 hint=f"The engine is {engine.kind} at {engine.address}. Is it configured to isolate less than usual?",
@@ -179,7 +179,7 @@ async def _swept(engine: Engine) -> list[str]:
     try:
         await engine.call("sweep", sweep, engine.client)
     except docker.errors.APIError as error:
-        return [f"Containers that somebody left behind could not be removed: {error.explanation or error}."]
+        return [f"Abandoned containers could not be removed: {error.explanation or error}."]
     return []
 
 

@@ -119,7 +119,7 @@ class InitConnection:
         while len(self._frames) >= FRAME.size and not self.closed:
             kind, run, size = FRAME.unpack_from(self._frames)
             if size > _LARGEST_BYTES:
-                self._on_end("what came is not what process 1 of a container says")
+                self._on_end("process 1 of the container sent invalid data")
                 return
             if len(self._frames) < FRAME.size + size:
                 return

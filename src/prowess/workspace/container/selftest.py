@@ -164,7 +164,7 @@ def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callabl
         for name, found in group_limits(cell.facts).items():
             if held[name] == "enforced" and _held(getattr(limits, name), found) != "enforced":
                 raise WorkspaceUnavailable(
-                    f"The limit '{name}' held when containers were tried, and does not hold in this one.",
+                    f"The limit '{name}' held in the self-test, but does not hold in this container.",
                     op="limits",
                     code="limit-not-enforced",
                 )

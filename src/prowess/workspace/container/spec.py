@@ -209,7 +209,7 @@ def find_folders(place: Place, tree: Tree, name: str, digest: str, readable: Seq
         return tuple(_folders(place, tree, name, digest, readable))
     except OSError as error:
         raise WorkspaceError(
-            f"What the skill '{name}' needs in its container is not there: {error.filename}: {error.strerror}.",
+            f"A folder that the skill '{name}' needs in its container is missing: {error.filename}: {error.strerror}.",
             op="stage",
             code="stage-failed",
         ) from error

@@ -108,7 +108,7 @@ class Carrier:
         try:
             for member in tar_members(tar, lambda _: None):
                 if member.name not in left or member.kind != "file":
-                    raise PathEscape(f"The container sent {member.name[:80]!a}, which nobody asked for.", op="pull")
+                    raise PathEscape(f"The container sent {member.name[:80]!a}, which was not requested.", op="pull")
                 left.discard(member.name)
                 _write(*self._at(member.name), self._uid, chunks=member.chunks, executable=member.executable)
         except (PackError, tarfile.TarError, EOFError, ValueError) as error:
@@ -355,7 +355,7 @@ def _names(names: list[str]) -> bytes:
 
 def _judged(ended: Ended, said: bytes, op: str, problem: bytes = b"") -> bytes:
     if ended.exit_code != 0:
-        raise _failed(f"Files could not be carried ({op}): {_last_line(problem or said, ended.exit_code)}")
+        raise _failed(f"Files could not be copied ({op}): {_last_line(problem or said, ended.exit_code)}")
     return said
 
 

@@ -73,7 +73,7 @@ def parse_rule(entry: str) -> HostRule:
     below = text.startswith("*.")
     try:
         if "/" in text:
-            raise NotAHost("it is an address on the web, of which only the host counts")
+            raise NotAHost("it is a URL, of which only the host counts")
         host, port = _split(_ascii(text.removeprefix("*.")))
         name, address = _host(host)
         if below and address is not None:
@@ -128,7 +128,7 @@ def _split(authority: str) -> tuple[str, int | None]:
     if not colon:
         return authority, None
     if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
-        raise NotAHost("what follows the colon is no port")
+        raise NotAHost("the text after the colon is no port")
     return host, int(port)
 
 
@@ -138,7 +138,7 @@ def _host(text: str) -> tuple[str, Address | None]:
         if text.startswith("[") and text.endswith("]"):
             inner = text[1:-1]
             if "%" in inner:
-                raise NotAHost("an address with a zone leads to this machine's own neighbours")
+                raise NotAHost("an address with a zone belongs to this machine's local network")
             six = ipaddress.IPv6Address(inner)
             return str(six), six
         name = text.lower().removesuffix(".")

@@ -98,7 +98,7 @@ class RunProxy:
     @property
     def fds(self) -> Mapping[int, int]:
         if self._control is None:
-            raise ValueError("a link is entered before it is used, and it is used once")
+            raise ValueError("enter the session before you use it; a session can be used only once")
         return {CONTROL_FD: self._control[1].fileno()}
 
     @property
@@ -167,7 +167,7 @@ class RunProxy:
             listener = _taken(fds)
             if listener is None:
                 said = data.decode("utf-8", "replace")
-                self._failure = "".join(c if c.isprintable() else "?" for c in said) or "the box sent nothing of use"
+                self._failure = "".join(c if c.isprintable() else "?" for c in said) or "the box sent no usable answer"
             else:
                 door = _Door(listener, (self._places, self._proxy.places), self._begin)
                 door.open()

@@ -81,10 +81,10 @@ class Groups:
                             setting.write(value)
         except OSError as error:
             raise WorkspaceError(
-                f"The group that limits memory could not be made: {error}.",
+                f"The control group that limits memory could not be made: {error}.",
                 op="run",
                 code="cgroup-failed",
-                hint="Without workspace.limits.memory no group is needed.",
+                hint="Without workspace.limits.memory no control group is needed.",
             ) from error
 
     def sweep(self) -> None:
@@ -102,7 +102,7 @@ async def find_groups(
     """Returns (groups, "") if groups work for this user, or (None, reason)."""
     parents = _parents(memory, most_processes)
     if not parents:
-        return None, "no control group with a limit on memory is given to us here"
+        return None, "no control group that can limit memory is available here"
     groups = Groups(parents)
     program = find_trusted("true")
     try:
@@ -111,7 +111,7 @@ async def find_groups(
             command = Command(argv=[program or "true"], cwd="/", env={}, uid=uid, cgroups=group.lists)
             await processes.run(command)
             if _limit_of(group) > memory:
-                return None, "the control group did not take the limit on memory"
+                return None, "the control group did not apply the memory limit"
     except (WorkspaceError, OSError) as error:
         return None, f"a control group cannot be used: {error}"
     return groups, ""

@@ -294,7 +294,7 @@ class StartedCommand:
     def _lost(self) -> NoReturn:
         self._over = True
         raise WorkspaceError(
-            "The process that watched over the command was killed, and so was the one above it.",
+            "The processes that watched the command were killed.",
             op="run",
             code="run-lost",
             retryable=True,

@@ -113,7 +113,7 @@ class NotStarted(WorkspaceError):
 
 
 _HINTS = {
-    ("exec", errno.ENOENT): "Neither may the interpreter in its first line be missing.",
+    ("exec", errno.ENOENT): "If the file exists, the interpreter in its first line is missing.",
     ("exec", errno.EACCES): "It has to be executable by the user it runs as.",
     ("exec", errno.ENOEXEC): "A script needs a first line such as #!/usr/bin/env python3.",
 }
@@ -124,9 +124,9 @@ def render_spec(command: Command) -> dict[str, Any]:
     if not command.argv:
         raise ValueError("a command needs at least the name of its program")
     if command.uid == 0 or command.gid == 0:
-        raise ValueError("uid and gid are for becoming somebody else than root")
+        raise ValueError("uid and gid must not be root (0)")
     if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
-        raise ValueError(f"0, 1 and 2 are the streams of the command, and it is given at most {MOST_FDS} more")
+        raise ValueError(f"fds must not use 0, 1 or 2 (the streams) and can have at most {MOST_FDS} entries")
     limits = {name: getattr(command.limits, name) for name in ProcessLimits.__slots__}
     landlock = command.landlock
     return {

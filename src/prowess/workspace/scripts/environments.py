@@ -141,9 +141,7 @@ class Environments:
             if block.dependencies:
                 await self._run(steps[1], until, on_line)
             if _interpreter_of(attempt.folder) != before:
-                raise _failed(
-                    "A package put something in the place of the environment's interpreter.", "Do not use it."
-                )
+                raise _failed("A package replaced the environment's interpreter.", "Do not use it.")
             site = _site_packages(attempt.folder)
             if installer == "uv":  # pip does this itself. Not with the environment's own interpreter: see installers
                 await self._run([python, "-I", "-S", "-m", "compileall", "-q", site], until, None, must=False)
@@ -197,7 +195,7 @@ class Environments:
 
     def _get(self, built: Built | None) -> Built:
         if built is None:
-            raise _failed("What was made cannot be found again.", f"Look whether something cleans {self._dir}.", True)
+            raise _failed("The new environment has disappeared.", f"Does something clean {self._dir}?", True)
         return built
 
     @asynccontextmanager
@@ -206,7 +204,7 @@ class Environments:
             async with only_attempt(self._dir, key, until) as attempt:
                 yield attempt
         except TimeoutError as error:
-            message = "Somebody else is still making or using the same environment."
+            message = "Another process is still making or using the same environment."
             raise _failed(message, "Try again later.", True) from error
         except OSError as error:
             hint = "Name a folder that can be written to and has room."

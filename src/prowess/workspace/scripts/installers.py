@@ -127,7 +127,7 @@ def explain_installer(lines: Sequence[str]) -> tuple[str, bool]:
     for pattern, hint, retryable in _HINTS:
         if re.search(pattern, text, re.IGNORECASE):
             return hint, retryable
-    return "What the installer said last is above.", False
+    return "The last output of the installer is above.", False
 
 
 _HINTS = (
