@@ -1,8 +1,8 @@
 """Restricts a process before it becomes a command: system call filter, Landlock, resource limits, user.
 
-`filter_program` and the `landlock_r…` functions that return values are pure. The other functions each make one
-permanent change to the calling process. The supervisor loads this file by its path, so it imports only a small part of
-the standard library.
+`filter_program`, `landlock_rights`, `landlock_ruleset` and `landlock_rule` are pure. The functions below them each make
+one permanent change to the calling process. The supervisor loads this file by its path, so it imports only a small part
+of the standard library.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ REFUSED = """
 """.split()
 # Memory, queues and semaphores of the user's other programs: a namespace separates them, Landlock does not.
 SHARED = "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink".split()
-# The first two pass arguments by pointer, which a filter cannot read; the other two show the mounts of the
-# host. After ENOSYS the C library falls back to the older calls.
+# The first two pass arguments by pointer, which a filter cannot read; the other two show the mounts of the host.
+# After ENOSYS the C library falls back to the older calls.
 ABSENT = ("clone3", "openat2", "statmount", "listmount")
 
 AF_UNIX, AF_INET, AF_INET6, IPPROTO_MPTCP = 1, 2, 10, 262
@@ -69,7 +69,7 @@ SET_ID = stat.S_ISUID | stat.S_ISGID
 CREATES = 0o20000100  # O_CREAT and the bit of O_TMPFILE: without them the mode argument of open(2) is not set
 # STREAM and SEQPACKET only. A datagram socket (or a raw one) can connect to the path of any other socket.
 PAIRS = tuple(kind | more for kind in (1, 5) for more in (0, 0o4000, 0o2000000, 0o2004000))
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # both can type into another user's terminal
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # both can type into the terminal of another program
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
