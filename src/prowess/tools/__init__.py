@@ -1,14 +1,14 @@
-"""What a model can call. A tool gets a decided call in its normal form, and keeps to what it was given.
+"""Tools that a model can call. A tool gets a call that policy has allowed, with normalised arguments.
 
-- arguments: the arguments of the tools, as the source documents name them
-- ask_user: ask_user
-- base: A tool is a schema, a normal form for its arguments, and one coroutine; a set of tools is found by name
-- builtin: every tool of ours, in the order in which they are always told
-- function: @tool
-- network_request: network_request
-- plan: update_plan
-- profiles: which tools a model is told about, and how much of their schemas
-- schema: arguments of a model
-- session_work: one session's work
-- toolset: toolsets around toolsets
+- arguments: argument classes of the built-in tools
+- ask_user: the ask_user tool, which asks the user a question
+- base: the `Tool` protocol, and `Tools`, which finds a tool by name
+- builtin: the list of all built-in tools, in a fixed order
+- function: the `@tool` decorator, which makes a tool from a Python function
+- network_request: the network_request tool, which makes one HTTP request
+- plan: the update_plan tool, with plan parsing and patching
+- profiles: tool profiles (default, lean, full), which select the tools and schema fields that a model is told
+- schema: JSON Schema for arguments, and tolerant parsing of arguments
+- session_work: the loaded skills and the workspace of one session
+- toolset: wrappers around toolsets (Only, Prefixed, Renamed, Joined)
 """

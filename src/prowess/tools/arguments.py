@@ -1,9 +1,7 @@
-"""The arguments of the tools, as the source documents name them. Their texts are what a model reads.
+"""Defines the arguments of all built-in tools. A model reads the field descriptions.
 
-The arguments of the tools that load, show and search skills, plan and ask. A model reads what `advertise` leaves of
-them; the names and shapes of other systems are taken as well.
-
-The arguments of the file tools and of network_request. Their texts are what a model reads.
+Argument names follow the source documents; the names and shapes of other systems are accepted as well. `advertise`
+selects the fields that a model is told.
 """
 
 from __future__ import annotations
@@ -24,21 +22,21 @@ SKILL_NAMES = {"skill_name": "skill", "name": "skill"}
 
 
 def advertise(kind: type[Arguments], *fields: str) -> dict[str, Any]:
-    """The schema of these fields; the others are accepted, and cost nothing."""
+    """Returns the schema with only these fields. Other fields are accepted but cost no tokens."""
     schema = render_schema(kind)
     properties = {name: schema["properties"][name] for name in fields}
     return {**schema, "properties": properties}
 
 
 def _listed_json(value: Any) -> Any:
-    """One text is a list of one, and a list may come as JSON text."""
+    """Reads a list: one text becomes a list with one item, and JSON text of a list is parsed."""
     if isinstance(value, str):
         value = parsed if isinstance(parsed := read_json(value), list) else [value]
     return [item for item in value if item != ""] if isinstance(value, list) else value
 
 
 def read_json(text: Any) -> Any:
-    """What a JSON document says; the value as it is, when it is none."""
+    """Parses JSON text of an object or list. Returns any other value unchanged."""
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -48,14 +46,14 @@ def read_json(text: Any) -> Any:
 
 
 def _said(value: Any) -> Any:
-    """Arguments are a text: of a list or an object, its JSON."""
+    """Turns a list or an object into JSON text."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def _counted(value: Any) -> Any:
-    """Zero, as many models send it, means that nothing was asked for."""
+    """Turns zero into None, because many models send zero for "not given"."""
     return None if value in (0, "0", "") and value is not False else value
 
 
@@ -65,7 +63,7 @@ Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_counted)]
 
 
 class SkillArguments(Arguments):
-    """About one skill in use: by name or id, or as {name, source}, which becomes its id."""
+    """Base for arguments about one skill: a name, an id, or {name, source}, which becomes the id."""
 
     ALIASES: ClassVar = SKILL_NAMES
 
@@ -74,7 +72,7 @@ class SkillArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """Many models send every field, and null where they mean nothing."""
+        """Drops null values, because many models send every field. Reads other forms of `skill`."""
         if not isinstance(value, dict):
             return value
         given = {name: item for name, item in by_our_names(cls, value).items() if item is not None}
@@ -154,7 +152,7 @@ class SearchArguments(Arguments):
 
 
 class PlanArguments(Arguments):
-    """Read by plan_patch; what is known here is only where the plan and the patch are."""
+    """Unparsed plan and patch. tools.plan parses them."""
 
     ALIASES: ClassVar = {"plan_update": "patch", "todos": "plan"}
 
@@ -164,7 +162,7 @@ class PlanArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """A plan or a patch may also stand there by itself, with a remark that nobody needs."""
+        """Accepts a plan or a patch without its wrapper. Drops `explanation`."""
         if not isinstance(value, dict):
             return value
         given = {name: item for name, item in by_our_names(cls, value).items() if name != "explanation"}
@@ -191,7 +189,7 @@ class AskArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """A list of one question is that question; of an option that has more to say, its label is the choice."""
+        """Accepts a list with one question, and options that are objects with a label."""
         if not isinstance(value, dict):
             return value
         given = {name: item for name, item in value.items() if item is not None}
@@ -213,12 +211,12 @@ MAX_TIMEOUT_S = 24 * 3600.0
 
 
 def _listed(value: Any) -> Any:
-    """One text is a list of one."""
+    """Turns one text into a list with one item."""
     return [value] if isinstance(value, str) else value
 
 
 def _texts(value: Any) -> Any:
-    """Numbers and truth values are written as a shell would."""
+    """Turns numbers and booleans into texts, as a shell writes them."""
     if not isinstance(value, dict):
         return value
     return {key: _text(item) for key, item in value.items()}
@@ -235,7 +233,7 @@ def _text(item: Any) -> Any:
 
 
 def _few(patterns: list[str]) -> list[str]:
-    """Each file that a script left is held against each pattern."""
+    """Limits the patterns, because every output file is matched against every pattern."""
     if len(patterns) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in patterns):
         raise ValueError(f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters; name a folder: out/**")
     return patterns
@@ -297,7 +295,7 @@ class OutputArguments(Arguments):
 
     @property
     def limits(self) -> OutputLimits:
-        """Zero means the default, as in the source."""
+        """Limits of the outputs. Zero means the default, as in the source documents."""
         default = OutputLimits()
         return OutputLimits(*(mine or usual for mine, usual in zip(self._given, default, strict=True)))
 
@@ -328,7 +326,7 @@ class RunArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _without_nothing(cls, value: Any) -> Any:
-        """Many models send every field, and null or an empty text where they mean nothing; with Bash a description."""
+        """Drops null, empty texts and Bash's `description`, because many models send every field."""
         if not isinstance(value, dict):
             return value
         given = {name: item for name, item in value.items() if item is not None and name != "description"}
@@ -342,7 +340,7 @@ class RunArguments(Arguments):
     @field_validator("timeout")
     @classmethod
     def _in_range(cls, value: float | None) -> float | None:
-        """Zero means the default, as in the source."""
+        """Checks the time-out. Zero means the default, as in the source documents."""
         if value is not None and not 0 <= value <= MAX_TIMEOUT_S:
             raise ValueError(f"must be between 0 and {MAX_TIMEOUT_S:g} seconds")
         return value or None
@@ -393,7 +391,7 @@ class ReadArguments(Arguments):
     num_lines: int | None = Field(None, ge=1)
 
 
-MAX_BYTES = 4 << 20  # of what is written at once
+MAX_BYTES = 4 << 20  # most bytes of one write
 _PATH: dict[str, str] = dict.fromkeys(
     ("file_name", "file_path", "filename", "dir", "dir_path", "directory", "folder"), "path"
 )
@@ -405,10 +403,10 @@ class ListArguments(Arguments):
 
     path: str = Field(".", description="a folder of the workspace, or skill://name/…")
     depth: int = Field(1, ge=1, le=5)
-    pattern: SkipJsonSchema[str | None] = Field(None, max_length=1000)  # what `Glob` of other systems asks for
+    pattern: SkipJsonSchema[str | None] = Field(None, max_length=1000)  # argument of `Glob` in other systems
 
     def normal(self) -> dict[str, Any]:
-        """With the path even when it was not said: that is what policy judges."""
+        """Always includes the path, because policy judges it."""
         return {"path": self.path, **super().normal()}
 
 
@@ -476,12 +474,12 @@ class RequestArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _without_question(cls, value: Any) -> Any:
-        """`WebFetch` of other systems comes with a question about the page; here the page itself is the answer."""
+        """Drops `prompt`: `WebFetch` of other systems sends a question, but here the result is the page."""
         return {name: item for name, item in value.items() if name != "prompt"} if isinstance(value, dict) else value
 
 
 def parse_write(args: Mapping[str, Any], tool: str) -> WriteFileArguments:
-    """Edits in place are not done: whoever asks for one is told how else."""
+    """Parses the arguments of write_file. A call that asks for an edit in place is told to write the whole file."""
     if any(name in args for name in _EDITS):
         raise ToolRetry(
             f"{tool} replaces whole files and cannot edit one in place. Read the file with read_file, and write all of "

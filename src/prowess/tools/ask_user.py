@@ -1,4 +1,4 @@
-"""ask_user: a question of the model, put to the person it works for. That nobody is there is an answer as well."""
+"""ask_user: asks the user a question for the model. "Nobody answered" is a valid result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AskUser(PlainTool):
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(AskArguments, args, self.spec.name)
-        # Whatever an asker raises is a result here, because it is anybody's code; being cancelled is still raised.
+        # An asker is foreign code, so its errors become results. Cancellation is still raised.
         (answer,) = await asyncio.gather(self._ask(wanted), return_exceptions=True)
         if isinstance(answer, str):
             return Outcome(status="ok", content=answer.strip() or "The answer is empty.", data={"answer": answer})

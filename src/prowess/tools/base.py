@@ -1,7 +1,6 @@
-"""A tool is a schema, a normal form for its arguments, and one coroutine; a set of tools is found by name.
+"""Defines a tool (a schema, normalised arguments and one coroutine), and a set of tools that are found by name.
 
-Nothing here decides whether a call may be made: a tool that is called has been allowed, within exactly what it is
-given.
+Nothing here decides if a call is allowed. A tool runs only after its call was allowed, within the grant it receives.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from prowess.errors import ConfigError, ToolRetry
 from prowess.tools.function import as_tool
 from prowess.tools.schema import Arguments, parse_arguments
 
-_SWITCHED = ("write_file", "delete_file", "network_request")  # there only where tools.enable names them
+_SWITCHED = ("write_file", "delete_file", "network_request")  # exist only when tools.enable names them
 
 
 class Tool(Protocol):
@@ -26,7 +25,7 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """By our own names, complete and checked. ToolRetry says what is wrong."""
+        """Returns checked, complete arguments under our own names. Raises ToolRetry with the problem."""
         ...
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]: ...
@@ -35,7 +34,7 @@ class Tool(Protocol):
 
 
 class PlainTool:
-    """What most tools are: their arguments are of one kind, and nothing has to be granted besides."""
+    """Base of most tools: one class of arguments, and no extra capabilities to grant."""
 
     kind: type[Arguments]
     spec: ToolSpec
@@ -48,7 +47,7 @@ class PlainTool:
 
 
 class Tools:
-    """A Toolset of these tools, always in this order. A plain function is made a tool as `@prowess.tool` does."""
+    """Toolset of these tools, always in this order. Plain functions become tools, as with `@prowess.tool`."""
 
     def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
         self._tools: dict[str, Tool] = {}
@@ -90,7 +89,7 @@ class Tools:
 
 
 def is_toolset(given: object) -> bool:
-    """See ports.Toolset; and not the class of one."""
+    """True for an object with the methods of ports.Toolset, false for a class."""
     return not isinstance(given, type) and all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))
 
 
@@ -104,7 +103,7 @@ def no_tool(name: str, known: Collection[str]) -> ToolRetry:
 
 
 def check_storable(args: Mapping[str, Any]) -> None:
-    """A call is written down before it is made, so what cannot be written down cannot be called."""
+    """Checks that the arguments can be stored as JSON, because a call is recorded before it is made."""
     try:
         json.dumps(args, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Every tool of ours, in the order in which they are always told."""
+"""Builds all built-in tools, always in the same order."""
 
 from __future__ import annotations
 

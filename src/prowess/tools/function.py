@@ -1,15 +1,14 @@
-"""@tool: a typed Python function is a tool. Its annotations are the schema, its docstring is what a model reads.
+"""@tool: makes a tool from a typed Python function. Annotations become the schema, the docstring the description.
 
     @tool(read_only=True)
     def weather(city: str, days: Annotated[int, "how far ahead"] = 1) -> dict[str, float]:
         "The forecast for a city."
 
-It can still be called as the function that it is. Arguments are checked before it runs and arrive as what the
-annotations say; a function that is not async runs in a thread. What it raises goes up.
+The decorated function can still be called as a function. Arguments are checked before it runs, and arrive with the
+annotated types. A function that is not async runs in a thread. Its exceptions are raised to the caller.
 
-What a docstring says to a model: its first paragraph, and a word about each parameter.
-
-`Args:` in the style of Google, and `:param name:`; whatever else it holds is for people.
+A model is told the first paragraph of the docstring, and the text about each parameter: `Args:` in Google style, or
+`:param name:`. It is not told the rest.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _FIELD = re.compile(r"^:\w+")
 
 
 def summary_of(function: Callable[..., Any]) -> str:
-    """Its first paragraph, on one line."""
+    """First paragraph of the docstring, on one line."""
     lines: list[str] = []
     for line in (inspect.getdoc(function) or "").strip().splitlines():
         if not line.strip() or _ARGS.match(line) or _FIELD.match(line.strip()):
@@ -54,7 +53,7 @@ def summary_of(function: Callable[..., Any]) -> str:
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, str]:
-    """Name -> what it says about it."""
+    """Maps each parameter name to its text in the docstring."""
     found: dict[str, list[str]] = {}
     in_args, current, margin = False, "", 0
     for line in (inspect.getdoc(function) or "").splitlines():
@@ -79,8 +78,8 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, str]:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-MAX_TEXT = 32 << 20  # characters of a result; what a model is given of it is cut where it is recorded
-Kind = Literal["list", "object"]  # of a parameter that no text can be meant for
+MAX_TEXT = 32 << 20  # characters of a result; the recorder cuts it again for the model
+Kind = Literal["list", "object"]  # kind of a parameter that cannot be a text
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -99,7 +98,7 @@ def tool(
     description: str | None = None,
     read_only: bool = False,
 ) -> Any:
-    """Make a tool of a function. ConfigError `tool-signature` when its parameters cannot be described to a model."""
+    """Makes a tool from a function. ConfigError `tool-signature` if a model cannot be told its parameters."""
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         return FunctionTool(function, name=name, description=description, read_only=read_only)
@@ -108,12 +107,12 @@ def tool(
 
 
 def is_tool(given: object) -> bool:
-    """A tool, and not the class of one."""
+    """True for an object with the methods of a Tool, false for a class."""
     return not isinstance(given, type) and all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
 
 
 def as_tool(given: Any) -> Any:
-    """A tool as it is; a function as `tool` makes one of it. ConfigError `tool-invalid` when it is neither."""
+    """Returns a tool unchanged, and makes a tool from a function. ConfigError `tool-invalid` for anything else."""
     if is_tool(given):
         return given
     if callable(given) and not isinstance(given, type):
@@ -127,7 +126,7 @@ def as_tool(given: Any) -> Any:
 
 
 class FunctionTool(Generic[P, R]):
-    """See tools.base.Tool."""
+    """Tool made from a Python function. Implements tools.base.Tool."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class FunctionTool(Generic[P, R]):
         self._signature = _signature(function, called)
         self._within, parameters = _parameters(function, self._signature, called)
         self._fields = {f"arg_{number}": parameter for number, parameter in enumerate(parameters)}
-        # Many models send every field, and null where they mean nothing.
+        # Many models send every field, with null for "not given".
         self._never_null = {each for each, hint in parameters.items() if not _takes_nothing(hint)}
         self._kind = _arguments(called, parameters, self._signature, parameters_of(function))
         self.spec = ToolSpec(
@@ -198,12 +197,12 @@ class FunctionTool(Generic[P, R]):
 
 
 class FunctionArguments(Arguments):
-    """The arguments of a function, by its own names."""
+    """Arguments of a function, under the function's own names."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     def normal(self) -> dict[str, Any]:
-        """What was said, and only that: a function has its own defaults."""
+        """Only the arguments that were given, because the function has its own defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -217,7 +216,7 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
 def _parameters(
     function: Callable[..., Any], signature: inspect.Signature, name: str
 ) -> tuple[str | None, dict[str, Any]]:
-    """(the parameter that is given what the call may do, annotations of all the others)."""
+    """Returns (the name of the CallGrant parameter, annotations of all other parameters)."""
     hints = _hints(function, name)
     within: str | None = None
     found: dict[str, Any] = {}
@@ -240,7 +239,7 @@ def _parameters(
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """Of its parameters. What it returns may be annotated with anything."""
+    """Reads the annotations of the parameters. Ignores the return annotation, which may be anything."""
     plain: Any = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     if not (inspect.isfunction(plain) or inspect.ismethod(plain)):
         plain = type(plain).__call__
@@ -256,7 +255,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 def _arguments(
     name: str, parameters: Mapping[str, Any], signature: inspect.Signature, said: Mapping[str, str]
 ) -> type[FunctionArguments]:
-    """Fields by numbers, and the names as aliases: a parameter may be called `json`, `copy` or `_x`."""
+    """Builds the argument class. Names are aliases of numbered fields: `json`, `copy`, `_x` are no field names."""
     fields: dict[str, Any] = {}
     for number, (parameter, hint) in enumerate(parameters.items()):
         about: dict[str, Any] = {"alias": parameter}
@@ -282,7 +281,7 @@ def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
 
 
 def _described(hint: Any) -> str | None:
-    """What `Annotated[…, "text"]` says, or a Field in it."""
+    """Finds the description in `Annotated[…, "text"]`, or in a Field inside it."""
     for each in getattr(hint, "__metadata__", ()):
         if isinstance(each, str):
             return each
@@ -292,7 +291,7 @@ def _described(hint: Any) -> str | None:
 
 
 def _structure(hint: Any) -> Kind | None:
-    """What a text in its place can only be meant as."""
+    """Returns "list" or "object" when the parameter takes only that, else None."""
     if typing.get_origin(hint) is Annotated:
         return _structure(typing.get_args(hint)[0])
     if _is_union(hint):
@@ -317,7 +316,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def _read(value: Any, *, kind: Kind | None) -> Any:
-    """JSON within a text, and one thing where a list of one belongs."""
+    """Parses JSON text for lists and objects, and wraps a single value in a list where a list belongs."""
     if kind is None or value is None:
         return value
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
@@ -329,7 +328,7 @@ def _read(value: Any, *, kind: Kind | None) -> Any:
 
 
 def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs in a thread, from where a StopIteration would never arrive, and its caller would wait for ever."""
+    """Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
     try:
         return function(*args, **kwargs)
     except StopIteration as error:
@@ -350,7 +349,7 @@ def _outcome(result: Any, name: str) -> Outcome | Spawn:
             text = to_json(result, inf_nan_mode="strings").decode()
         except (ValueError, RecursionError) as error:
             return _no_text(name, f"a {type(result).__name__} that is no JSON ({_first_line(error)})")
-    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be told to anybody
+    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be encoded
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut here: the result has {len(text)} characters]"
     return Outcome(status="ok", content=text)

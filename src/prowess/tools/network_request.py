@@ -1,13 +1,12 @@
-"""network_request: one HTTP request to a host that the decision names, and to no other, within its time and size.
+"""network_request: makes one HTTP request to a host that the decision allows, within its time and size limits.
 
-Redirects are followed here, each judged like the first; the environment's proxies are not used. What comes back is
-text, or a word about it.
+Redirects are followed here, and each target is checked like the first URL. Proxies from the environment are not used.
+The result holds text, or a note when the response is not text.
 
-Where a request really goes: the name is looked up once, every address is judged, and only a judged one is used.
+The host name is resolved once. Every address is checked, and the request goes only to a checked address.
 
-A host is allowed by a pattern, as in `workspace.network_allow`. An address that is not public has to be listed itself;
-a private or loopback one may also belong to a name that is listed as it is, because whoever writes `intranet.corp`
-means it. What a wildcard covers never leads inside.
+A host is allowed by a pattern, as in `workspace.network_allow`. An address that is not public must be listed itself:
+neither a listed host name nor a wildcard leads to a private or loopback address.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _MOST_SHOWN = 20
 
 
 class Reached(NamedTuple):
-    """A URL, and the addresses at which it may be asked for."""
+    """URL that may be requested, with the addresses that may be used for it."""
 
     url: httpx.URL
     target: HostTarget
@@ -61,13 +60,13 @@ class Reached(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """Value of the Host header."""
         host = f"[{self.target.host}]" if ":" in self.target.host else self.target.host
         return host if self.target.port == _PORTS[self.url.scheme] else f"{host}:{self.target.port}"
 
 
 async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule], resolve: Resolve) -> Reached:
-    """Where `text` leads, after a redirect relative to `previous`. FetchError says why it may not be asked for."""
+    """Returns the target of the URL `text` (after a redirect: relative to `previous`). FetchError if it is refused."""
     url = _parsed(text, previous)
     shown = shown_url(str(url))
     try:
@@ -89,7 +88,7 @@ async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule]
 
 
 async def look_up(host: str) -> list[str]:
-    """In a thread of its own: one that waits for an answer cannot be called back, and must not hold up others."""
+    """Resolves a host in its own thread. A lookup cannot be cancelled, so it must not block a shared thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")
     try:
         ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
@@ -106,7 +105,7 @@ def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
         raise _refused("The URL holds characters that readers of URLs disagree about.", "url-refused", hint)
     try:
         url = httpx.URL(text) if previous is None else previous.join(text)
-    except httpx.InvalidURL:  # which quotes the URL
+    except httpx.InvalidURL:  # its message quotes the URL
         raise _refused(f"{shown_url(text)} is not a URL.", "url-refused", "Check its spelling.") from None
     shown = shown_url(str(url))
     if url.scheme not in _PORTS or not url.host:
@@ -160,7 +159,7 @@ _OURS = re.compile(
     r"host|content-length|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect|accept-encoding|proxy-.*"
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-# Those of people's writing systems: Python knows others, some of which take very long, or are no text at all.
+# Only charsets for human languages. Python knows more codecs, but some are very slow or not for text.
 _CHARSET = re.compile(
     r"charset\s*=\s*[\"']?((?:utf|iso|windows|cp|latin|us-ascii|shift|sjis|euc|gb|big5|koi8|mac)[\w-]{0,20})",
     re.IGNORECASE,
@@ -188,7 +187,7 @@ class Answer(NamedTuple):
 
 
 class NetworkRequest:
-    """`resolve` is how a name becomes addresses."""
+    """The network_request tool. `resolve` turns a host name into addresses."""
 
     def __init__(self, *, resolve: Resolve = look_up) -> None:
         self._resolve = resolve
@@ -249,7 +248,7 @@ class NetworkRequest:
 
 
 async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
-    """At the first of its addresses that answers. What was sent once is not sent again."""
+    """Sends the request to the first address that accepts a connection. A request is never sent twice."""
     import httpx
 
     shown = shown_url(str(to.url))
@@ -258,7 +257,7 @@ async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
         client = httpx.AsyncClient(
             verify=_trust(to.url), trust_env=False, timeout=httpx.Timeout(None, connect=_CONNECT_S)
         )
-        # The address instead of the name: nobody looks it up a second time. TLS and the server still hear the name.
+        # The URL has the address, so the name is not resolved again. TLS and the Host header still use the name.
         asked = client.build_request(
             sent.method,
             to.url.copy_with(host=str(address)),
@@ -300,14 +299,14 @@ async def _receive(response: httpx.Response, to: Reached, most: int) -> Answer:
 
 
 async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """Servers may encode although asked not to. A little that unpacks to a lot arrives in pieces, too."""
+    """Decompresses in small pieces, against decompression bombs. Servers may compress although asked not to."""
     if encoding in ("", "identity"):
         async for chunk in chunks:
             yield chunk
         return
     unpack: Any = None
     async for chunk in chunks:
-        if unpack is None:  # some servers mean the bare format when they say deflate
+        if unpack is None:  # some servers send raw deflate without the zlib header
             bare = encoding == "deflate" and chunk[:1] and chunk[0] & 0x0F != 8
             unpack = zlib.decompressobj(wbits=-15 if bare else 47)
         left = chunk
@@ -317,7 +316,7 @@ async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator
 
 
 def _trust(url: httpx.URL) -> ssl.SSLContext:
-    """Plain http needs no certificates, and loading them takes longer than all the rest."""
+    """Returns a TLS context. Plain http gets one without certificates, because loading them is slow."""
     import httpx
 
     return httpx.create_ssl_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -336,7 +335,7 @@ def _headers(wanted: RequestArguments) -> dict[str, str]:
 
 
 def _again(sent: Sent, status: int, *, same_origin: bool) -> Sent:
-    """What goes to the next place: as browsers do it, and nothing that was meant for the first host alone."""
+    """Returns the request after a redirect, as browsers do it. Secret headers are not sent to another origin."""
     headers = {k: v for k, v in sent.headers.items() if same_origin or k.lower() not in _SECRET_HEADERS}
     if status in (307, 308) or sent.method in ("GET", "HEAD"):
         return sent._replace(headers=headers)
@@ -384,7 +383,7 @@ def _render(answer: Answer, within: CallGrant) -> Outcome:
 
 
 def _text(answer: Answer, kind: str, mime: str) -> str | None:
-    """UTF-8 whatever it says it is, else what it says."""
+    """Decodes the body: as UTF-8 when it is valid, else with the charset of the header."""
     if is_text(answer.data, whole=not answer.truncated):
         return answer.data.decode("utf-8", "replace")
     named = _CHARSET.search(kind)

@@ -1,11 +1,11 @@
-"""update_plan: the plan of the task, made, replaced or patched; it is written down each time it changes.
+"""update_plan: creates, replaces or patches the plan of the task. Every change is recorded.
 
-A plan is replaced as a whole or changed by a patch; what comes of it is a valid plan, or a ToolRetry that says why.
+The result is a valid plan, or a ToolRetry with the reason. A patch looks like this:
 
     {"set": {"s1": {"status": "completed"}}, "add": ["Check the sums"], "remove": ["s4"], "order": ["s3", "s2"]}
 
-A plan may tighten the limits of its run and never widen them. Models write plans in many ways: steps as plain texts,
-other words for a status, the todo lists of other systems; all of that is read as what it means.
+A plan may tighten the limits of its run but never widen them. Parsing is tolerant, because models write plans in many
+ways: steps as plain texts, other words for a status, the todo lists of other systems.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prowess.tools.schema import parse_arguments
 
 MAX_STEPS = 50
 MAX_TITLE = 200
-MAX_TEXT = 1000  # of a goal, or an assumption
+MAX_TEXT = 1000  # characters of a goal or an assumption
 LIMITS = ("max_turns", "max_tool_calls", "max_script_runs")
 STATUSES: tuple[StepStatus, ...] = ("pending", "in_progress", "completed")
 _PATCH = ("set", "add", "remove", "order", "goal", "assumptions", "constraints")
@@ -40,13 +40,13 @@ _MEANT: dict[str, StepStatus] = {
 
 class Changed(NamedTuple):
     plan: Plan
-    notes: tuple[str, ...] = ()  # what was asked for and not done
+    notes: tuple[str, ...] = ()  # requests that were not granted
 
 
 def change_plan(
     before: Plan | None, *, plan: Any = None, patch: Any = None, limits: Mapping[str, int] | None = None
 ) -> Changed:
-    """The plan after this: a whole one, a patch, or a whole one and then a patch. `limits` are those of the run."""
+    """Returns the plan after a whole new plan, a patch, or both in this order. `limits` are the limits of the run."""
     if plan is None and patch is None:
         raise ToolRetry("Give a plan {goal, steps}, or a patch {set, add, remove, order}.")
     kept = before.constraints if before else {}
@@ -65,14 +65,14 @@ def change_plan(
 
 
 def parse_plan(data: Any) -> Plan:
-    """A whole plan: {goal, steps, assumptions, constraints}, or a list of steps by itself."""
+    """Parses a whole plan: {goal, steps, assumptions, constraints}, or only a list of steps."""
     if isinstance(data, list):
         data = {"steps": data}
     if not isinstance(data, Mapping):
         raise ToolRetry(f"A plan is an object {{goal, steps}}, not {_shown(data)}.")
     goal = _text(data.get("goal"), "The goal")
     steps = next((data[name] for name in ("steps", "todos", "plan") if data.get(name) is not None), None)
-    if steps is None:  # a list that was merely misspelt must not become a plan without any
+    if steps is None:  # a misspelt `steps` must not become a plan without steps
         raise ToolRetry(
             "A plan needs its steps, as `steps`: a list of {id, title, status}. What only changes is a patch."
         )
@@ -85,7 +85,7 @@ def parse_plan(data: Any) -> Plan:
 
 
 def apply_patch(plan: Plan, data: Any) -> Plan:
-    """First `set`, then `add`, `remove`, `order`. Steps that `order` does not name follow in the order they had."""
+    """Applies `set`, then `add`, `remove`, `order`. Steps that `order` does not name follow in their old order."""
     if not isinstance(data, Mapping):
         raise ToolRetry(f"A patch is an object with {', '.join(_PATCH[:4])}, not {_shown(data)}.")
     for name in data:
@@ -116,7 +116,7 @@ def apply_patch(plan: Plan, data: Any) -> Plan:
 def tighten(
     kept: Mapping[str, int], wanted: Mapping[str, int], limits: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The constraints of a plan that had `kept`, wants `wanted`, in a run with `limits`; and what was not granted."""
+    """Returns the new constraints of a plan, and notes on refused ones. `kept` are the old constraints."""
     constraints: dict[str, int] = {}
     notes: list[str] = []
     for name in LIMITS:
@@ -133,7 +133,7 @@ def tighten(
 
 
 def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
-    """{id: {title?, status?}}; {id: status} and a list of {id, …} mean the same."""
+    """Changes steps: {id: {title?, status?}}. Also accepts {id: status} and a list of {id, …}."""
     changed = dict(steps)
     if data is None:
         return changed
@@ -156,7 +156,7 @@ def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
 
 
 def _parse_steps(data: Any, taken: Iterable[str]) -> list[Step]:
-    """A step without an id gets the next of s1, s2 … that is free."""
+    """Parses steps. A step without an id gets the next free id: s1, s2 …"""
     if data is None:
         return []
     if isinstance(data, (str, Mapping)):
@@ -315,7 +315,7 @@ SCHEMA: dict[str, Any] = {
 
 
 class UpdatePlan:
-    """`limits` are those of the run, under the names of a plan's constraints: a plan cannot widen them."""
+    """The update_plan tool. `limits` are the limits of the run, by constraint name. A plan cannot widen them."""
 
     spec = ToolSpec(
         name="update_plan",
@@ -358,7 +358,7 @@ class UpdatePlan:
 
 
 def render_progress(plan: Plan) -> str:
-    """`plan: 1 of 3 done; next: s2 Read the table`."""
+    """Renders one line: `plan: 1 of 3 done; next: s2 Read the table`."""
     if not plan.steps:
         return "plan: no steps"
     done = sum(step.status == "completed" for step in plan.steps)

@@ -1,10 +1,10 @@
-"""Which tools a model is told about, and how much of their schemas: what is told costs tokens in every request.
+"""Selects the tools and schema fields that a model is told, because they cost tokens in every request.
 
     default   load, list and select docs, read, run, plan
-    lean      load, read, run, plan, in as few words as they can be called with
-    full      all of them, whole
+    lean      load, read, run, plan, with the shortest schemas
+    full      all tools with full schemas
 
-Whatever is advertised, every tool and every argument is accepted.
+Every tool and every argument is accepted, also when the profile does not advertise it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOOLS: Mapping[str, tuple[str, ...]] = {
 
 
 def advertised(profile: str, *, has_skills: bool, can_run: bool, needs_search: bool) -> tuple[str, ...]:
-    """Names of tools, always in this order. Without skills there is nothing to say about them."""
+    """Names of the advertised tools, always in this order. Without skills, only update_plan."""
     names = _TOOLS[_known(profile)]
     if not has_skills:
         return ("update_plan",)
@@ -48,7 +48,7 @@ def advertised(profile: str, *, has_skills: bool, can_run: bool, needs_search: b
 
 
 def slim(spec: ToolSpec, profile: str) -> ToolSpec:
-    """The spec as this profile tells it: fewer fields, fewer words, the same tool."""
+    """Returns the spec for this profile: the same tool with fewer fields and a shorter description."""
     if _known(profile) == "full":
         return spec
     short = _SHORT.get(spec.name, {})
@@ -93,7 +93,7 @@ _SHORT: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "timeout": {"type": "number", "description": "seconds"},
     },
 }
-# What is not here is told whole.
+# Tools that are not listed here keep all fields.
 _FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "default": {
         "skill_run": (
@@ -124,7 +124,7 @@ _FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def _bare(node: Any) -> Any:
-    """Without bounds: what is out of them is answered in words when it happens."""
+    """Removes bounds from a schema. A value out of bounds gets an error message when it is sent."""
     if isinstance(node, list):
         return [_bare(item) for item in node]
     if not isinstance(node, Mapping):

@@ -1,7 +1,7 @@
-"""Arguments of a model: described by a JSON Schema without ornaments, and read as what the model meant.
+"""Renders the JSON Schema of a tool's arguments, and parses the arguments that a model sends.
 
-A text where a list of one belongs, a number as text, a name of another system: all that is taken for what it is. What
-cannot be read is answered with every field that is wrong and the fields that there are, so that the next try is right.
+Parsing is tolerant: a text instead of a list with one item, a number as text, and the argument names of other systems
+are accepted. If parsing fails, the error lists every wrong field and all valid fields, so that the next try succeeds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T", bound="Arguments")
 
 
 class Arguments(BaseModel):
-    """The arguments of one tool. `ALIASES` has names of other systems -> ours."""
+    """Arguments of one tool. `ALIASES` maps names of other systems to ours."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, str_max_length=4 << 20)
     ALIASES: ClassVar[Mapping[str, str]] = {}
 
     def normal(self) -> dict[str, Any]:
-        """As it is recorded and judged: by our names, without what was not said."""
+        """Arguments as they are recorded and judged: under our names, without defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
 
 
@@ -40,7 +40,7 @@ def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
 
 
 def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Only where our own name is not given as well."""
+    """Renames aliases to our names, except where our own name is given as well."""
     ours: dict[str, Any] = {}
     for name, value in given.items():
         own = kind.ALIASES.get(name, name)
@@ -50,8 +50,8 @@ def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, A
 
 
 def render_schema(kind: type[Arguments]) -> dict[str, Any]:
-    """As small as it can be: no titles, no references, no null beside a type."""
-    if kind not in _RENDERED:  # made once: it takes milliseconds, and every session wants it
+    """Returns the smallest JSON Schema: no titles, no references, no null beside a type."""
+    if kind not in _RENDERED:  # cached: it takes milliseconds, and every session needs it
         schema = kind.model_json_schema(by_alias=True)
         _RENDERED[kind] = _plain(schema, schema.get("$defs", {}))
     return copy.deepcopy(_RENDERED[kind])
@@ -72,7 +72,7 @@ def _plain(node: Any, defs: Mapping[str, Any]) -> Any:
     if len(choices) == 1:
         return _plain({**choices[0], **{key: value for key, value in node.items() if key != "anyOf"}}, defs)
     kept = {key: _plain(value, defs) for key, value in node.items() if key not in _ORNAMENTS and key != "properties"}
-    if "properties" in node:  # one of them may be called `title`
+    if "properties" in node:  # separately, because a property may be called `title`
         kept.pop("description", None)
         kept["properties"] = {name: _plain(value, defs) for name, value in node["properties"].items()}
     return kept

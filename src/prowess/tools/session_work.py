@@ -1,9 +1,9 @@
-"""One session's work: the skills it has loaded, each pinned by digest, and its workspace, opened on first use.
+"""Holds the work of one session: its loaded skills, each pinned by digest, and its workspace, opened on first use.
 
-Skills are published when they are loaded, so what a run or a reader sees is what was loaded, whatever happens to the
-source. A skill that is unloaded is no longer in use and stays known: what it forbids is not lifted by that.
+A skill is published (copied) when it is loaded. Runs and readers see that copy, also when the source changes later.
+An unloaded skill is no longer in use but stays known: its restrictions stay in force.
 
-The work of a child run: the same workspace as its parent's, and its own skills in use.
+A child run has the workspace of its parent, and its own skills in use.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSkill:
-    """A skill in use: its content, where that is published, and its folder in the workspace."""
+    """Skill in use: its content, its published tree, and its folder in the workspace."""
 
     skill: Skill
     tree: Tree
     folder: str
 
     def read(self, path: str) -> bytes:
-        """One of its files as it was when the skill was loaded, also when the source was edited or removed since."""
+        """Reads one file as it was when the skill was loaded, also if the source was edited or removed since."""
         skill = self.skill
         if skill.contents is None:
             shipped = path.removeprefix("./").split("/")[0] in WORKSPACE_NAMES
@@ -54,18 +54,18 @@ class LoadedSkill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
-    """What holds for all runs of a session."""
+    """Options for all runs of a session."""
 
-    dir: str  # where workspaces and published trees are
-    uid: int | None = None  # who owns what scripts write
+    dir: str  # folder of workspaces and published trees
+    uid: int | None = None  # owner of files that scripts write
     host_roots: Sequence[str] = ()
     limits: RunLimits = field(default_factory=RunLimits)
     require: Sequence[str] = ()
     inline_bytes: int = DEFAULT_INLINE_BYTES
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
-    packages: Callable[[Entry], Sequence[str]] = lambda entry: ()  # what the configuration names for a skill
-    store: str | None = None  # where the session is recorded; None: nobody can go on from what it has published
-    store_name: str = ""  # the same, always: the session's folder is named by it
+    packages: Callable[[Entry], Sequence[str]] = lambda entry: ()  # packages that the configuration names for a skill
+    store: str | None = None  # store that records the session; None: the session cannot be continued
+    store_name: str = ""  # name of the store, never None; part of the session's folder name
 
 
 class SessionWork:
@@ -84,12 +84,12 @@ class SessionWork:
         self.artifacts = artifacts
         self.environments = environments
         self.granted = list(options.granted)
-        self.to_install: set[tuple[str, str]] = set()  # (skill, block): what had to be granted
+        self.to_install: set[tuple[str, str]] = set()  # (skill, block) that needed a grant
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
-        self.not_installed: dict[str, str] = {}  # why the last installation for a skill failed, by digest
-        self.fit: set[str] = set()  # digests of skills whose requirements were found
-        self.last: JobResult | None = None  # of skill_run, with the names of its files as they are
-        self.pythons: dict[str, Any] = {}  # what was found out about an interpreter of another machine
+        self.not_installed: dict[str, str] = {}  # reason why the last installation for a skill failed, by digest
+        self.fit: set[str] = set()  # digests of skills whose requirements are met
+        self.last: JobResult | None = None  # last result of skill_run, with its real file names
+        self.pythons: dict[str, Any] = {}  # facts about an interpreter on another machine
         self._loaded: dict[str, LoadedSkill] = {}
         self._known: dict[str, LoadedSkill] = {}
         self._trees = HeldTrees()
@@ -99,17 +99,16 @@ class SessionWork:
 
     @property
     def loaded(self) -> Mapping[str, LoadedSkill]:
-        """The skills in use, by id; the one that was touched last comes last."""
+        """Skills in use, by id. The most recently used skill comes last."""
         return self._loaded
 
     @property
     def known(self) -> Mapping[str, LoadedSkill]:
-        """Every skill that was ever loaded, by id, as it was last; in the order of the first loading."""
+        """All skills that were ever loaded, by id, in their latest version. Ordered by first load."""
         return self._known
 
     async def load(self, skill: Skill) -> LoadedSkill:
-        """Publish it, and take it into use. Loading other content of the same skill replaces what was loaded, for the
-        runs from now on."""
+        """Publishes a skill and takes it into use. New content of the same skill replaces the old for later runs."""
         id = skill.entry.id
         known = self._known.get(id)
         if known is None or known.skill.digest != skill.digest:
@@ -121,28 +120,28 @@ class SessionWork:
         return known
 
     def touch(self, id: str) -> None:
-        """It is worked with now. Nothing happens when it is not in use."""
+        """Marks a skill as the most recently used. Does nothing when it is not in use."""
         if id in self._loaded:
             self._loaded[id] = self._loaded.pop(id)
 
     def unload(self, id: str) -> None:
-        """It is no longer in use."""
+        """Takes a skill out of use. It stays known."""
         self._loaded.pop(id, None)
 
     def restore(self, skill: Skill) -> LoadedSkill:
-        """A skill as it was published before: nothing is copied."""
+        """Returns a skill that was published before. Copies nothing."""
         path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
         self._hold(path, skill.digest)
         return LoadedSkill(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
 
     def adopt(self, loaded: LoadedSkill, *, in_use: bool) -> None:
-        """What another process of this session had loaded."""
+        """Takes over a skill that another process of this session loaded."""
         self._known[loaded.skill.entry.id] = loaded
         if in_use:
             self._loaded[loaded.skill.entry.id] = loaded
 
     def get(self, ref: str) -> LoadedSkill:
-        """By id, or by a name that is unique among what is in use. Whoever asks for it works with it: it is touched."""
+        """Returns a skill in use, by id or by a unique name, and marks it as the most recently used."""
         found = [
             each
             for each in self._loaded.values()
@@ -166,7 +165,7 @@ class SessionWork:
 
     @property
     def root(self) -> str:
-        """Where the workspace's files are on this machine; "" before the first run."""
+        """Folder of the workspace on this machine; "" before the first run."""
         return "" if self._opened is None else self._opened[1].root
 
     async def workspace(self) -> tuple[Workspace, Place]:
@@ -178,7 +177,7 @@ class SessionWork:
                     self._held = OpenPlace(
                         self.options.dir, self.key, store=self.options.store_name, uid=self.options.uid
                     )
-                    place = self._held.__enter__()  # not in a thread: one that is abandoned would keep the lock
+                    place = self._held.__enter__()  # not in a thread: an abandoned thread would keep the lock
                     opened = None
                     try:
                         opened = self._opened = (await self.executor.open(place), place)
@@ -188,7 +187,7 @@ class SessionWork:
             return self._opened
 
     async def find_program(self, ref: str) -> Callable[[str], Located]:
-        """Finds the file of the system that a name leads to in a run of that skill, whose `.venv/bin` comes first."""
+        """Returns a function that finds the system's file for a program name. The skill's `.venv/bin` comes first."""
         find, (_, place), loaded = await self.executor.programs(), await self.workspace(), self.get(ref)
         venvs = (place.make_venv(loaded.folder, loaded.tree.digest), place.copied_venv(loaded.folder))
 
@@ -215,7 +214,7 @@ class SessionWork:
         )
 
     async def aclose(self) -> None:
-        """End what still runs. The files stay."""
+        """Ends running programs. The files stay."""
         opened, self._opened = self._opened, None
         try:
             if opened is not None:
@@ -228,12 +227,12 @@ class SessionWork:
                 self._held = None
 
     async def _publish(self, skill: Skill) -> Tree:
-        """Nobody cleans it away from now on, until this work is closed."""
+        """Publishes a skill and holds its tree, so that no clean-up removes it until this work is closed."""
         for _ in range(_TRIES):
             tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
             if self._hold(tree.path, skill.digest):
                 return tree
-            await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
+            await asyncio.sleep(_WAIT_S)  # another process checks if it is in use, or removes it
         raise WorkspaceError(
             f"The published files of the skill '{skill.name}' are held by somebody else.",
             op="stage",
@@ -250,15 +249,15 @@ class SessionWork:
         return True
 
     def _folder(self, skill: Skill) -> str:
-        """By its name; two skills of one name are told apart."""
+        """Folder name of a skill. A second skill with the same name gets a suffix."""
         name = safe_name(skill.name)
         taken = {each.folder for id, each in self._known.items() if id != skill.entry.id}
         return name if name not in taken else f"{name[:50]}-{crc32(skill.entry.id.encode()):08x}"
 
 
 def _pinned(skill: Skill, tree: Tree) -> Skill:
-    """Its files are read from where they cannot change. A skill that ships a folder by a name of the workspace has that
-    elsewhere in its tree, and is read at its source, where a change is noticed."""
+    """Returns the skill with its published tree as directory, where files cannot change. A skill that ships a folder
+    with a workspace name has that folder elsewhere in its tree; it is read at its source, where changes are noticed."""
     return skill if skill.directory is None or tree.notes else skill._replace(directory=tree.path)
 
 
@@ -273,7 +272,7 @@ class ChildWork(SessionWork):
         )
         self._parent = parent
         self.granted = parent.granted
-        self._trees = parent._trees  # let go of when the parent is closed
+        self._trees = parent._trees  # released when the parent is closed
 
     @property
     def root(self) -> str:
@@ -283,4 +282,4 @@ class ChildWork(SessionWork):
         return await self._parent.workspace()
 
     async def aclose(self) -> None:
-        """The workspace is the parent's to close."""
+        """Does nothing: the parent closes the workspace."""

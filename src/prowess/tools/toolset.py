@@ -1,8 +1,8 @@
-"""Toolsets around toolsets: some of the tools, under other names, several sets as one.
+"""Wraps toolsets: selects tools, renames them, joins several sets into one.
 
     Only(Prefixed(tools, "pdf_"), names=["pdf_read"])
 
-Whoever is outside sees and uses the outer names alone; a call goes on under the name that the tool itself has.
+Callers see and use only the outer names. The inner tool gets the call under its own name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class _Way(NamedTuple):
-    """To one tool: what it is called out here, who has it, and what they call it."""
+    """Route to one tool: its spec with the outer name, its toolset, and its inner name."""
 
     spec: ToolSpec
     tools: Toolset
@@ -30,7 +30,7 @@ class _Way(NamedTuple):
 
 
 class _Routed:
-    """A toolset that knows, for each name, whom to ask under which."""
+    """Toolset that maps each outer name to an inner toolset and name."""
 
     def __init__(self, ways: Iterable[_Way]) -> None:
         self._ways: dict[str, _Way] = {}
@@ -73,7 +73,7 @@ class _Routed:
 
 
 class Only(_Routed):
-    """These tools and no others, in the order that they had."""
+    """Toolset with only the named tools, in their original order."""
 
     def __init__(self, tools: Toolset, *, names: Collection[str]) -> None:
         names = [names] if isinstance(names, str) else list(names)
@@ -83,14 +83,14 @@ class Only(_Routed):
 
 
 class Prefixed(_Routed):
-    """Every name begins with this."""
+    """Toolset with a prefix before every name."""
 
     def __init__(self, tools: Toolset, prefix: str) -> None:
         super().__init__(_way(spec, tools, f"{prefix}{spec.name}") for spec in tools.specs())
 
 
 class Renamed(_Routed):
-    """Some tools under other names: {"old": "new"}."""
+    """Toolset with some tools renamed: {"old": "new"}."""
 
     def __init__(self, tools: Toolset, names: Mapping[str, str]) -> None:
         specs = tools.specs()
@@ -99,7 +99,7 @@ class Renamed(_Routed):
 
 
 class Joined(_Routed):
-    """Several as one, in this order."""
+    """Several toolsets as one, in this order."""
 
     def __init__(self, *toolsets: Toolset) -> None:
         super().__init__(_Way(spec, tools, spec.name) for tools in toolsets for spec in tools.specs())
@@ -147,6 +147,6 @@ def _described(way: _Way) -> str:
 
 
 def _by_outer_name(text: str, way: _Way) -> str:
-    """A tool says its own name first when it says what is wrong."""
+    """Replaces the inner name at the start of an error message by the outer name."""
     own = f"{way.inner}: "
     return f"{way.spec.name}: {text[len(own) :]}" if text.startswith(own) else text

@@ -1,10 +1,10 @@
 """Tools that read and change files.
 
-- grep: grep
-- grep_worker: matches a pattern against texts, in a process of its own
-- list: list_dir
-- paths: A path as a model writes it means one file or folder
-- read: ead_file
-- toolset: the file tools as one set
-- write: write_file
+- grep: the grep tool
+- grep_worker: the script of the separate process that matches the pattern
+- list: the list_dir tool
+- paths: resolving paths that a model writes, for reading and for writing
+- read: the read_file tool
+- toolset: the list of enabled file tools
+- write: the write_file and delete_file tools
 """

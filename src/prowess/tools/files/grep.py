@@ -1,7 +1,7 @@
-"""grep: lines of text files that match a pattern, in the workspace or a loaded skill.
+"""grep: finds lines of text files that match a pattern, in the workspace or a loaded skill.
 
-The pattern is a model's, and may take for ever: it is matched in a process of its own, which is ended when its time is
-over. Secrets are taken out before anything is matched, so a pattern cannot guess at them.
+The pattern comes from a model and may run for ever. So it is matched in a separate process with a time-out. Texts are
+redacted before they are matched, so a pattern cannot guess secrets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from prowess.workspace.dirfd import open_child, walk
 from prowess.workspace.session_folder import Place
 
 MAX_FILE_BYTES = 2 << 20
-MAX_TEXT = 300  # characters of a line
+MAX_TEXT = 300  # characters shown of a line
 MAX_PATHS = 50
 TIMEOUT_S = 10.0
 _BATCH_BYTES = 1 << 20
@@ -55,11 +55,11 @@ class GrepText(NamedTuple):
 
 @dataclass(slots=True)
 class GrepResult:
-    """What came of a search, and what was left out of it."""
+    """Matches of a search, and the files that it skipped."""
 
     lines: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    files: int = 0  # that were looked at
+    files: int = 0  # files that were searched
     binary: int = 0
     large: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -102,13 +102,13 @@ class Grep:
 
 
 async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepResult, timeout_s: float) -> None:
-    """The matching lines into `found`, as far as the time goes."""
+    """Adds matching lines to `found` until the end or the time-out."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _program()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # what a terminal sends to us is not for it
+        start_new_session=True,  # so that signals of our terminal do not reach it
     )
     assert process.stdin is not None and process.stdout is not None
     names: list[str] = []
@@ -117,7 +117,7 @@ async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepRe
         async with asyncio.timeout(timeout_s):
             await _hear(process.stdout, names, found)
             if feeding.done():
-                feeding.result()  # what went wrong with the files themselves
+                feeding.result()  # raises errors of reading the files
     except TimeoutError:
         found.gave_up_in = found.gave_up_in or (names[-1] if names else "")
     finally:
@@ -130,7 +130,7 @@ async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepRe
 async def _reaped(process: asyncio.subprocess.Process, feeding: asyncio.Future[None]) -> None:
     await asyncio.wait([feeding])
     if not feeding.cancelled():
-        feeding.exception()  # was raised already, or does not matter any more
+        feeding.exception()  # raised already, or no longer relevant
     await process.wait()
 
 
@@ -151,14 +151,14 @@ async def _feed(
                 names.append(name)
                 stdin.write(json.dumps([len(names) - 1, len(data)]).encode() + b"\n" + data)
             await stdin.drain()
-    except (ConnectionError, BrokenPipeError):  # it has found enough, or was ended
+    except (ConnectionError, BrokenPipeError):  # the worker found enough matches, or was killed
         pass
     finally:
         stdin.close()
 
 
 def _batch(texts: Iterator[GrepText]) -> list[GrepText]:
-    """Some of them, so that nobody waits for a thread that reads everything."""
+    """Reads some texts. Batches are small, so that a cancelled search does not wait for a thread that reads all."""
     batch: list[GrepText] = []
     ends, size = time.monotonic() + _BATCH_S, 0
     for text in texts:
@@ -192,7 +192,7 @@ async def _hear(stdout: asyncio.StreamReader, names: list[str], found: GrepResul
 
 @dataclass(slots=True)
 class _Texts:
-    """Text files one after the other, redacted; what is left out is written down."""
+    """Yields redacted text files one by one. Notes skipped files in `found`."""
 
     found: GrepResult
     glob: str | None
@@ -205,7 +205,7 @@ class _Texts:
     def of_skill(self, loaded: LoadedSkill, path: str) -> Iterator[GrepText]:
         files = [file for file in loaded.skill.files if not path or f"{file.path}/".startswith(f"{path}/")]
         if path and not files:
-            loaded.read(path)  # says what there is instead
+            loaded.read(path)  # raises an error that lists the existing files
         for file in files:
             name = FileRef(file.path, loaded).name
             if not self._is_wanted(file.path, path):
@@ -227,7 +227,7 @@ class _Texts:
                 with open_plain(place, ref.path) as fd:
                     yield from self._opened(fd, ref.path)
                 return
-        except PathEscape:  # it is no file, or none that is read
+        except PathEscape:  # not a plain file, or not readable for us
             pass
         except OSError:
             raise not_found(ref.path, place.root, folders=True) from None
@@ -267,7 +267,7 @@ class _Texts:
             yield from self._text(rel, os.pread(fd, MAX_FILE_BYTES, 0))
 
     def _is_wanted(self, rel: str, base: str) -> bool:
-        """A glob counts from the folder that is searched, or from the top."""
+        """True if the file matches the glob, from the searched folder or from the top."""
         if self.glob is None:
             return True
         below = rel[len(base) :].lstrip("/") if base else rel

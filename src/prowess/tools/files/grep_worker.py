@@ -1,7 +1,7 @@
-"""Matches a pattern against texts, in a process of its own: one that takes for ever can be ended from outside.
+"""Matches a pattern against texts in a separate process, so that an endless match can be killed.
 
-It is run as a script and knows nothing of the rest of Prowess. It is given lines of JSON on stdin, the pattern first
-and then one head for each text, followed by its bytes; it answers with lines of JSON on stdout.
+Runs as a script and imports nothing of Prowess. Reads JSON lines on stdin: first the pattern, then for each text a
+header, followed by the bytes of the text. Writes JSON lines on stdout.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ MEMORY = 1 << 30
 def main() -> None:
     wanted = json.loads(sys.stdin.buffer.readline())
     _bound(resource.RLIMIT_AS, MEMORY)
-    _bound(resource.RLIMIT_CPU, wanted["seconds"])  # also when nobody is left to end it
+    _bound(resource.RLIMIT_CPU, wanted["seconds"])  # ends it also when the parent process is gone
     try:
         pattern = re.compile(wanted["pattern"], re.IGNORECASE if wanted["ignore_case"] else 0)
     except re.error as error:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _cut(line: str, start: int, width: int) -> str:
-    """The part of a long line where the match begins."""
+    """Returns the part of a long line around the start of the match."""
     if len(line) <= width:
         return line
     begin = max(0, min(start - width // 3, len(line) - width + 1))

@@ -1,6 +1,6 @@
-"""list_dir: what is in a folder of the workspace or of a loaded skill. A link is shown as one, and never followed.
+"""list_dir: lists a folder of the workspace or of a loaded skill. Links are shown as links and never followed.
 
-A skill has the files that it had when it was loaded; the session's own files are as they are now.
+A skill has the files that it had when it was loaded. Workspace files are listed as they are now.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.workspace.dirfd import MAX_DEPTH, open_folder
 
-MAX_ENTRIES = 500  # that are shown
-MAX_COUNTED = 100_000  # that are looked at
+MAX_ENTRIES = 500  # entries shown
+MAX_COUNTED = 100_000  # entries read
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderEntry(NamedTuple):
-    """One entry: its name from the folder that was asked for, and what to say about it."""
+    """Entry of a folder: its path below the listed folder, and a text about it (such as its size)."""
 
     name: str
     about: str
@@ -97,7 +97,7 @@ class ListDir:
         return _of_folder(root, ref.path, depth)
 
     def _top(self, path: str, depth: int, root: str) -> Iterator[FolderEntry]:
-        """The folders of a workspace; below skills/ only those in use, whatever else was there before."""
+        """Lists the folders of a workspace. Below skills/ it lists only skills in use."""
         loaded = sorted(self._work.loaded.values(), key=lambda each: each.folder)
         if path == "skills":
             for each in loaded:
@@ -134,7 +134,7 @@ def _of_skill(loaded: LoadedSkill, path: str, depth: int) -> list[FolderEntry]:
 
 
 def _of_folder(root: str, rel: str, depth: int) -> Iterator[FolderEntry]:
-    """What is at `rel`: the entries of a folder, or the file itself."""
+    """Yields the entries of the folder `rel`, or the file itself if `rel` is a file."""
     above, _, name = rel.rpartition("/")
     with open_folder(root, above) as fd:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -164,7 +164,7 @@ def _below(fd: int, depth: int) -> Iterator[FolderEntry]:
 def _entered(fd: int, name: str) -> Iterator[int | None]:
     try:
         below = os.open(name, _FOLDER, dir_fd=fd)
-    except OSError:  # closed, or swapped for a link a moment ago
+    except OSError:  # no permission, or replaced by a link a moment ago
         yield None
         return
     try:

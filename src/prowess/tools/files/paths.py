@@ -1,11 +1,9 @@
-"""A path as a model writes it means one file or folder: of the session's workspace, or of a skill in use.
+"""Resolves paths that a model writes: to a file or folder of the workspace, or of a skill in use.
 
-It is known by its spelling alone, in one plain form. Reaching it is another matter: nothing here follows a link.
+Resolving for reading looks only at the spelling and gives one plain form. Opening a file never follows a link.
 
-Where a file may be written or removed: below work/ and out/, and below folders that the decision names.
-
-A target is a folder that may be reached and the way down from there, in its resolved form: whoever puts a link into
-that way afterwards is refused when it is walked.
+Files may be written or deleted below work/ and out/, and below host folders that the decision names. A target is an
+allowed root folder and a resolved path below it. A link that is put into that path later is refused when it is opened.
 """
 
 from __future__ import annotations
@@ -28,23 +26,23 @@ from prowess.workspace.isolation.mounts import INSIDE
 from prowess.workspace.layout import FOLDERS, LEADS, resolve_pattern
 from prowess.workspace.session_folder import Place
 
-TOPS = ("out", "runs", "work")  # what a session's own files are below
+TOPS = ("out", "runs", "work")  # folders of the session's own files
 _MOST_NAMES = 2000
 
 
 class FileRef(NamedTuple):
-    path: str  # below the workspace or the skill; "" is its top
-    loaded: LoadedSkill | None = None  # the skill that it belongs to; None: the workspace
+    path: str  # path below the workspace or the skill; "" is the top
+    loaded: LoadedSkill | None = None  # skill of the file; None: the workspace
 
     @property
     def name(self) -> str:
-        """As it is called from the top of the workspace."""
+        """Path from the top of the workspace."""
         name = self.path if self.loaded is None else f"skills/{self.loaded.folder}/{self.path}"
         return name.rstrip("/") or "."
 
 
 async def find_ref(text: str, work: SessionWork) -> FileRef:
-    """Where it leads. PathEscape when that is no place for these tools, SkillError when the skill is not in use."""
+    """Resolves a path or ref. PathEscape if it leads out of the workspace, SkillError if the skill is not in use."""
     scheme, mark, rest = text.partition("://")
     if mark and scheme == "skill":
         return skill_ref(rest, work)
@@ -70,11 +68,11 @@ def workspace_ref(path: str, work: SessionWork) -> FileRef:
     if top == "skills" and below:
         folder, _, resource = below.partition("/")
         return FileRef(resource, work.get(folder))
-    return FileRef(f"work/{rel}" if top == "inputs" else rel)  # as a script sees it from its skill's folder
+    return FileRef(f"work/{rel}" if top == "inputs" else rel)  # inputs/ as a script sees it from its skill's folder
 
 
 def skill_ref(rest: str, work: SessionWork) -> FileRef:
-    """`name/path`, where a name can have slashes, too: the first that is in use is meant."""
+    """Resolves `name/path`. A name may contain slashes: the shortest name of a skill in use wins."""
     check_safe_name(rest)
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     for end in range(1, len(parts) + 1):
@@ -86,7 +84,7 @@ def skill_ref(rest: str, work: SessionWork) -> FileRef:
 
 
 def skills_read(text: str, work: SessionWork) -> Sequence[LoadedSkill]:
-    """The skills in use whose files a call for that path, or one that looks below it, comes to."""
+    """Returns the skills in use whose files are at or below that path."""
     scheme, mark, rest = text.partition("://")
     try:
         if mark and scheme == "skill":
@@ -96,21 +94,21 @@ def skills_read(text: str, work: SessionWork) -> Sequence[LoadedSkill]:
             if rel in ("", "skills"):
                 return list(work.loaded.values())
             found = workspace_ref(rel, work)
-    except ProwessError:  # the tool says so
+    except ProwessError:  # the tool reports the error itself
         return []
     return [] if found.loaded is None else [found.loaded]
 
 
 def plain_path(path: str) -> str:
-    """`./out//a.txt`, `$OUTPUT_DIR/a.txt` -> `out/a.txt`; the top is "". PathEscape when it leads out."""
+    """Normalises: `./out//a.txt`, `$OUTPUT_DIR/a.txt` -> `out/a.txt`; the top is "". PathEscape if it leads out."""
     rel = resolve_pattern(path)
     check_safe_name(rel)
     return "/".join(part for part in rel.split("/") if part not in ("", "."))
 
 
 def spelled(text: str, work: SessionWork) -> str:
-    """The one way to write it that policy judges, as far as its spelling says: a rule for `out/x` is one for
-    `workspace://./out//x` and `/workspace/out/x` as well. What cannot be read stays as it is, and is refused later."""
+    """Returns the one spelling of a path that policy judges: a rule for `out/x` also covers `workspace://./out//x` and
+    `/workspace/out/x`. An unreadable path stays unchanged and is refused later."""
     path = text.removeprefix("workspace://")
     for inside in filter(None, (work.root, INSIDE)):
         below = path.removeprefix(f"{inside}/").lstrip("/") if path.startswith(f"{inside}/") else ""
@@ -126,14 +124,14 @@ def spelled(text: str, work: SessionWork) -> str:
     if not rel:
         return "."
     rel = f"work/{rel}" if rel.split("/")[0] == "inputs" else rel
-    return f"{rel}/" if path.endswith("/") else rel  # who means a folder must not be given a file
+    return f"{rel}/" if path.endswith("/") else rel  # keeps the slash: a folder must not become a file
 
 
 @contextmanager
 def open_plain(place: Place, rel: str) -> Iterator[int]:
-    """A regular file of the workspace, for reading, by descriptor. OSError: it is not there; PathEscape: it is no
-    plain file. One that somebody else owns and that has another name elsewhere is none: a hard link needs no right to
-    read."""
+    """Opens a regular file of the workspace for reading, and yields its descriptor. OSError if it does not exist,
+    PathEscape if it is not a plain file. A file of another owner with several hard links is refused, because a script
+    can make a hard link to a file that it may not read."""
     if rel.split("/")[0] not in TOPS:
         raise FileNotFoundError(rel)
     with open_file(place.root, rel) as fd:
@@ -157,7 +155,7 @@ def foreign(rel: str) -> PathEscape:
 
 
 def not_found(rel: str, root: str, *, folders: bool = False) -> WorkspaceError:
-    """With the names that come close."""
+    """Error for a missing file, with similar names as a hint."""
     names = [shown(name) for name in _names(root, folders=folders)]
     near = difflib.get_close_matches(rel, names, n=5, cutoff=0.4) or names[:10]
     what = "file or folder" if folders else "file"
@@ -170,8 +168,8 @@ def not_found(rel: str, root: str, *, folders: bool = False) -> WorkspaceError:
 
 
 def match_glob(pattern: str, rel: str) -> bool:
-    """`*.md` is any name like that in any folder; with a slash it is a path, in which `**` crosses folders. It takes
-    no longer for a pattern with many stars."""
+    """True if `rel` matches. `*.md` matches names in any folder; a pattern with a slash matches the path, and `**`
+    crosses folders. Many stars do not make it slow."""
     parts = pattern.split("/")
     if len(parts) == 1:
         return Glob(pattern, sets=True).fullmatch(rel.rpartition("/")[2])
@@ -184,7 +182,7 @@ def match_glob(pattern: str, rel: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """On one line, and without what a terminal would act on: names and lines are anybody's text."""
+    """Escapes line breaks and control characters, because names and lines are foreign text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -193,7 +191,7 @@ def _fits(part: str, name: str) -> bool:
 
 
 def _over_nothing(parts: list[str], ends: Iterable[int]) -> set[int]:
-    """`**` may also stand for no folder at all."""
+    """Adds positions after `**`, because `**` also matches no folder."""
     found = set(ends)
     for at in range(len(parts)):
         if at in found and parts[at] == "**":
@@ -208,7 +206,7 @@ def _names(root: str, *, folders: bool) -> list[str]:
             for each in walk(root, top, max_entries=_MOST_NAMES):
                 if folders or not stat.S_ISDIR(each.status.st_mode):
                     found.append(each.rel)
-        except (ProwessError, OSError):  # what was found so far is enough for a hint
+        except (ProwessError, OSError):  # the names found so far are enough for a hint
             continue
     return found
 
@@ -217,16 +215,16 @@ WRITABLE = ("out", "work")
 
 
 class FileTarget(NamedTuple):
-    root: str  # is opened as it is
-    folder: str  # below it, walked without following a link
+    root: str  # trusted: opened as it is
+    folder: str  # below the root, opened without following links
     file: str
-    name: str  # as it is told
-    uid: int | None = None  # whose new things become
+    name: str  # as it is shown
+    uid: int | None = None  # owner of new files and folders
     in_workspace: bool = True
 
 
 async def find_target(text: str, work: SessionWork, within: CallGrant) -> FileTarget:
-    """PathEscape when it is no place that this call may change."""
+    """Resolves a path for writing or deleting. PathEscape if this call may not change it."""
     path = _path(text)
     workspace, place = await work.workspace()
     inside = workspace.layout.inside

@@ -1,7 +1,7 @@
-"""read_file: a text of the workspace, an artifact or a loaded skill, whole or by lines; of other files, their kind.
+"""read_file: reads a text file of the workspace, an artifact or a loaded skill: the whole file or some lines.
 
-To read a SKILL.md is to ask for the skill: where somebody can activate it, that is what happens, by the same way as
-every other activation.
+For a file that is not text it returns the type and size. Reading a SKILL.md loads the skill, where loading is possible,
+in the same way as every other activation.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork
 from prowess.workspace.session_folder import Place
 
-MAX_BYTES = 2 << 20  # of a file that is looked at
-MAX_TEXT = 64 << 10  # of what is given at once
+MAX_BYTES = 2 << 20  # bytes read of a file
+MAX_TEXT = 64 << 10  # bytes per result
 Activate = Callable[[str, CallGrant], Awaitable[Outcome]]
 
 
 class FileText(NamedTuple):
     ref: str
-    name: str  # the plain one
-    data: bytes  # as far as it is looked at
+    name: str  # plain path
+    data: bytes  # at most MAX_BYTES
     size: int
 
 
 class ReadFile:
-    """`skill_at` knows the id of the skill whose SKILL.md an absolute path is, if it is one."""
+    """The read_file tool. `skill_at` finds the id of the skill whose SKILL.md is at an absolute path."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class ReadFile:
             found = {"ref": ref, "mime_type": guess_mime(ref, data[:512]), "size_bytes": size, "content": None}
             text = f"{ref} is not text: {found['mime_type']}, {size} bytes."
             return Outcome(status="ok", content=text, data={**found, "paths": [name]})
-        text = within.redaction.redact_text(data.decode("utf-8", "replace"))  # before it is cut
+        text = within.redaction.redact_text(data.decode("utf-8", "replace"))  # before the text is cut
         found = _some_lines(text, wanted, ref, size)
         return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data={**found, "paths": [name]})
 
     def find_skill(self, text: str) -> str | None:
-        """The skill whose SKILL.md that is: by the id of one in use, else by what it is called."""
+        """Finds the skill whose SKILL.md this path is. Returns the id of a skill in use, else the name in the path."""
         if text.rpartition("/")[2].lower() != "skill.md":
             return None
         path = os.path.expanduser(text) if text.startswith("~") else text
@@ -129,7 +129,7 @@ class ReadFile:
 
 
 def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
-    """`inputs/<path>` is `<path>` itself when there is no such input."""
+    """Reads a workspace file. If there is no `inputs/<path>`, it reads `<path>`."""
     for rel in dict.fromkeys((ref.path, ref.path.removeprefix("work/inputs/"))):
         try:
             with open_plain(place, rel) as fd:

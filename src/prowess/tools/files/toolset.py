@@ -1,4 +1,4 @@
-"""The file tools as one set: reading always, changing and reaching out only where that was switched on."""
+"""Builds the file tools: reading always, writing and network only if the configuration enables them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def file_tools(
     activate: Activate | None = None,
     skill_at: Callable[[str], str | None] | None = None,
 ) -> list[Tool]:
-    """Always in this order. That a tool is here allows nothing: every call is decided about."""
+    """Returns the tools, always in this order. An enabled tool is not yet allowed: policy decides every call."""
     tools: list[Tool] = [ReadFile(work, activate=activate, skill_at=skill_at), ListDir(work), Grep(work)]
     if "write_file" in enabled:
         tools.append(WriteFile(work))

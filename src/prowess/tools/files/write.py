@@ -1,8 +1,7 @@
-"""write_file: a whole text file, there at once or not at all, and only where the call was allowed to write.
+"""write_file writes a whole text file atomically; delete_file deletes one file, never a folder.
 
-That is work/ and out/ of the session's workspace, and the folders of this machine that the decision names.
-
-delete_file: one file, never a folder, only where the call was allowed to. A link is removed, not what it means.
+Both work only below work/ and out/ of the workspace, and below host folders that the decision names. Deleting a link
+removes the link, not its target.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class WriteFile:
 
 
 class FileOwner(NamedTuple):
-    """Whose the file will be, and who may do what with it."""
+    """Owner and mode of the written file."""
 
     mode: int
     uid: int | None
@@ -70,7 +69,7 @@ class FileOwner(NamedTuple):
 
 
 def write_at(target: FileTarget, data: bytes) -> bool:
-    """Whether something was replaced. Every step goes by descriptor, so a folder that becomes a link is noticed."""
+    """Writes the file. True if it replaced one. Uses descriptors, so a folder that becomes a link is noticed."""
     with open_folder(target.root, target.folder, make=True, uid=target.uid) as folder:
         old = _look(folder, target)
         kept = _kept(target, folder, old)
@@ -96,7 +95,7 @@ def write_at(target: FileTarget, data: bytes) -> bool:
 
 
 def _look(folder: int, target: FileTarget) -> os.stat_result | None:
-    """Only a plain file is replaced: what a link means, and who waits at a FIFO, is not for us to end."""
+    """Finds the old file. Only a plain file is replaced: a link, a FIFO or a folder is an error."""
     try:
         old = os.stat(target.file, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,7 +111,7 @@ def _look(folder: int, target: FileTarget) -> os.stat_result | None:
 
 
 def _kept(target: FileTarget, folder: int, old: os.stat_result | None) -> FileOwner:
-    """In the workspace it is the script's; elsewhere it stays whose it was, or becomes its folder's."""
+    """Mode of the old file, or 0644. Owner: in the workspace scripts' user, else that of the old file or folder."""
     mode = 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777 | 0o600
     if target.uid is not None:
         return FileOwner(mode, target.uid, target.uid)

@@ -1,10 +1,8 @@
 """Tools that run programs.
 
-- code_blocks: fenced code in an answer, read as calls of skill_run, for models that write code instead of calling
-  tools
-- packages: the packages that a run needs, found or installed for the Python that will run it
-- requirements: what a skill requires is looked for where its scripts will run, before the first one does, and once
-  for each content
-- skill_run: skill_run
-- terminals: skill_exec and the three that go with it
+- code_blocks: fenced code in an answer, turned into calls of skill_run
+- packages: the Python packages that a run needs: finding, granting, installing them
+- requirements: the check that programs, variables and Python that a skill requires are present
+- skill_run: the skill_run tool, which runs a command or script of a skill
+- terminals: the skill_exec tool for long-running programs, and the tools that write to, poll and end them
 """

@@ -1,7 +1,7 @@
-"""Fenced code in an answer, read as calls of skill_run, for models that write code instead of calling tools.
+"""Turns fenced code in an answer into calls of skill_run, for models that write code instead of calling tools.
 
-Only where somebody switched that on, only shell and Python, and only for a skill in use: what is found here is a call
-like any other, decided about like any other. What is not run is said.
+This happens only if it is enabled, only for shell and Python, and only while a skill is in use. Policy decides these
+calls like any other call. Notes tell the model which code was not run.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ _SHELL = ("bash", "sh", "shell")
 _PYTHON = ("python", "py", "python3")
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>.*)")
 _ITEM = re.compile(r"(?P<lead>[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]++)(?P<rest>.*)")
-_MOST_INDENT = 3  # what is indented further is a quotation of code
+_MOST_INDENT = 3  # a fence with more indent is quoted code
 
 
 class Block(NamedTuple):
     language: str
     code: str
-    line: int  # where it begins
+    line: int  # first line
     closed: bool
 
 
 def find_code_calls(text: str, *, skill: str | None) -> list[dict[str, Any]]:
-    """The arguments of skill_run for each block, in order; none when no skill is in use."""
+    """Returns the skill_run arguments of each block, in order. Empty if no skill is in use."""
     if skill is None:
         return []
     return [_arguments(block, skill) for block in _runnable(text) if block.closed]
 
 
 def find_code_notes(text: str, *, skill: str | None) -> list[str]:
-    """What was not run, and why."""
+    """Returns notes about code that was not run, with the reason."""
     notes: list[str] = []
     blocks = list(_runnable(text))
     if skill is None and any(block.closed for block in blocks):
@@ -48,9 +48,9 @@ def find_code_notes(text: str, *, skill: str | None) -> list[str]:
 
 
 def find_blocks(text: str) -> Iterator[Block]:
-    """Every fenced block, as CommonMark reads them: ``` or ~~~, also in a list; what is inside one is only its text."""
+    """Yields every fenced block (``` or ~~~, also in lists) as CommonMark does. Fences inside a block are text."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    at, column = 0, 0  # `column`: where the text of the list item begins that we are in
+    at, column = 0, 0  # `column`: start of the text in the current list item
     while at < len(lines):
         line = lines[at].expandtabs(4)
         item = _ITEM.fullmatch(line)
@@ -83,12 +83,12 @@ def _arguments(block: Block, skill: str) -> dict[str, Any]:
 
 
 def _opened(line: str, column: int) -> tuple[str, str] | None:
-    """(fence, language), when a block begins here."""
+    """Returns (fence, language) if a block begins on this line."""
     found = _FENCE.fullmatch(line)
     if found is None or len(found["indent"]) - column > _MOST_INDENT:
         return None
     if found["fence"][0] == "`" and "`" in found["info"]:
-        return None  # code within a line
+        return None  # inline code
     words = found["info"].split()
     return found["fence"], words[0].lower() if words else ""
 
@@ -104,7 +104,7 @@ def _indent(line: str) -> int:
 
 
 def _without(line: str, indent: int) -> str:
-    """As far as it is indented like its fence."""
+    """Removes the indent of the fence from a line."""
     taken = 0
     while taken < indent and line[taken : taken + 1] == " ":
         taken += 1

@@ -1,10 +1,11 @@
-"""The packages that a run needs, found or installed for the Python that will run it.
+"""Finds or installs the Python packages that a run needs, for the Python that will run it.
 
-A script declares them in its block; the configuration names them for a skill; a call asks for those that a run lacked.
+A script declares packages in its PEP 723 block, the configuration names them for a skill, and a call asks for those
+that an earlier run lacked.
 
-On this machine that is an environment with an interpreter of its own; for a container, which has another Python, a
-folder for PYTHONPATH. Installing is a capability that was granted before `install` is called. Whoever runs a script
-holds its environment meanwhile, so that nobody cleans it away.
+On this machine the packages go into an environment with its own interpreter. For a container, which has another Python,
+they go into a folder for PYTHONPATH. Installing is a capability that is granted before `install` is called. A run holds
+its environment, so that no clean-up removes it.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ _WAIT_S = 0.05
 
 
 class Packages(NamedTuple):
-    """Packages that a run needs, and who says so: the least trusted of them."""
+    """Packages that a run needs, and the least trusted party that asks for them."""
 
     block: ScriptBlock
     by: Literal["configuration", "script", "call"]
-    named: tuple[str, ...] = ()  # those that the script does not declare
-    added: tuple[str, ...] = ()  # of these, what this call asked for, or one before it
-    declared: bool = False  # the script has a list of its own: it sees that, and nothing that the interpreter has
+    named: tuple[str, ...] = ()  # packages that the script does not declare
+    added: tuple[str, ...] = ()  # the part of `named` that this call or an earlier one asked for
+    declared: bool = False  # the script has its own list: it sees only those packages
 
 
 class WantedPackages(NamedTuple):
-    """Which packages, for which skill and which Python."""
+    """Request for packages: for one skill and one Python."""
 
     block: ScriptBlock
     added: tuple[str, ...]
     skill: str  # its digest
-    python: str  # by path, for this machine
-    elsewhere: Python | None  # what is known of one that is not of this machine
+    python: str  # path of the interpreter on this machine
+    elsewhere: Python | None  # facts about a Python that is not on this machine
 
     @property
     def what(self) -> tuple[str, str]:
@@ -54,8 +55,8 @@ class WantedPackages(NamedTuple):
 
 
 def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Callable[[Entry], Sequence[str]]:
-    """Those that [skills.dependencies] names for a skill; all patterns that fit count. `find` is asked each time, since
-    the trust in a file may be taken back. What is no package is said at once."""
+    """Returns a function: skill -> the packages that [skills.dependencies] names for it, from all matching patterns.
+    It calls `find` each time, because trust in a file can be revoked. An invalid package is an error at once."""
 
     def parsed() -> dict[str, tuple[str, ...]]:
         try:
@@ -78,7 +79,7 @@ def find_packages(
     block: ScriptBlock | None,
     install: Sequence[str],
 ) -> Packages | None:
-    """None when a run needs nothing but what is there."""
+    """Collects the packages that a run needs. None if it needs none."""
     block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
     asked = parse_requirements(install, "install")
     before = (*environments.find_added(loaded.tree.digest), *work.added.get(loaded.tree.digest, ()))
@@ -106,8 +107,8 @@ async def wanted_for(
 
 
 def find(environments: Environments, wanted: WantedPackages) -> Built | None:
-    """Packages that were installed before and that a person granted to this skill; asks nobody, and works offline. What
-    a rule or the configuration allows is decided each time: they may change."""
+    """Finds packages that are installed and that a person granted to this skill. Asks nobody and works offline. Grants
+    of rules or the configuration do not count here: they are decided each time, because they may change."""
     built = _find(environments, wanted)
     return built if built is not None and environments.is_granted(built, wanted.skill) else None
 
@@ -122,8 +123,8 @@ def _find(environments: Environments, wanted: WantedPackages) -> Built | None:
 async def hold(
     environments: Environments, wanted: WantedPackages, held: ExitStack, *, granted: bool, by_person: bool
 ) -> Built:
-    """Found or installed, and not removed before `held` is closed. What was there when it was decided, and is not any
-    more, is not installed without being granted. What a person granted is kept for later runs."""
+    """Finds or installs packages, and holds them until `held` is closed. Packages that were removed after the decision
+    are not installed again without a grant. A grant of a person is kept for later runs."""
     for _ in range(_TRIES):
         built = _find(environments, wanted) if granted else find(environments, wanted)
         if built is None and not granted:
@@ -133,7 +134,7 @@ async def hold(
             if granted and by_person:
                 environments.keep_grant(built, wanted.skill, wanted.added)
             return built
-        await asyncio.sleep(_WAIT_S)  # somebody looks whether it is in use, or removes it
+        await asyncio.sleep(_WAIT_S)  # another process checks if it is in use, or removes it
     raise environment_removed()
 
 
@@ -152,7 +153,7 @@ async def install(environments: Environments, wanted: WantedPackages) -> Built:
 
 
 async def check_python(block: ScriptBlock, loaded: LoadedSkill, workspace: Workspace) -> None:
-    """A script may need a version of Python and nothing else."""
+    """Checks `requires-python` of a script that declares no packages."""
     if not block.requires_python:
         return
     python = await find_python(loaded, workspace)
@@ -167,8 +168,8 @@ async def check_python(block: ScriptBlock, loaded: LoadedSkill, workspace: Works
 
 
 def environment_of(built: Built, *, declared: bool) -> dict[str, str]:
-    """Variables that a run needs to find the packages. Without a list of its own it keeps its interpreter, and what
-    that has: the packages come first."""
+    """Variables that a run needs to find the packages. A script without its own list keeps its interpreter and that
+    interpreter's packages, but these packages come first."""
     return {} if built.python and declared else {"PYTHONPATH": built.site}
 
 

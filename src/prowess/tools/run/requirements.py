@@ -1,10 +1,8 @@
-"""What a skill requires is looked for where its scripts will run, before the first one does, and once for each content.
+"""Checks the `requires` of a skill where its scripts will run, before the first run, once for each content.
 
-A skill without `requires` costs nothing. What is missing is an answer that names it, not a script that fails half-way.
-
-Small questions to the place where scripts run: which programs there are, and which Python.
-
-They are asked by running something there, because that is the only answer that cannot be wrong.
+Without this check a script would fail half-way; with it the error names what is missing. A skill without `requires`
+costs nothing. Programs and the Python version are found by running a small program in the workspace, because only that
+gives a reliable answer.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ class Python(NamedTuple):
 
 
 async def find_programs(names: Sequence[str], loaded: LoadedSkill, workspace: Workspace) -> frozenset[str]:
-    """Those of the names that are there."""
+    """Returns the names of the programs that exist there."""
     if not names:
         return frozenset()
     return frozenset((await _ask(loaded, workspace, ["sh", "-c", _LOOK, "sh", *names])).splitlines())
 
 
 async def find_python(loaded: LoadedSkill, workspace: Workspace) -> Python | None:
-    """The interpreter for scripts that name none; None when there is none."""
+    """Finds the default Python of the workspace. None if there is no Python."""
     if not workspace.python:
         return None
     said = await _ask(loaded, workspace, [workspace.python, "-I", "-S", "-c", _VERSION])

@@ -1,4 +1,4 @@
-"""skill_run: a command or script of a loaded skill, in the session's workspace, and its result whatever came of it."""
+"""skill_run: runs a command or script of a loaded skill in the workspace. A failed run has a result, too."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class SkillRun:
 
 
 def with_skill(args: Mapping[str, Any], work: SessionWork) -> Mapping[str, Any]:
-    """A call that names no skill, as `Bash {command}`, belongs to the skill in use when there is exactly one."""
+    """Adds the skill to a call without one, such as `Bash {command}`, if exactly one skill is in use."""
     if any(args.get(name) for name in ("skill", *SKILL_NAMES)) or len(work.loaded) != 1:
         return args
     return {**args, "skill": next(iter(work.loaded))}
 
 
 async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
-    """Packages that were not installed for this skill before need that to be granted."""
+    """Returns a request for installing packages that were not installed for this skill before."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
     if work.environments is None:
@@ -84,12 +84,12 @@ async def plan_job(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Job:
-    """The arguments as a job: which program with which words, what goes in and what is to come back. What it needs on
-    disk stays there until `held` is closed, which is for whoever runs it to do."""
+    """Turns the arguments into a job: program, arguments, inputs and wanted outputs. The files that it needs on disk
+    stay there until the caller closes `held`."""
     loaded = work.get(args.skill)
     args = as_script(args, loaded)
     await check_present(work, loaded, workspace, within.env)
-    judged = within.decision.limits.get("argv")  # what was allowed word by word: these words, and no shell
+    judged = within.decision.limits.get("argv")  # words that policy allowed one by one: run without a shell
     launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
     by_person = "install_dependencies" in within.granted
     started = await _equip(work, loaded, args, launch, workspace, held, by_person=by_person)
@@ -117,8 +117,8 @@ async def plan_job(
 
 
 def as_script(args: RunArguments, loaded: LoadedSkill) -> RunArguments:
-    """`python3 scripts/x.py a b` means that script, with the packages it declares. What a shell would make anything
-    else of is left to the shell."""
+    """Turns the command `python3 scripts/x.py a b` into that script, so that it gets its declared packages. A command
+    with shell syntax stays a command."""
     if args.command is None or args.cwd is not None or _SHELL.search(args.command):
         return args
     words = args.command.split()
@@ -137,11 +137,11 @@ _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 
 class Equipment(NamedTuple):
-    """Packages that a run has beyond the interpreter, and how it gets at them."""
+    """Packages of a run, and the variables and interpreter that make them available."""
 
     env: Mapping[str, str] = {}
-    python: str = ""  # in the place of the interpreter
-    packages: str = ""  # the folder of the environment
+    python: str = ""  # replaces the interpreter
+    packages: str = ""  # folder of the environment
     named: tuple[str, ...] = ()  # packages of the skill that no script declares
     dependencies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -157,8 +157,8 @@ async def _equip(
     *,
     by_person: bool,
 ) -> Equipment:
-    """A script that declares packages has an environment of its own; any other run sees those that are named for its
-    skill before what its interpreter has."""
+    """Prepares the packages of a run. A script that declares packages gets its own environment. Any other run sees the
+    packages that are named for its skill before those of its interpreter."""
     block, env, notes = (launch.block, launch.env, launch.notes) if launch else (None, {}, ())
     if work.environments is None:
         return Equipment(env, notes=notes)
@@ -187,7 +187,7 @@ async def _equip(
 
 
 def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:
-    """Started by what policy said may run it, if it said so; else by itself."""
+    """Uses the interpreter that policy allowed for the script, if the decision names one."""
     if judged is None or len(judged) <= len(args.args) + 1:
         return launch
     return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
@@ -198,7 +198,7 @@ def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace) -> Laun
 
 
 def render_outcome(result: JobResult) -> Outcome:
-    """Failing is a result as well: the model sees what the command printed, and how it ended."""
+    """Renders the result. For a failed command, too, the model sees its output and exit code."""
     data = result.to_json()
     content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
     if result.ok:
@@ -214,7 +214,7 @@ def render_outcome(result: JobResult) -> Outcome:
 
 
 def _wanted(args: RunArguments) -> WantedOutputs:
-    """`output_files` wins over `outputs`, as in the source."""
+    """Wanted outputs. `output_files` wins over `outputs`, as in the source documents."""
     inline = not args.omit_inline_content
     if args.output_files or args.outputs is None:
         return WantedOutputs(

@@ -1,9 +1,7 @@
-"""skill_exec and the three that go with it: a program that goes on between calls, is written to, looked at, ended.
+"""skill_exec starts a program that keeps running between calls; other tools write to it, poll it and end it.
 
-Programs that go on between calls: started, written to, looked at, ended; none outlives its session.
-
-What they print is redacted before it is kept, kept as lines up to a bound, and given out line by line, so that a model
-always knows what it has not seen.
+No program outlives its session. Output is redacted before it is kept. It is kept as numbered lines up to a limit, so a
+model always knows which lines it has not seen.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ _NUMBERED = re.compile(r"\s*(?:\[?\d+[.)\]]|\d+\s*[-:])\s*\S")
 
 
 class LastLines:
-    """The last lines of a stream. A line that was not ended yet counts, and is given again when it grows."""
+    """Last lines of a stream. An unfinished last line counts, and is given again when it grows."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque()
         self._size = 0
-        self._first = 0  # the number of the oldest line that is kept
+        self._first = 0  # number of the oldest line that is kept
         self._open = ""
         self._pending = b""
         self.news = asyncio.Event()
@@ -66,11 +64,11 @@ class LastLines:
 
     @property
     def next(self) -> int:
-        """The number of the line that comes next, or is being written."""
+        """Number of the next or unfinished line."""
         return self._first + len(self._lines)
 
     def since(self, number: int, most: int) -> tuple[int, str]:
-        """(the number of the first line given, the last `most` lines from there on)."""
+        """Returns at most the last `most` lines from line `number` on, with the number of the first of them."""
         start = max(number, self._first, self.next - most)
         kept = [self._lines[at - self._first] for at in range(start, self.next)]
         return start, "\n".join([*kept, _plain(self._open)]) if self._open or kept else ""
@@ -81,10 +79,10 @@ class LastLines:
 
 @dataclass(slots=True, kw_only=True)
 class TerminalProcess:
-    """One program, from its start to the result that it leaves."""
+    """Running program, from its start to its result."""
 
     id: str
-    skill: str  # the id of the skill it belongs to
+    skill: str  # id of its skill
     session: Interactive
     prepared: Prepared
     desk: JobContext
@@ -92,14 +90,14 @@ class TerminalProcess:
     lines: LastLines
     seen: int = 0
     result: JobResult | None = None
-    writing: asyncio.Task[None] | None = None  # what the program has not taken yet
-    watching: asyncio.Task[None] | None = None  # until it has ended, and its result is there
-    held: ExitStack = field(default_factory=ExitStack)  # what must not be removed while it runs
+    writing: asyncio.Task[None] | None = None  # input that the program has not read yet
+    watching: asyncio.Task[None] | None = None  # ends when the program has ended and its result exists
+    held: ExitStack = field(default_factory=ExitStack)  # files that must not be removed while it runs
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Programs:
-    """All programs of one session."""
+    """Running programs of one session."""
 
     def __init__(self) -> None:
         self._programs: dict[str, TerminalProcess] = {}
@@ -139,7 +137,7 @@ class Programs:
         return started
 
     async def write(self, running: TerminalProcess, data: bytes, *, wait_s: float, eof: bool = False) -> None:
-        """To its input, in the order of the calls. One that does not read holds nobody up for longer than that."""
+        """Writes to its input, in the order of the calls. Waits at most `wait_s` if the program does not read."""
         before = running.writing
 
         async def in_turn() -> None:
@@ -163,7 +161,7 @@ class Programs:
         return self._programs[id]
 
     async def look(self, running: TerminalProcess, *, wait_s: float, most_lines: int) -> dict[str, Any]:
-        """What is new, after waiting for it to settle; and the result, once it has ended."""
+        """Waits until the program is quiet, and returns its new output; after its end also the result."""
         await _settled(running, wait_s)
         if running.session.ended is not None:
             await self._finish(running)
@@ -211,7 +209,7 @@ class Programs:
         self._programs.clear()
 
     async def _watch(self, running: TerminalProcess) -> None:
-        """Whether or not somebody looks: it is ended for writing too much, and once it has ended its result is made."""
+        """Ends the program if it writes too much to disk, and makes its result after the end, also if nobody polls."""
         desk, run = running.desk, running.prepared.program.run
         quota = asyncio.ensure_future(watch_disk(desk.workspace.layout, run, desk.disk_bytes))
         ended = asyncio.ensure_future(running.session.wait())
@@ -226,7 +224,7 @@ class Programs:
             ended.cancel()
 
     async def _finish(self, running: TerminalProcess) -> None:
-        """Once, however many look at the same time."""
+        """Makes the result once, also if several calls wait for it."""
         async with running.turn:
             if running.result is None:
                 ended = await running.session.wait()
@@ -242,7 +240,7 @@ class Programs:
 
 
 def guess_interaction(tail: list[str]) -> dict[str, Any]:
-    """Whether the last lines look as if somebody were asked something. A guess, and called so."""
+    """Guesses from the last lines if the program waits for input."""
     last = tail[-1].strip().lower() if tail else ""
     choices = sum(1 for line in tail if _NUMBERED.match(line))
     if any(f"{verb} a number" in last or f"{verb} the number" in last for verb in ("enter", "choose", "select")):
@@ -264,8 +262,8 @@ def guess_interaction(tail: list[str]) -> dict[str, Any]:
 
 
 async def _settled(running: TerminalProcess, wait_s: float) -> None:
-    """Until it has ended, or has said something and then nothing for a moment, or the time is up. What it said since
-    the last look counts: while it was written to, it may have answered already."""
+    """Waits until the program ends, or prints something and is then quiet for a moment, or the time is up. Output since
+    the last poll counts, because the program may have answered while it was written to."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     ended = asyncio.ensure_future(running.session.wait())
@@ -286,7 +284,7 @@ async def _settled(running: TerminalProcess, wait_s: float) -> None:
 
 
 def _decoded(data: bytes) -> tuple[str, bytes]:
-    """The text, and what may be the beginning of a character."""
+    """Decodes UTF-8. Returns the text, and the bytes of an incomplete last character."""
     for cut in range(min(4, len(data) + 1)):
         try:
             return data[: len(data) - cut].decode(), data[len(data) - cut :] if cut else b""
@@ -297,8 +295,8 @@ def _decoded(data: bytes) -> tuple[str, bytes]:
 
 
 def _plain(line: str) -> str:
-    """Without what moves a cursor or paints: a model reads it, and a terminal may show it. What a bar of progress wrote
-    over is gone, as on a screen."""
+    """Removes escape sequences and control characters, because models and terminals read this. Text that a progress bar
+    wrote over is removed, as on a screen."""
     line = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
     return "".join(char for char in line if char >= " " or char == "\t")[:MAX_LINE]
 
@@ -329,19 +327,19 @@ class SkillExec:
             prepared = await prepare(dataclasses.replace(job, tty=wanted.tty), desk)
             self._work.granted.clear()
             running = await self._programs.start(prepared, desk, self._work.get(wanted.skill).skill.entry.id)
-            running.held = held.pop_all()  # until it has ended
+            running.held = held.pop_all()  # released when the program has ended
         wait_s = wanted.yield_ms / 1000
         try:
             if wanted.stdin is not None:
                 await self._programs.write(running, wanted.stdin.encode(), wait_s=wait_s)
             return _outcome(await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines))
-        except asyncio.CancelledError:  # nobody has learned its number, so nobody could ever end it
+        except asyncio.CancelledError:  # the caller never gets its id, so nobody could end it
             await self._programs.kill(running)
             raise
 
 
 class _OnSession(PlainTool):
-    """What the other three share: they name a session."""
+    """Base of the tools that take a session id."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs

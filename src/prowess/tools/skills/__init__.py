@@ -1,10 +1,9 @@
 """Tools that load, read and search skills.
 
-- docs: skill_list_docs and skill_select_docs
-- load: skill_load
-- loaded: the skills in use, the docs that are selected of each, and what of them the model can see now
-- read: skill_read
-- search: skill_search
-- state: how a session's state says which skills are in use and which of their docs are selected; how their texts are
-  called
+- docs: the skill_list_docs and skill_select_docs tools
+- load: the skill_load and skill_unload tools
+- loaded: the skills in use, their selected docs, and the texts in view
+- read: the skill_read tool, which reads a file, a section or lines
+- search: the skill_search tool
+- state: keys of the session state for loaded skills and selected docs, and refs of their texts
 """

@@ -1,6 +1,6 @@
-"""skill_list_docs and skill_select_docs: which docs a skill has, and which of them the model wants to see.
+"""skill_list_docs lists the docs of a skill; skill_select_docs selects the docs that the model wants to see.
 
-Listing the docs of a skill that is not loaded leaves it so. Selecting some loads it first, by a call of skill_load.
+Listing the docs of a skill does not load it. Selecting docs loads the skill first, with a call of skill_load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SkillListDocs(ShelfTool):
         loaded = self._shelf.find_loaded(ref)
         skill = self._shelf.look(ref, within.trigger) if loaded is None else loaded.skill
         if skill is None:
-            return await self._shelf.load_first({"skill": ref}, within)  # which says why not
+            return await self._shelf.load_first({"skill": ref}, within)  # its outcome says why the skill cannot be read
         docs = skill.docs
         content = neutralise(json.dumps(docs[:MAX_LISTED], ensure_ascii=False))
         if len(docs) > MAX_LISTED:

@@ -1,10 +1,11 @@
-"""skill_load: a skill comes into use, and its instructions into view, unless they are there already.
+"""skill_load takes a skill into use and puts its instructions into view; skill_unload takes it out of use.
 
-What is stored is a stub, `loaded: NAME`; `show` says what belongs into view at this result: "" is the body, anything
-else a doc. `above` says what was in view already; where it is not any more, `stub` is told. A doc that is not there
-costs a line, and nothing else.
+The stored result is a stub, `loaded: NAME`. Its data says which texts belong to it: `show` lists the texts to put into
+view ("" is the body, any other name is a doc), and `above` lists the texts that were in view before. If those are gone
+later, the model is told `stub` instead. A missing doc adds a line to the result and is no failure.
 
-skill_unload: a skill is no longer in use. What it forbids stays forbidden, and what is in view stays in view.
+Instructions that are in view are not shown again. After skill_unload, the restrictions of the skill stay in force, and
+its texts stay in view.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prowess.tools.skills.state import ALL
 
 
 def _itself(loaded: LoadedSkill) -> tuple[str, ...]:
-    """Names that mean no doc: all of them, or the skill that is being loaded; small models name it twice."""
+    """Names in `docs` that are no doc: "*", or the skill itself, because small models repeat its name there."""
     entry = loaded.skill.entry
     return (ALL, "", entry.name, entry.qualified, entry.id, entry.file)
 
@@ -43,7 +44,7 @@ class SkillLoad(ShelfTool):
 
     def __init__(self, shelf: LoadedSkills) -> None:
         super().__init__(shelf)
-        self._turn = asyncio.Lock()  # one at a time: each counts what the others have loaded
+        self._turn = asyncio.Lock()  # one at a time: each load counts the skills that others have loaded
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         wanted = parse_arguments(LoadArguments, args, self.spec.name)
@@ -61,7 +62,7 @@ class SkillLoad(ShelfTool):
             known, used = dict(shelf.work.known), set(shelf.work.loaded)
             loaded = await shelf.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
         except SkillNotFound as error:
-            if error.code != "skill-not-found":  # removed, or several of that name: it says so itself
+            if error.code != "skill-not-found":  # the error itself says that the skill was removed or is ambiguous
                 raise
             return self._not_found(wanted.skill, error)
         before = known.get(loaded.skill.entry.id)
@@ -70,7 +71,7 @@ class SkillLoad(ShelfTool):
         return await self._outcome(loaded, wanted, within, changed=changed, in_use=in_use)
 
     def _may_have(self, entry: Entry, within: CallGrant) -> bool:
-        """A child is not a way around what is kept from the model: then activating it here says why not."""
+        """True if the caller may load this skill. If not, no child run starts: loading it here gives the reason."""
         return within.trigger != "model" or entry.name in self._shelf.names()
 
     async def _outcome(
@@ -122,7 +123,7 @@ class SkillLoad(ShelfTool):
         return Outcome(status="ok", content=content, data=data, state_delta=delta)
 
     def _choose(self, loaded: LoadedSkill, docs: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The docs that are meant, and the names that mean none."""
+        """Returns the chosen docs, and the names that match no doc."""
         chosen: list[str] = []
         missing: list[str] = []
         for doc in docs:
@@ -133,7 +134,7 @@ class SkillLoad(ShelfTool):
         return chosen, missing
 
     async def _evict(self, loaded: LoadedSkill, delta: dict[str, Any]) -> list[LoadedSkill]:
-        """Those that were not touched for the longest time, until there are no more in use than may be."""
+        """Unloads the least recently used skills until at most `max_loaded` are in use."""
         shelf, most = self._shelf, self._shelf.max_loaded
         if most is None:
             return []
@@ -144,7 +145,7 @@ class SkillLoad(ShelfTool):
         return evicted
 
     def _too_many(self, entry: Entry) -> Outcome | None:
-        """A turn brings so many bodies at most; one that is in view is none."""
+        """Refuses a load that exceeds `max_bodies_per_turn`. A body that is already in view does not count."""
         shelf = self._shelf
         known = shelf.work.known.get(entry.id)
         if len(shelf.bodies) < shelf.max_bodies_per_turn or (known is not None and shelf.in_view(body_ref(known))):
@@ -158,7 +159,7 @@ class SkillLoad(ShelfTool):
         )
 
     def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
-        """With names that are spelled nearly like it, else all: only names that the model may load."""
+        """Outcome for an unknown skill. Lists similar names, or all names, of skills that the model may load."""
         shelf = self._shelf
         names = list(shelf.names())
         message = f"No skill '{shown_name(ref[:100])}'."

@@ -1,7 +1,7 @@
-"""The skills in use, the docs that are selected of each, and what of them the model can see now.
+"""Tracks the skills in use, their selected docs, and the texts that the model can see now.
 
-What is selected is in the session's state, under the keys of `skill_state`. A tool reads the state and returns what
-should change in it. What is in view is never concluded from it: that is always asked of the request as it is now.
+The selection is in the session state, under the keys of `tools.skills.state`. A tool reads the state and returns a
+delta for it. The state does not say which texts are in view: `in_view` always asks the current request.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ def doc_ref(loaded: LoadedSkill, doc: str) -> str:
 
 
 class LoadedSkills:
-    """`activate` loads a skill with everything that belongs to it, `find` only says which one is meant, `unloaded`
-    writes down that one is gone, `search` ranks what the model may see, `names` are those it may load. `look` reads a
-    skill that may be loaded, and leaves it as it is; `load_first` makes a call of skill_load, decided as any other."""
+    """Skills in use, and the callbacks that tools need.
+
+    `activate` loads a skill with its secrets and its record; `find` returns its catalog entry. `unloaded` records that
+    a skill was unloaded. `search` ranks the skills that the model may see; `names` lists those that it may load. `look`
+    reads a skill without loading it. `load_first` makes a call of skill_load, which policy decides like any other.
+    """
 
     def __init__(
         self,
@@ -61,20 +64,20 @@ class LoadedSkills:
         self.max_bodies_per_turn = max_bodies_per_turn
         self.state: dict[str, Any] = {}
         self.in_view: Callable[[str], bool] = lambda ref: False
-        self.bodies: list[str] = []  # what the model loaded in this turn
+        self.bodies: list[str] = []  # skills that the model loaded in this turn
         self._unloaded = unloaded
 
     def new_turn(self) -> None:
         self.bodies.clear()
 
     def key(self, loaded: LoadedSkill) -> str:
-        """Its name; of several skills of one name, only the first that was loaded has it, and the others their ids."""
+        """Key of a skill in the state: its name. Of several skills with one name, only the first loaded has it."""
         name, id = loaded.skill.name, loaded.skill.entry.id
         first = next((other for other, each in self.work.known.items() if each.skill.name == name), id)
         return name if first == id else id
 
     def find_loaded(self, ref: str) -> LoadedSkill | None:
-        """The skill in use that is meant; None when it has to be loaded first."""
+        """Finds a skill in use. None if it is not loaded."""
         try:
             return self.work.get(ref)
         except SkillError as error:
@@ -85,7 +88,7 @@ class LoadedSkills:
     # --- docs ---------------------------------------------------------------------------------------------------------
 
     def choose(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
-        """The docs that names and patterns mean. What means none is an error that lists the real ones."""
+        """Returns the docs that match the names and patterns. If a name matches none, the error lists all docs."""
         chosen: list[str] = []
         for given in docs:
             doc = given.removeprefix("./")
@@ -108,7 +111,7 @@ class LoadedSkills:
         return self.state.get(DOCS_KEY + self.key(loaded)) == ALL
 
     def selected(self, loaded: LoadedSkill) -> list[str]:
-        """As the state says; a doc that the skill does not have any more is not among them."""
+        """Selected docs from the state, without docs that the skill no longer has."""
         named = parse_docs(self.state.get(DOCS_KEY + self.key(loaded)))
         if named is None:
             return list(loaded.skill.docs)
@@ -118,41 +121,41 @@ class LoadedSkills:
     def unseen(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
         return [doc for doc in docs if not self.in_view(doc_ref(loaded, doc))]
 
-    # --- what should change in the state ------------------------------------------------------------------------------
+    # --- state deltas -------------------------------------------------------------------------------------------------
 
     def delta_loaded(self, loaded: LoadedSkill) -> dict[str, Any]:
         return {LOADED_KEY + self.key(loaded): "1"}
 
     def delta_docs(self, loaded: LoadedSkill, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
-        """Nothing selected removes the key."""
+        """Delta for the selected docs. An empty selection removes the key."""
         return {DOCS_KEY + self.key(loaded): ALL if all else render_docs(docs)}
 
     async def drop(self, loaded: LoadedSkill, reason: str) -> dict[str, Any]:
-        """It is no longer in use, and that is written down."""
+        """Unloads a skill, records that, and returns the state delta."""
         self.work.unload(loaded.skill.entry.id)
         await self._unloaded(loaded, reason)
         return {LOADED_KEY + self.key(loaded): None, **self.delta_docs(loaded, ())}
 
 
 class ShelfTool(PlainTool):
-    """A tool of knowledge."""
+    """Base of the tools that work on the loaded skills."""
 
     def __init__(self, shelf: LoadedSkills) -> None:
         self._shelf = shelf
 
 
 def describe(skill: Skill) -> dict[str, Any]:
-    """What every outcome about a skill has among its data."""
+    """Data that every outcome about a skill contains."""
     return {"skill": skill.entry.id, "name": skill.name, "digest": skill.digest}
 
 
 def shown_name(name: str) -> str:
-    """A name that somebody else gave, on one short line and without our tags."""
+    """Foreign name made safe to show: one short line, without our tags."""
     return neutralise(visible(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"))
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """First names of the list, and the number of the others."""
     more = len(names) - _MAX_NAMES
     listed = ", ".join(map(shown_name, names[:_MAX_NAMES]))
     return f"{listed} and {more} more" if more > 0 else listed

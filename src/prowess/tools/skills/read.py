@@ -1,7 +1,8 @@
-"""skill_read: one file of a skill in use, as it was when the skill was loaded: whole, one section of it, or some lines.
+"""skill_read: reads a file of a loaded skill: the whole file, one section, or some lines.
 
-A section is a heading and what follows, up to the next heading of the same or a higher level; what stands in a fence or
-in the front matter is no heading. A text is redacted before it is cut, and framed as what it is: text of a skill.
+The file is as it was when the skill was loaded. A section goes from its heading to the next heading of the same or a
+higher level. Lines in code fences and in the front matter are no headings. The text is redacted before it is cut, and
+wrapped in a frame that marks it as text of a skill.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill
 from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
 
-MAX_TEXT = 63 << 10  # bytes of what is given at once; with its frame it fits into an outcome
+MAX_TEXT = 63 << 10  # bytes per result; with its frame this fits into an outcome
 _WITH_HEADINGS = (".md", ".markdown", ".txt")
 
 
@@ -43,7 +44,7 @@ class SkillRead(ShelfTool):
         data = await _read(loaded, path)
         if data is None or not is_text(data, whole=True):
             return Outcome(status="ok", **_not_text(loaded.skill, found, data or b""))
-        # A hostile text takes its time, and others run beside this.
+        # In a thread, because a hostile text can take long.
         excerpt = await asyncio.to_thread(_excerpt, data, wanted, path, within.redaction)
         content = "\n".join([render_doc(loaded.skill, path, excerpt.text.encode()), *excerpt.notes])
         return Outcome(status="ok", content=content, data={**found, **excerpt.place, "framed": True})
@@ -56,7 +57,7 @@ class _Excerpt(NamedTuple):
 
 
 def _excerpt(data: bytes, wanted: SkillReadArguments, path: str, redaction: Redaction) -> _Excerpt:
-    text = neutralise(redaction.redact_text(data.decode()))  # before it is cut
+    text = neutralise(redaction.redact_text(data.decode()))  # before the text is cut
     lines = _LINE.findall(text.replace("\r\n", "\n").replace("\r", "\n"))
     span = _find_span(lines, wanted, path)
     shown, more = _cut("".join(lines[span.start : span.end]), span.start)
@@ -70,11 +71,11 @@ def _excerpt(data: bytes, wanted: SkillReadArguments, path: str, redaction: Reda
     return _Excerpt(shown, place, [*span.notes, *([more] if more else [])])
 
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as editors count them, which str.splitlines does not
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # lines as editors count them; str.splitlines knows more line ends
 
 
 async def _read(loaded: LoadedSkill, path: str) -> bytes | None:
-    """None: too large to be read, and no text by its name."""
+    """Reads the file. None if it is too large and its name is not that of a text file."""
     try:
         return await asyncio.to_thread(loaded.read, path)
     except ResourceNotFound as error:
@@ -99,7 +100,7 @@ def _not_text(skill: Skill, found: Mapping[str, Any], data: bytes) -> dict[str, 
 
 
 class _Span(NamedTuple):
-    """Which lines, counted from 0, the last not included; and what should be said about them."""
+    """Range of lines, counted from 0, without the end line; and notes about it."""
 
     start: int
     end: int
@@ -137,7 +138,7 @@ def _find_span(lines: Sequence[str], wanted: SkillReadArguments, path: str) -> _
 
 
 def _cut(text: str, start: int) -> tuple[str, str]:
-    """As much as may be given at once, in whole lines if possible, and how to go on."""
+    """Cuts the text to MAX_TEXT, at a line end if possible. Returns it with a note on how to read on."""
     data = text.encode()
     if len(data) <= MAX_TEXT:
         return text, ""
@@ -189,7 +190,7 @@ def _headings(lines: Sequence[str]) -> Iterator[Heading]:
 
 
 def _without_closing(text: str) -> str:
-    """`Setup ##` is closed by its hashes, `C#` is not."""
+    """Removes closing hashes: those of `Setup ##`, but not that of `C#`."""
     text = text.strip()
     bare = text.rstrip("#")
     return bare.rstrip() if not bare or bare[-1] in " \t" else text
@@ -202,8 +203,8 @@ def _after_front_matter(lines: Sequence[str]) -> int:
 
 
 def match_headings(headings: Sequence[Heading], wanted: str, *, loosely: bool = False) -> list[Heading]:
-    """Those of that text, case and marks aside; where `#`s are given, first those of that level. Loosely: also those
-    that contain it."""
+    """Finds headings by text, without case and marks. Leading `#`s prefer that level. `loosely` also accepts headings
+    that contain the text."""
     level = len(wanted) - len(wanted.lstrip("#"))
     text = _folded(_without_closing(wanted.lstrip("#")) or wanted)
     same = [heading for heading in headings if _folded(heading.text) == text]

@@ -1,4 +1,4 @@
-"""skill_search: skills by what they are for, among those that the model may see, with their whole descriptions."""
+"""skill_search: finds skills that the model may see, by their purpose, and returns their full descriptions."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class SkillSearch(ShelfTool):
         return Outcome(status="ok", content=content, hint=hint, data={"results": []})
 
     def _name(self, entry: Entry) -> str:
-        """One that means this skill and no other."""
+        """Name that identifies this skill: its name if that is unique, else its id."""
         try:
             return entry.name if self._shelf.find(entry.name, None).id == entry.id else entry.id
-        except SkillNotFound:  # several have that name
+        except SkillNotFound:  # several skills have that name
             return entry.id

@@ -1,7 +1,7 @@
-"""How a session's state says which skills are in use and which of their docs are selected; how their texts are called.
+"""Reads and writes the session state of loaded skills and selected docs, and builds the refs of their texts.
 
 The keys are those of the source documents: `temp:skill:loaded:<name>` is "1", `temp:skill:docs:<name>` is "*" or a JSON
-array. A text in view has a ref: the skill and its digest, and behind a slash the doc, if it is not the body.
+array. A text in view has a ref: `skill://<id>@<digest>` for the body, with `/<path>` added for a doc.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ALL = "*"
 
 
 def parse_docs(value: Any) -> list[str] | None:
-    """The selected docs as they were named; None is all of them. Anybody can write to the state: what is not a
-    selection selects nothing."""
+    """Returns the selected docs as they were named; None means all docs. Anyone can write to the state, so an invalid
+    value selects nothing."""
     if value == ALL:
         return None
     try:
@@ -28,7 +28,7 @@ def parse_docs(value: Any) -> list[str] | None:
 
 
 def render_docs(docs: Sequence[str]) -> str | None:
-    """None when nothing is selected: that removes a key."""
+    """Renders the selection for the state. None, which removes the key, if nothing is selected."""
     return json.dumps(list(docs), ensure_ascii=False, separators=(",", ":")) if docs else None
 
 
