@@ -1,20 +1,19 @@
-"""The loop, over ports.
+"""The agent: its loop, tool calls, requests and record. It reaches models, stores and executors through ports.
 
-- activation: skills that nobody called for with a tool
-- agent: what an agent is, before it does anything
-- budget: what a run may still use, what it has used, and what to say when it is used up
-- call_policy: what policy wants to know about a call
-- call_repair: what a model meant, when it is not what it said; and when to stop it from saying the same wrong thing
-  for ever
-- child_run: A call that is made by a run of its own
-- compaction: compaction, carried out
-- loop: un
-- model_call: one question to a model, asked again when that can help, and a reply that can be written down
-- prompt: what a model is offered of skills and tools
-- recorder: what happened is written before anything else happens; when it cannot be written, nothing else does
-- session: A session
-- task: what somebody wants done, and what came of it
-- tool_call: act
-- toolkit: kit
-- toolkit_options: what a kit is given by whoever opens it
+- activation: skills activated by the user's text, by the caller or by a file name
+- agent: `AgentSpec` and `Limits`
+- budget: the limits of a run, and the report when a limit is reached
+- call_policy: facts about a call that policy needs
+- call_repair: calls that name a skill instead of a tool, repeated failures, and cut-off calls
+- child_run: calls that a child run carries out
+- compaction: shortening a request that comes near the context limit
+- loop: `run`, the loop of turns
+- model_call: one request to a model, with retries
+- prompt: the system prompt and the tools that a model is offered
+- recorder: writing events to the log, and telling observers
+- session: `Session`, one conversation over many runs
+- task: `Task` and `Result` of a run
+- tool_call: `act`, which decides, executes and records one call
+- toolkit: `Toolkit`, skills and tools for an agent or another framework
+- toolkit_options: options of a `Toolkit`
 """

@@ -1,7 +1,7 @@
-"""Skills that nobody called for with a tool: named by the user in the text, by the caller, or by a file's name.
+"""Finds skills to activate without a tool call: named in the user's text, by the caller, or by a file name.
 
-`/name arguments` at the start of a request activates a skill with arguments, `$name` anywhere activates one without.
-A skill with `paths` is activated when a file that fits is given, read, written or made.
+`/name arguments` at the start of a request activates a skill with arguments; `$name` anywhere activates a skill without
+arguments. A skill with `paths` is activated when a matching file is given, read, written or created.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _PLACES = ("work/inputs/", "inputs/", "work/", "out/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRequest:
-    """A skill that is to be in use, and who wants that."""
+    """Request to activate a skill, and its origin."""
 
     ref: str
     source: str | None = None
     trigger: Trigger = "caller"
     arguments: str = ""
     docs: tuple[str, ...] = ()
-    firm: bool = True  # the run makes no sense without it
+    firm: bool = True  # the run fails without it
 
 
 def find_wishes(text: str, catalog: Catalog) -> tuple[list[SkillRequest], list[tuple[str, str | None]]]:
-    """What a user's text names, and what looks like a name and is none, with what to do about it."""
+    """Returns the skills that a user's text names, and unknown /names with a hint."""
     wishes: list[SkillRequest] = []
     unknown: list[tuple[str, str | None]] = []
     slash = _SLASH.fullmatch(text.strip())
@@ -63,7 +63,7 @@ def _near(name: str, catalog: Catalog) -> str | None:
 
 
 def names_in(call: ToolCall, outcome: Outcome) -> list[str]:
-    """Every file that a call names: in its arguments, and in what came of it."""
+    """Returns every file name in the arguments and the outcome of a call."""
     args, data = call.args, outcome.data
     found = [value for name in _ARGUMENTS if isinstance(value := args.get(name), str)]
     for each in args.get("inputs") or ():
@@ -80,7 +80,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def skills_for_paths(names: Sequence[str], catalog: Catalog, loaded: Collection[str]) -> list[str]:
-    """Ids of skills that a file's name calls for, and that are not in use yet."""
+    """Ids of skills whose `paths` match a file name and that are not loaded yet."""
     if not names:
         return []
     wanting = [entry for entry in catalog if entry.controls.paths and entry.id not in loaded]
@@ -92,7 +92,7 @@ def skills_for_paths(names: Sequence[str], catalog: Catalog, loaded: Collection[
 
 
 def _forms(name: str) -> Iterable[str]:
-    """What is at `work/inputs/a/b.csv` of the workspace is also `a/b.csv` to whoever wrote a pattern."""
+    """Yields forms of a file name for matching: `work/inputs/a/b.csv` is also `a/b.csv`."""
     plain = name.partition("://")[2] or name
     yield plain
     for place in _PLACES:

@@ -1,5 +1,4 @@
-"""What an agent is, before it does anything: a model, its limits, and how it goes about its work. What it may do, and
-what it is told about skills, belongs to its kit."""
+"""Defines `AgentSpec`: a model, limits and options of a run. Permissions and skills belong to the Toolkit."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Placement = Literal["tool_result", "system"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use; None is no bound."""
+    """Limits of one run. None means no limit."""
 
     turns: int | None = 12
     calls: int | None = 30
@@ -26,7 +25,7 @@ class Limits:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        """What is wrong is said before anything is written down."""
+        """Checks the limits before anything is recorded."""
         for name in self.__slots__:
             value, least = getattr(self, name), 1 if name == "turns" else 0
             whole = name in ("turns", "calls", "scripts", "tokens")
@@ -45,10 +44,10 @@ class AgentSpec:
     limits: Limits = field(default_factory=Limits)
     load_mode: LoadMode = "turn"
     placement: Placement = "tool_result"
-    prices: Mapping[str, float] = field(default_factory=dict)  # of a million tokens: input, cached, output
-    code_blocks: bool = False  # run fenced code of an answer, as calls like any other
-    summarise: bool = False  # when compaction by rule is not enough, one call for a summary, which counts
-    depth: int = 2  # how deep child runs may be nested
+    prices: Mapping[str, float] = field(default_factory=dict)  # per million tokens: input, cached, output
+    code_blocks: bool = False  # run fenced code of an answer, as normal calls
+    summarise: bool = False  # let the model summarise dropped messages; counts as usage
+    depth: int = 2  # maximum nesting of child runs
 
     def __post_init__(self) -> None:
         for name, kind in (("load_mode", LoadMode), ("placement", Placement)):

@@ -1,4 +1,4 @@
-"""What a run may still use, what it has used, and what to say when it is used up."""
+"""Checks the limits of a run, prices replies, and reports unfinished work when a limit is reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 600
 
 
 class Budget:
-    """Limits of the agent, tightened by the plan; a plan can never widen them."""
+    """Limits of the agent, tightened by the plan. A plan can never widen them."""
 
     def __init__(
         self, limits: Limits, prices: Mapping[str, float], talk: Conversation, clock: Callable[[], float]
@@ -32,13 +32,13 @@ class Budget:
         return limit if wished is None else wished if limit is None else min(limit, wished)
 
     def plan_limits(self) -> dict[str, int]:
-        """As a plan names them."""
+        """Limits of the run under the names of plan constraints."""
         return {
             word: limit for name, word in _CONSTRAINTS.items() if (limit := getattr(self._limits, name)) is not None
         }
 
     def reached(self) -> StopReason | None:
-        """Before another turn."""
+        """Limit that is reached before another turn, else None."""
         spent, usage = self._talk.spent, self._talk.spent.usage
         if _used_up(spent.turns, self._limit("turns")):
             return "limit:turns"
@@ -50,7 +50,7 @@ class Budget:
         return "limit:seconds" if left is not None and left <= 0 else None
 
     def reached_by(self, call: ToolCall, under_way: int = 0) -> StopReason | None:
-        """Before this call, while others are being made."""
+        """Limit that is reached before this call, while `under_way` others are being made."""
         if call.tool == "update_plan":
             return None
         if _used_up(self._talk.spent.calls + under_way, self._limit("calls")):
@@ -63,7 +63,7 @@ class Budget:
         return None if self._limits.seconds is None else self._limits.seconds - (self._clock() - self._began)
 
     def left(self) -> dict[str, float]:
-        """As it is shown to the model with the request that comes now."""
+        """Rest of the budget as the model is shown it with the next request."""
         spent, usage = self._talk.spent, self._talk.spent.usage
         used = {"turns": spent.turns + 1, "calls": spent.calls, "scripts": spent.scripts}
         found: dict[str, float] = {
@@ -76,8 +76,8 @@ class Budget:
         return found
 
     def share(self, counted: UsageTotals | None = None) -> Limits:
-        """For a child run: turns of its own, and of the rest at most what is left here. What it has used before counts
-        here already, and it will count that itself."""
+        """Limits for a child run: its own turns, and at most what is left of the rest. `counted` is what the child used
+        before; it is added back, because the child counts it itself."""
         spent, limits = self._talk.spent.less(counted or UsageTotals()), self._limits
         usage = spent.usage
         return replace(
@@ -90,7 +90,7 @@ class Budget:
         )
 
     def priced(self, reply: ModelReplied) -> ModelReplied:
-        """With its cost, where prices are known; `cached` tokens are part of `input`."""
+        """Adds the cost to a reply if prices are known. `cached` tokens are part of `input`."""
         if reply.usage.cost is not None:
             return reply
         return replace(reply, usage=replace(reply.usage, cost=find_cost(reply.usage, self._prices)))
@@ -110,7 +110,7 @@ class Budget:
 
 
 def render_partial(talk: Conversation, why: str) -> str:
-    """What was done, what was not, and why: an answer that is of use, also when it is not the one that was wanted."""
+    """Renders a useful report of an unfinished run: the reason, what was done, and what was not."""
     lines = [f"Not finished: {why}."]
     done = [f"- {tool}: {_short(outcome.content)}" for tool, outcome in talk.outcomes() if outcome.status == "ok"]
     failed = [

@@ -1,4 +1,4 @@
-"""What policy wants to know about a call: whose it is, what surrounds it, and what people have said about it before."""
+"""Gathers the facts about a call that policy needs: its skill, its context, and earlier approvals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import SessionWork
 
 _FILE_TOOLS = ("read_file", "list_dir", "grep")
-_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools of skills that need not be loaded
+_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools that also work on skills that are not loaded
 
 
 class Facts:
@@ -35,13 +35,13 @@ class Facts:
         given: frozenset[str],
         tools: Callable[[], Sequence[str]],
     ) -> None:
-        """`given` are the tools that came with toolsets, `tools` names all that there are."""
+        """Takes `given`, the names of tools from toolsets, and `tools`, which returns the names of all tools."""
         self.surroundings = replace(policy.surroundings, given=given)
         self._policy, self._skills, self._work = policy, skills, work
         self._programs, self._talk, self._tools = programs, talk, tools
 
     async def around(self, call: ToolCall) -> PolicyContext:
-        """What is enforced around a script is found out before it is decided about."""
+        """Returns the policy context of a call. For scripts it includes the real isolation, grants and programs."""
         if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
             return self.surroundings
         approvals = self._policy.approvals
@@ -68,19 +68,19 @@ class Facts:
                 return None
         try:
             entry = self._skills.catalog().get(ref, source=call.args.get("source"))
-        except SkillError:  # the tool says so, with what comes near
+        except SkillError:  # the tool reports the error, with similar names
             return None
         return SkillIdentity(id=entry.id, source=entry.source, trusted=entry.trusted)
 
     def touched(self, call: ToolCall) -> Sequence[SkillIdentity]:
-        """Skills whose files a file tool would read: what is said about a skill is said about its files."""
+        """Skills whose files a file tool would read. Rules about a skill also apply to its files."""
         if call.tool not in _FILE_TOOLS:
             return ()
         path = call.args.get("file_name") or call.args.get("path") or "."
         return [name_of(loaded.skill) for loaded in skills_read(str(path), self._work)]
 
     def given(self, call_id: str, capability: str, isolated: bool) -> ApprovalAnswered | None:
-        """What was said yes to inside a sandbox is not said yes to without one."""
+        """Finds an earlier answer for a call. An approval inside a sandbox does not count without one."""
         asked_isolated = self._talk.asked_isolated.get(call_id, False)
         return None if asked_isolated and not isolated else self._talk.find_answer(call_id, capability)
 
@@ -98,7 +98,7 @@ class Facts:
             approvals.remember(loaded.skill, capability)
 
     def lists(self) -> Mapping[str, AllowedTools]:
-        """Of every skill that this run has loaded and that declares a list; that one is unloaded lifts nothing."""
+        """`allowed-tools` of every skill loaded in this run. Unloading a skill does not lift its restriction."""
         known = self._tools()
         return {
             id: parse_allowed(declared, known=known)

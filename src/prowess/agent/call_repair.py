@@ -1,4 +1,4 @@
-"""What a model meant, when it is not what it said; and when to stop it from saying the same wrong thing for ever."""
+"""Repairs calls that name a skill instead of a tool (`Skill(pdf)`), and stops calls that fail again and again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOST_ALIKE = 3
 def route_to_skill(
     call: ToolCall, tools: Collection[str], find: Callable[[str], str | None], *, load: str = "skill_load"
 ) -> tuple[ToolCall, str]:
-    """A tool named like a skill is that skill, loaded; and so is `Skill(name)`. `find`: text -> the name of a skill;
-    `load`: the model's word for loading one."""
+    """Turns a call of a tool named like a skill, or of `Skill(name)`, into a call of skill_load. Returns the call and a
+    note for the model. `find`: text -> the name of a skill; `load`: the model's name for skill_load."""
     if call.tool in _AS_TOOL:
         return replace(call, tool="skill_load"), "" if call.tool == load else f"{call.tool} is called {load} here."
     if call.tool in tools:
@@ -49,17 +49,17 @@ def _arguments(args: dict[str, Any]) -> str:
 
 
 class RepeatedFailures:
-    """The same tool with the same error three times running: the fourth call of it is not tried, and none of those that
-    failed is tried again before something else was done. Another call of that tool is."""
+    """Refuses repeated failures. After three calls in a row of one tool with the same error, the fourth is not tried.
+    The failed calls are not tried again until something else was done. Other calls of that tool are tried."""
 
     def __init__(self, names: Callable[[], Sequence[str]], tools: Callable[[], Sequence[str]]) -> None:
         self._names = names
         self._tools = tools
         self._last: tuple[str, str] | None = None
         self._count = 0
-        self._failed: list[dict[str, Any]] = []  # arguments of the calls that failed so
+        self._failed: list[dict[str, Any]] = []  # arguments of the failed calls
         self._refused = False
-        self._forms: dict[str, ToolCall] = {}  # by id: calls that are being made, by our names
+        self._forms: dict[str, ToolCall] = {}  # normalised calls that are being made, by id
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
         self._forms.pop(f"{call.id}-load", None)
@@ -74,7 +74,7 @@ class RepeatedFailures:
             self._failed.append(call.args)
 
     def refuse(self, call: ToolCall) -> Outcome | None:
-        """Asked about every call, once it has its own form."""
+        """Outcome for a call that is not tried, else None. Called for every normalised call."""
         self._forms[call.id] = call
         if self._last is None or call.tool != self._last[0]:
             return None
@@ -91,7 +91,7 @@ class RepeatedFailures:
 
 
 def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:
-    """For the call at which the reply reached its length limit: what came of its arguments is no object, or nothing."""
+    """Outcome for a call that the length limit of the reply cut off: its arguments are empty or unreadable."""
     last = reply.calls[-1] if reply is not None and reply.calls and reply.finish == "length" else None
     if last is None or last.id != call.id or not last.args.keys() <= {"arguments"}:
         return None

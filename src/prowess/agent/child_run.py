@@ -1,6 +1,6 @@
-"""A call that is made by a run of its own: another conversation, the same workspace, at most the same permissions.
+"""Carries out a call in a child run: another conversation, the same workspace, at most the same permissions.
 
-One that waited for a person, or was cut off, goes on where it was when the call is made again.
+A child run that waited for a person or was interrupted continues when the call is made again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _used(kit: Toolkit) -> dict[str, object]:
 
 
 async def _take_up(kit: Toolkit, last: str) -> None:
-    """What the log has of that run, and of those that it went on with."""
+    """Restores the conversation of a child run from the log, including the runs that it resumed."""
     envelopes = [envelope async for envelope in kit.recorder.read()]
     resumed = {each.run: each.event.resumes for each in envelopes if isinstance(each.event, RunStarted)}
     chain: set[str] = set()

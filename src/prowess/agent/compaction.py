@@ -1,10 +1,8 @@
-"""Compaction, carried out: what is taken out of the request is kept as an artifact first, and read again by its ref.
+"""Shortens a request that comes near the model's context window. Removed outputs are kept as artifacts.
 
-When a request comes near the model's window: what can be said shorter without losing anything is said shorter.
-
-By rule, and so the same again when it is resumed: old outputs become one line that says where the whole text is; when
-that is not enough, messages of earlier requests go, the oldest first. Loaded skills, the request itself, the plan and
-the budget stay.
+Compaction follows fixed rules, so a resumed run does the same. First, old outputs become one line with a ref to the
+full text. If that is not enough, messages of earlier requests are dropped, oldest first. Loaded skills, the current
+request, the plan and the budget stay.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from prowess.core.values import Message, Part, ToolCall, Usage
 from prowess.errors import ModelError
 from prowess.models.replay import NO_SUMMARY, Shortened
 
-KEEP_RESULTS = 2  # the newest stay as they are
-_WORTH = 400  # characters: shorter outputs are left alone
-ROOM = 0.6  # of the window, after compaction
-NEAR = 0.85  # of the window, before it
+KEEP_RESULTS = 2  # the newest results stay unchanged
+_WORTH = 400  # characters: shorter outputs stay
+ROOM = 0.6  # part of the window to use after compaction
+NEAR = 0.85  # part of the window that starts compaction
 
 
 class CompactionPlan(NamedTuple):
-    """What to do: outputs to replace, with their text, and how many items to leave out from the oldest on."""
+    """Compaction to carry out: outputs to replace, and the number of oldest items to drop."""
 
     outputs: dict[str, str]  # call id -> full text
     dropped: int
@@ -52,7 +50,7 @@ def plan_compaction(items: Sequence[Item], request: int, used_tokens: int, targe
 
 
 def _dropped(items: Sequence[Item], request: int, excess: int, outputs: dict[str, str]) -> int:
-    """Whole earlier requests only: half an exchange would be misunderstood."""
+    """Number of oldest items to drop. Only whole earlier requests go: half an exchange would mislead the model."""
     dropped = freed = 0
     for index, item in enumerate(items):
         if freed >= excess:
@@ -73,7 +71,7 @@ def render_replaced(call_id: str, text: str, ref: str) -> str:
 
 
 def render_transcript(items: Sequence[Item]) -> str:
-    """For the one who is asked for a summary."""
+    """Renders items as text, for the request for a summary."""
     return "\n".join(_text(item) for item in items)
 
 
@@ -89,7 +87,7 @@ def _text(item: Item) -> str:
             return text
 
 
-_SMALLEST_WINDOW = 4_000  # for a model that does not say, when it says that it is full
+_SMALLEST_WINDOW = 4_000  # if the model reports overflow but not its window size
 _SUMMARISE = (
     "Summarise this part of a conversation for an assistant that goes on with it: what was asked, decided, done and "
     "found, with exact names, numbers and paths. Leave out instructions of skills and their arguments. Be short."
@@ -97,8 +95,8 @@ _SUMMARISE = (
 
 
 def is_near(model: Model, talk: Conversation) -> bool:
-    """Whether the next request would come near the model's window. Cheap as long as it is far away. A recording knows
-    where it came near to that of the model that was recorded."""
+    """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
+    the recorded model compacted."""
     shortened = getattr(model, "shortened", None)
     if shortened is not None:
         return shortened(talk.run or "", talk.task) is not None
@@ -116,7 +114,7 @@ def count_tokens(talk: Conversation) -> int:
 
 
 async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:
-    """Nothing is shortened without a Compacted event, which says exactly what, so that a resume does the same."""
+    """Compacts the conversation. The Compacted event says exactly what changed, so that a resume does the same."""
     talk = kit.conversation
     shortened = getattr(agent.model, "shortened", None)
     if shortened is not None and (decided := shortened(talk.run or "", talk.task, take=True)) is not None:
@@ -129,7 +127,7 @@ async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = Fa
     replaced: dict[str, str] = {}
     for call_id, text in plan.outputs.items():
         ref = await kit.keep(ToolCall(id=call_id, tool=""), text)
-        if ref is not None:  # otherwise it stays: nothing is thrown away
+        if ref is not None:  # otherwise the output stays: no text is lost
             replaced[call_id] = render_replaced(call_id, text, ref)
     summary, usage = None, Usage()
     if plan.dropped:
@@ -138,7 +136,7 @@ async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = Fa
 
 
 async def _shorten_again(kit: Toolkit, decided: Shortened, why: str) -> None:
-    """As it was decided then, with what is there now: the outputs are kept again, so that they can be read again."""
+    """Repeats a recorded compaction with the current items. Keeps the outputs again, so that they can be read."""
     talk, then = kit.conversation, decided.event
     answered = [item for item in talk.items if isinstance(item, AnsweredCall) and item.call_id in then.replaced]
     outputs = {item.call_id: item.outcome.content for item in answered}
@@ -169,7 +167,7 @@ def _compacted(
 
 
 async def _summarise(agent: AgentSpec, kit: Toolkit, dropped: int) -> tuple[str, Usage]:
-    """What goes is named; and, where that is switched on, told in short by one call to the model, which counts."""
+    """Returns a note about the dropped messages. If enabled, a summary by the model, which counts as usage."""
     gone = kit.conversation.items[:dropped]
     session = kit.recorder.key.session
     plain = f"<note>\n{dropped} earlier messages were left out to save room: prowess sessions show {session}\n</note>"

@@ -1,11 +1,9 @@
-"""run: decide, act, observe, until there is an answer, a limit, a pause or a cancel; and it always says which.
+"""Runs the agent loop: decide, act, observe, until an answer, a limit, a pause or a cancel. RunFinished says which.
 
     request -> [ compose -> model -> calls -> act ] -> … -> RunFinished
 
-Everything that happens is an event before the next thing happens. A call to the model is tried again when that can
-help; a call that was decided is never made twice.
-
-Calls that may be made at the same time, and how to make them so that none is left behind.
+Every step is recorded as an event before the next step begins. A request to the model is retried when that can help. A
+call that was decided is never made twice. Read-only calls that stand side by side are made at the same time.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
 
 
 def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bool]) -> list[list[ToolCall]]:
-    """Neighbours that only read are one group, every other call is one of its own."""
+    """Groups calls: read-only neighbours form one group, every other call is its own group."""
     groups: list[list[ToolCall]] = []
     for call in calls:
         if groups and is_read_only(call) and is_read_only(groups[-1][-1]):
@@ -57,7 +55,7 @@ def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bo
 
 
 async def together(work: Sequence[Awaitable[Outcome]]) -> list[Outcome]:
-    """When one of them cannot be recorded, the others end before that is raised."""
+    """Awaits all calls. If one raises (the record is broken), cancels the others and waits for their end first."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -67,12 +65,12 @@ async def together(work: Sequence[Awaitable[Outcome]]) -> list[Outcome]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_MOST_PIECES = 3  # of an answer that is longer than the model may say at once
+_MOST_PIECES = 3  # of an answer that exceeds the length limit of a reply
 _EMPTY_REPLIES = 2
 
 
 async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, patience: RetryPolicy | None = None) -> Result:
-    """One request, to its end. What ends a run as an error is raised, after it was written down."""
+    """Runs one request to its end. An error that ends the run is recorded and then raised."""
     resumed = kit.conversation.run if task.resume else None
     loop = _Loop(agent, kit, patience or RetryPolicy())
     await kit.append(make_started(agent, task, resumed))
@@ -81,7 +79,7 @@ async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, patience: RetryPoli
         finished = loop.redacted(await loop.go(task))
     except asyncio.CancelledError:
         cancelled = RunFinished(stop_reason="cancelled", text=loop.partial("it was cancelled"), usage=loop.usage)
-        with suppress(StoreError):  # a loop that shuts down cancels what is being written as well
+        with suppress(StoreError):  # a closing event loop also cancels the write
             await loop.end(cancelled)
         raise
     except ProwessError as error:
@@ -116,7 +114,7 @@ class _Loop:
         kit.shelf.in_view = self._talk.in_view
         kit.plan_limits = self._budget.plan_limits()
         if not task.resume and task.parent is None:
-            kit.scene.for_run.clear()  # what was approved for the run before
+            kit.scene.for_run.clear()  # approvals of the run before
         kit.shelf.new_turn()
         try:
             async with asyncio.timeout(self._budget.seconds_left()):
@@ -132,7 +130,7 @@ class _Loop:
     # --- turns ------------------------------------------------------------------------------------------------------
 
     async def _turns(self) -> RunFinished:
-        if (answer := self._talk.answer) is not None:  # it was given, and the end of the run was not written
+        if (answer := self._talk.answer) is not None:  # resumed: the answer was recorded, but not the end of the run
             finished = await self._answer(answer)
             if finished is not None:
                 return finished
@@ -145,7 +143,7 @@ class _Loop:
                 return finished
 
     async def _decide(self) -> ModelReplied:
-        """The request, written down with its hash; then the reply, written down whole."""
+        """Records the request with its hash, asks the model, and records the reply."""
         agent, kit, talk = self._agent, self._kit, self._talk
         if is_near(agent.model, talk):
             await shorten(agent, kit, "near the context limit")
@@ -213,12 +211,12 @@ class _Loop:
         stop = await self._act_all(reply.calls)
         if stop is not None:
             return stop
-        if reply.finish == "stop" and reply.text:  # an answer that came with a last change of the plan
+        if reply.finish == "stop" and reply.text:  # an answer together with a last plan update
             return RunFinished(stop_reason="answer", text=reply.text, usage=self.usage)
         return None
 
     async def _answered(self, reply: ModelReplied) -> RunFinished | None:
-        """A text is the answer, unless it broke off, is nothing, reports a failure or holds code that is to be run."""
+        """Handles a reply without calls: the answer, unless it is cut off, empty, a failure, or code to run."""
         if reply.finish == "filter":
             raise ModelError(
                 "The provider withheld the model's reply.",
@@ -258,7 +256,7 @@ class _Loop:
     # --- calls ------------------------------------------------------------------------------------------------------
 
     async def _act_all(self, calls: Sequence[ToolCall]) -> RunFinished | None:
-        """In order; those that only read, and stand side by side, at the same time."""
+        """Makes calls in order; read-only neighbours at the same time."""
         named: list[str] = []
         for group in make_groups(self._in_order(calls), self._is_read_only):
             for index, call in enumerate(group):
@@ -289,13 +287,13 @@ class _Loop:
         return outcomes
 
     def _keep_files(self, outcome: Outcome) -> None:
-        """For the result of the run: the files that a call made, without their content."""
+        """Collects the files that a call made, without their content, for the result of the run."""
         for file in outcome.data.get("output_files") or ():
             self._files[file["name"]] = {key: value for key, value in file.items() if key != "content"}
         self._left_out |= dict.fromkeys(outcome.data.get("left_out") or ())
 
     def _in_order(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Of several skills the one that coordinates comes first, so that no bound on bodies can cut it off."""
+        """Moves loads of coordinator skills first, so that the limit on bodies per turn cannot exclude them."""
         coordinators = [call for call in calls if self._coordinates(call)]
         if not coordinators:
             return list(calls)
@@ -318,8 +316,8 @@ class _Loop:
         return loaded[-1] if loaded else None
 
     async def _run_code(self, found: Sequence[dict[str, Any]]) -> RunFinished | None:
-        """Fenced code of an answer, where that is switched on: as calls like any other, each of which is known by its
-        place, so that one that waited is found again."""
+        """Runs fenced code of an answer as normal calls, if that is enabled. Call ids come from the position of the
+        block, so that a call that waited is found again."""
         place = f"code-{self._talk.number}-{self._talk.spent.turns}"
         for number, args in enumerate(found, 1):
             call = ToolCall(id=f"{place}-{number}", tool="skill_run", args=args)
@@ -334,10 +332,10 @@ class _Loop:
             self._say(f"Code block {number} was run. What it said is data:\n{render_outcome(outcome)}")
         return None
 
-    # --- skills that were not asked for by the model -----------------------------------------------------------------
+    # --- skills that the model did not load --------------------------------------------------------------------------
 
     def _not_yet_begun(self, task: Task) -> Task:
-        """A run that was cut off, or waited, before its first turn may not have all the skills that were wished for."""
+        """Adds the requested skills and files again if the resumed run stopped before its first turn."""
         started = self._talk.first_started
         if not task.resume or self._talk.spent.turns or started is None:
             return task
@@ -349,8 +347,8 @@ class _Loop:
         )
 
     async def _activate(self, task: Task) -> RunFinished | None:
-        """What the caller and the user named, then what the given files call for. When a person has to be asked about
-        one, the others are loaded, and it waits."""
+        """Activates the skills that the caller and the user named, then those for the given files. If one needs an
+        approval, the others are loaded, and the run waits."""
         catalog = self._kit.skills.catalog()
         wishes, unknown = find_wishes(task.text, catalog) if task.parent is None else ([], [])
         for name, hint in unknown:
@@ -371,19 +369,19 @@ class _Loop:
             )
             if outcome.status == "waiting":
                 waits = True
-            elif outcome.status != "ok" and not wish.firm:  # it may be pasted text
+            elif outcome.status != "ok" and not wish.firm:  # the name may be part of a pasted text
                 error = self._kit.activation_error
                 text = error.message if error else outcome.content
                 await self._kit.append(ErrorRaised(code=str(outcome.code), message=text, hint=outcome.hint))
             elif outcome.status != "ok":
-                decided = outcome.data.get("rule")  # what a model is told to do next is no help to a person
+                decided = outcome.data.get("rule")  # the hint for a model does not help a person
                 hint = f"What decided: {decided}. See: prowess policy check skill_load" if decided else outcome.hint
                 raise self._kit.activation_error or SkillDenied(outcome.content, code=outcome.code, hint=hint)
         given = [part.text or "" for part in task.attachments if part.kind == "file"]
         return await self._activate_for([*given, *task.named]) or (self._waiting() if waits else None)
 
     def _id_of(self, wish: SkillRequest) -> str | None:
-        """Of the call that wished for it before; an answer to that one is the answer to this."""
+        """Id of an earlier call for the same skill request, so that its approval counts again."""
         wanted = (wish.ref, wish.source, wish.trigger)
         calls = self._talk.wished.items()
         return next((id for id, c in calls if (c.args.get("skill"), c.args.get("source"), c.trigger) == wanted), None)
@@ -415,7 +413,7 @@ class _Loop:
         return render_partial(self._talk, why)
 
     async def _stop(self, limit: StopReason) -> RunFinished:
-        """Calls that were not made are answered, so that whoever goes on from here knows."""
+        """Ends the run at a limit. Calls that were not made get an outcome, so that a later run knows."""
         for call, begun in self._talk.unfinished_calls():
             if not begun:
                 why = f"It was not made: {self._budget.explain(limit)}"
@@ -431,12 +429,12 @@ class _Loop:
         )
 
     async def _take_up(self) -> RunFinished | None:
-        """What was cut off is said to be; what was never begun, or waited for a person, is done now."""
+        """Resumes calls: marks interrupted ones, and makes those that were not begun or waited for a person."""
         for call, begun in self._talk.unfinished_calls():
             if begun:
                 await self._cut_off(call)
         calls = [call for call, _ in self._talk.unfinished_calls()]
-        if not self._talk.spent.turns:  # then all that were wished for are looked at anew, with their ids
+        if not self._talk.spent.turns:  # _activate makes all skill requests again, with their ids
             calls = [call for call in calls if call.id not in self._talk.wished]
         return await self._act_all(calls)
 

@@ -1,4 +1,4 @@
-"""One question to a model, asked again when that can help, and a reply that can be written down."""
+"""Sends one request to a model, retries it when that can help, and makes the reply storable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_PICTURE = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how long; a provider's own word on waiting wins."""
+    """Retry policy: number of tries and waiting times. A provider's `Retry-After` wins."""
 
     tries: int = 5
     first_s: float = 0.5
@@ -35,9 +35,9 @@ class RetryPolicy:
 async def ask(
     model: Model, request: ModelRequest, kit: Toolkit, patience: RetryPolicy, seconds_left: Callable[[], float | None]
 ) -> ModelReplied:
-    """Each failure is written down, also those after which it worked."""
+    """Asks the model, with retries. Records every failure, also if a later try succeeds."""
     expect = getattr(model, "expect", None)
-    if expect is not None:  # a recording, which knows what was asked then
+    if expect is not None:  # a recording knows the recorded requests
         expect(request.sha256, request.size_bytes)
     shown = _Shown(kit)
     messages = request.messages
@@ -62,7 +62,7 @@ async def ask(
 
 
 class _Shown:
-    """Pieces of a reply for whoever watches, without secrets: what may be the beginning of one waits for the rest."""
+    """Shows pieces of a reply to observers, redacted. A piece that may start a secret waits for the rest."""
 
     def __init__(self, kit: Toolkit) -> None:
         self._show = kit.recorder.show
@@ -71,7 +71,7 @@ class _Shown:
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
         if isinstance(delta, CallDelta):
-            self._show(replace(delta, args=""))  # arguments are shown when the call is planned, and redacted then
+            self._show(replace(delta, args=""))  # arguments are shown, redacted, when the call is planned
         elif text := self._decode(self._redaction.feed(delta.text.encode("utf-8", "replace"))):
             self._show(TextDelta(text=text))
 
@@ -81,7 +81,7 @@ class _Shown:
 
 
 async def _with_pictures(message: Message, kit: Toolkit) -> Message:
-    """A picture of the workspace as its bytes: the record holds its place, and no provider knows our places."""
+    """Replaces refs of workspace images by their bytes, because providers cannot read our refs."""
     parts: list[Part] = []
     for part in message.parts:
         if part.kind != "image" or part.ref is None or not part.ref.startswith("workspace://"):
@@ -103,7 +103,7 @@ def _wait(error: ModelError, number: int, patience: RetryPolicy) -> float:
 
 
 def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
-    """What cannot be stored as text or JSON becomes something that can; an id is used once in a session."""
+    """Makes a reply storable as text and JSON, and makes call ids unique in the session."""
     seen = set(known)
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls, 1):
@@ -121,7 +121,7 @@ def _text(text: str) -> str:
 
 def _json(args: Any) -> dict[str, Any]:
     try:
-        text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)  # as the log will have them
+        text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)  # in the form of the log
         text.encode()
     except (ValueError, TypeError, RecursionError):  # UnicodeEncodeError is a ValueError
         return {"arguments": _text(repr(args)[:2000])}

@@ -1,4 +1,4 @@
-"""What a model is offered of skills and tools: as much as it may have, and as little as it needs."""
+"""Selects the skills and tools that a model is told, and renders the prompt text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTED = ("shown", "name_only", "searchable")
 
 
 def plan_offer(catalog: Catalog, plan: CatalogPlan, around: PolicyContext, rules: Sequence[Rules]) -> CatalogPlan:
-    """What is shown of the library. A skill that the rules deny is not offered at all."""
+    """Removes skills that the rules deny from the catalog plan."""
     if not rules:
         return plan
     denied = {id for name in _LISTED for id in getattr(plan, name) if _is_denied(catalog, id, around, rules)}
@@ -41,7 +41,7 @@ def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence
 
 
 def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str:
-    """The catalog and how to work with it, for the prompt; empty when there are no skills."""
+    """Renders the prompt text: the catalog and the guidance. Empty if there are no skills."""
     catalog = render_catalog(skills.catalog(), plan)
     return render_system(
         style.instructions,
@@ -56,7 +56,7 @@ def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str
 def offered_tools(
     plan: CatalogPlan, style: KitStyle, own: Sequence[ToolSpec], given: Sequence[ToolSpec], enabled: frozenset[str]
 ) -> list[ToolSpec]:
-    """Of our own tools those of the profile, then the file tools, then what was switched on; and all that was given."""
+    """Returns built-in tools of the profile, then file tools, then enabled tools, then tools of toolsets."""
     has_skills = any(getattr(plan, name) for name in _LISTED)
     wanted = advertised(style.profile, has_skills=has_skills, can_run=style.can_run, needs_search=bool(plan.searchable))
     files = style.profile != "lean" if style.files is None else style.files

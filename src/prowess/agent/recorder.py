@@ -1,8 +1,7 @@
-"""What happened is written before anything else happens; when it cannot be written, nothing else does.
+"""Records events: each event is in the log before the next step happens. If it cannot be written, the run stops.
 
-Observers are told afterwards. One that raises, blocks or falls behind can neither stop nor slow a run.
-
-An event as it may be written down: without the values of secrets, and without what the configured patterns match.
+Observers are told afterwards. An observer that raises, blocks or falls behind can neither stop nor slow down a run.
+Events are recorded without the values of secrets and without text that the configured patterns match.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
 
 Observer = Callable[[Envelope], Awaitable[None] | None]
-_PENDING = 10_000  # events that wait for a slow observer; durable ones can be read from the log again
+_PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
 
 
 class Recorder:
-    """One run's way into the log. `async with` it, or close it, so that observers see the end.
+    """Writes the events of one run to the log. Use `async with`, or close it, so that observers see the end.
 
-    A plain function is called in a thread of its own, an `async def` in a task of its own: both may take their time.
+    An observer that is a plain function runs in its own thread, an `async def` in its own task, so both may be slow.
     """
 
     def __init__(
@@ -63,9 +62,9 @@ class Recorder:
         marks: Marks | None = None,
         report: Callable[[str], object] = lambda line: sys.stderr.write(f"{line}\n"),
     ) -> None:
-        """`seq` is the number of the last event that the caller knows; without it, that of the log, which only the
-        holder of the lease can change. `report` is told once about each observer that does not work. Without `marks`
-        all that the log holds counts as this home's."""
+        """Takes `seq`, the number of the last event that the caller knows. Without it, the log's last number is used,
+        which only the holder of the lease can change. `report` is called once for each failing observer. Without
+        `marks`, all events of the log count as written by this home."""
         self.key = key
         self.run_id = run_id
         self.broken = False
@@ -77,23 +76,23 @@ class Recorder:
         self._last: str | None = None  # hash of the last event
         self._marks = marks
         self._report = report
-        self._immediate = bool(vars(type(log)).get("immediate"))  # a class that only descends from such a one may wait
+        self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
         self._feeds = [_feed(observer, self._observer_failed) for observer in on_event]
 
     @property
     def seq(self) -> int | None:
-        """The number of the last event; None before the first append when it was not given."""
+        """Number of the last event. None before the first append if it was not given."""
         return self._seq
 
     async def append(self, *events: Event | UnknownEvent, run: str | None = None) -> Sequence[Envelope]:
-        """Those that are durable, in the log, in this order; then all of them to the observers. `run` is the one that
-        they belong to, when it is a part of this one.
+        """Writes the durable events to the log, in this order; then tells the observers all events. `run` is the child
+        run that they belong to, if any.
 
-        Cancelling the caller does not cancel a write that has begun: it might be in the log already.
+        Cancelling the caller does not cancel a write that has begun, because it may be in the log already.
         """
-        if self._immediate:  # what does not wait cannot be cancelled in its midst
+        if self._immediate:  # a log that does not wait cannot be cancelled half-way
             return await self._append(events, run or self.run_id)
         work = asyncio.ensure_future(self._append(events, run or self.run_id))
         self._under_way.add(work)
@@ -101,7 +100,7 @@ class Recorder:
         return await asyncio.shield(work)
 
     def show(self, *events: Event, run: str | None = None) -> None:
-        """Ephemeral events, to the observers only; for those who cannot wait."""
+        """Shows ephemeral events to the observers only, without waiting."""
         for event in events:
             if event.type not in EPHEMERAL:
                 raise StoreError(
@@ -112,19 +111,19 @@ class Recorder:
             self._tell(self._envelope(event, run or self.run_id))
 
     def read(self) -> AsyncIterator[Envelope]:
-        """What the log has of this session."""
+        """Reads the events of this session from the log."""
         return self._log.read(self.key)
 
     def vouches(self, envelope: Envelope) -> bool:
-        """Tells whether a question or an answer in the log is one of this user's home."""
+        """True if an approval question or answer in the log was written by this user's home."""
         return self._marks is None or self._marks.fits(envelope)
 
     def part(self, run_id: str) -> RecorderPart:
-        """The same way into the log, for a run that is a part of this one."""
+        """Returns a recorder for a child run, with the same log."""
         return RecorderPart(self, run_id)
 
     async def close(self, *, timeout_s: float = 5.0) -> None:
-        """Finish what is being written, and give the observers that long to see it."""
+        """Finishes pending writes, and waits up to `timeout_s` for the observers."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         feeds, self._feeds = self._feeds, []
@@ -165,7 +164,7 @@ class Recorder:
             self._last = stored[-1].hash if stored else self._last
             written = True
         finally:
-            self.broken = not written  # whatever went wrong
+            self.broken = not written  # for every kind of failure
         return stored
 
     def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:
@@ -185,12 +184,12 @@ class Recorder:
 
     def _observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
-        with _Shielded(lambda _: None):  # whoever reports can do no harm either
+        with _Shielded(lambda _: None):  # a failing `report` must not stop the run
             self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
 
 
 class RecorderPart:
-    """A Recorder for events of one child run."""
+    """Recorder for the events of one child run."""
 
     def __init__(self, whole: Recorder, run_id: str) -> None:
         self._whole = whole
@@ -217,7 +216,7 @@ class RecorderPart:
         return RecorderPart(self._whole, run_id)
 
     async def close(self) -> None:
-        """Nothing: the whole closes."""
+        """Does nothing: the whole recorder is closed by its owner."""
 
 
 def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
@@ -226,7 +225,7 @@ def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _Task
 
 
 class _ObserverFeed:
-    """Hands events to one observer, in order, and says once that it does not work."""
+    """Passes events to one observer, in order, and reports once if it fails."""
 
     def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
         self._observer: Callable[[Envelope], Any] = observer
@@ -278,7 +277,7 @@ class _ThreadFeed(_ObserverFeed):
         self._thread: threading.Thread | None = None
 
     def put(self, item: Envelope | Callable[[], object]) -> None:
-        if self._thread is None:  # a daemon: one that blocks for ever must not keep the process alive
+        if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
             self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
             self._thread.start()
         try:
@@ -304,7 +303,7 @@ class _ThreadFeed(_ObserverFeed):
 
 
 class _Shielded:
-    """What is raised inside goes to `failed` and no further; being cancelled is not a failure."""
+    """Context manager that passes exceptions to `failed` and stops them. A cancellation is still raised."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
@@ -320,7 +319,7 @@ class _Shielded:
 
 
 def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | UnknownEvent:
-    """Texts of people and models; what names a thing stays. Calls, decisions and outcomes are `act`'s to redact."""
+    """Redacts texts of people and models; names and ids stay. `act` redacts calls, decisions and outcomes."""
     if not redactor.is_needed:
         return event
     text = redactor.redact_text

@@ -1,4 +1,4 @@
-"""A session: one conversation over many runs, which goes on from its log, in this process or another.
+"""Session: one conversation over many runs. It continues from its log, in this process or another.
 
 async with runtime.open_session(model="offline") as session:
     result = await session.run("Summarise sales.csv", files=["sales.csv"])
@@ -34,7 +34,7 @@ class Session:
         self._patience = RetryPolicy()
         self._fresh = True
         self.answered = False  # the last run ended with an answer
-        self.usage: Usage = Usage()  # of all runs of this process
+        self.usage: Usage = Usage()  # usage of all runs of this process
 
     @property
     def key(self) -> SessionKey:
@@ -46,12 +46,12 @@ class Session:
 
     @property
     def state(self) -> dict[str, object]:
-        """A copy of the session's state: `temp:skill:loaded:<name>`, `temp:skill:docs:<name>`, and what tools keep."""
+        """Copy of the session state: `temp:skill:loaded:<name>`, `temp:skill:docs:<name>`, and values of tools."""
         return dict(self.kit.conversation.state.values)
 
     @property
     def messages(self) -> Sequence[Message]:
-        """As the model was last shown them."""
+        """Messages of the last request to the model."""
         return self.kit.conversation.request().messages
 
     async def run(
@@ -62,7 +62,7 @@ class Session:
         files: Sequence[str | tuple[str, str | None]] = (),
         resume: bool = False,
     ) -> Result:
-        """One request to its end. `resume` goes on with the run that was cut off, waits or met a limit."""
+        """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit."""
         if not isinstance(request, str):
             raise ConfigError(
                 f"The request is {type(request).__name__}, not a text.", code="usage", hint="Give a text."
@@ -94,7 +94,7 @@ class Session:
             )
 
     async def _stage(self, files: Sequence[str | tuple[str, str | None]]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-        """Files that a person named are in the workspace before anybody is asked; and the names of those in folders."""
+        """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
         if not files:
             return (), ()
         workspace, place = await self.kit.work.workspace()
@@ -115,7 +115,7 @@ class Session:
 
 
 def _names_below(path: str) -> list[str]:
-    """The files in a folder, for whoever waits for one like that; there may be many, and some are enough."""
+    """Returns names of files in a folder, for skills with `paths`. At most 1,000, because some are enough."""
     found: list[str] = []
     for folder, _, names in os.walk(path):
         found += [os.path.relpath(os.path.join(folder, name), path) for name in names]
@@ -125,8 +125,8 @@ def _names_below(path: str) -> list[str]:
 
 
 async def restore_from_log(kit: Toolkit, log: EventLog) -> None:
-    """What the log holds becomes the conversation, by the same fold as while it happened. A record that was changed is
-    no history to go on from: an answer in it may be nobody's."""
+    """Rebuilds the conversation by applying the events of the log. A record that was changed is refused, because an
+    approval in it may be forged."""
     key = kit.recorder.key
     report = verify_chain([line async for line in log.lines(key)], await log.head(key))
     if not report.valid:

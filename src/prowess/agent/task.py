@@ -1,4 +1,4 @@
-"""What somebody wants done, and what came of it."""
+"""Defines `Task`, the input of a run, and `Result`, its outcome."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from prowess.core.values import Part, Plan, ToolCall, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What somebody wants done."""
+    """Input of a run: a request, files and skills."""
 
     text: str = ""
     attachments: tuple[Part, ...] = ()
-    skills: tuple[SkillRequest, ...] = ()  # to be in use from the start
-    named: tuple[str, ...] = ()  # files that came with it, also those in folders
+    skills: tuple[SkillRequest, ...] = ()  # skills to load at the start
+    named: tuple[str, ...] = ()  # given files, including those in folders
     resume: bool = False
-    parent: str | None = None  # the run that this is a part of,
-    call: str | None = None  # and its call which this carries out
-    again: tuple[str, ...] = ()  # what `prowess run` has to be told again to go on with this
+    parent: str | None = None  # parent run
+    call: str | None = None  # call of the parent run that this run carries out
+    again: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it. `text` is the answer, or what was done and what was not."""
+    """Result of a run. `text` is the answer, or a report of what was done and what was not."""
 
     text: str
     stop_reason: StopReason
@@ -38,12 +38,12 @@ class Result:
     session: str
     run: str
     plan: Plan | None = None
-    files: tuple[dict[str, Any], ...] = ()  # made by scripts: name, ref, mime_type, size_bytes
-    left_out: tuple[str, ...] = ()  # hidden files that no pattern named
+    files: tuple[dict[str, Any], ...] = ()  # files from scripts: name, ref, mime_type, size_bytes
+    left_out: tuple[str, ...] = ()  # hidden files that no output pattern named
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
-    failed: int = 0  # calls that came to nothing: they failed, were denied or interrupted
+    failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
-    code: str | None = None  # of the failure that the text reports
+    code: str | None = None  # code of the failure that the text reports
 
     @property
     def ok(self) -> bool:
@@ -80,7 +80,7 @@ def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarte
 
 
 def wishes_of(started: RunStarted) -> tuple[SkillRequest, ...]:
-    """What the caller of a run wanted in use, as that run wrote it down."""
+    """Skill requests of a run's caller, from the event that recorded them."""
     known = SkillRequest.__slots__
     given = [{name: value for name, value in wish.items() if name in known} for wish in started.wishes]
     return tuple(SkillRequest(**{**wish, "docs": tuple(wish.get("docs") or ())}) for wish in given if wish.get("ref"))

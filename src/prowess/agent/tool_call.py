@@ -1,9 +1,9 @@
-"""act: one call becomes one outcome. The only place where policy is asked, a tool is executed, a secret is taken out.
+"""act: turns one call into one outcome. Only this module asks policy, executes tools and redacts outcomes.
 
-    routed -> normal form -> written down -> decided -> asked, if need be -> executed -> redacted -> written down
+    route -> normalise -> record -> decide -> ask, if needed -> execute -> redact -> record
 
-Every step is in the log before the next one begins; when it cannot be written, nothing more happens. A denial and a
-failure are outcomes. Only a broken record, and being cancelled, leave this function in another way.
+Every step is in the log before the next one begins. If the log cannot be written, nothing more happens. A denial and a
+failure are outcomes. Only a broken record and a cancellation are raised.
 """
 
 from __future__ import annotations
@@ -37,66 +37,61 @@ from prowess.policy.secrets import Redactor, build_environment
 Append = Callable[..., Awaitable[object]]
 _YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
 _NO = re.compile(r"no(?:[,;:. ]+(?:because )?(.*))?", re.IGNORECASE | re.DOTALL)
-ANSWERED = "approval"  # the rule of a decision that somebody who was asked made
-MAX_CONTENT = 64 << 10  # characters of an outcome that a model is given at once
+ANSWERED = "approval"  # rule of a decision that a person made when asked
+MAX_CONTENT = 64 << 10  # most characters of an outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillIdentity:
-    """The skill that a call is about, as far as policy asks."""
+    """Facts about the skill of a call that policy needs."""
 
     id: str
     source: Any = None
     trusted: bool = False
-    env: tuple[str, ...] = ()  # the names that it declares
+    env: tuple[str, ...] = ()  # variables that it declares
     digest: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """What a call is made in. `append` writes events; the rest is what policy looks at and what a tool is given."""
+    """Everything that a call needs: tools, the record (`append`), input of policy, and callbacks."""
 
     tools: Toolset
     append: Append
     approver: Approver | None = None
     around: Callable[[ToolCall], Awaitable[PolicyContext]]
     named: Callable[[ToolCall], SkillIdentity | None]
-    touched: Callable[[ToolCall], Sequence[SkillIdentity]] = (
-        lambda call: ()
-    )  # skills whose files it reads without naming them
+    touched: Callable[[ToolCall], Sequence[SkillIdentity]] = lambda call: ()  # skills whose files it reads unnamed
     lists: Callable[[], Mapping[str, AllowedTools]] = dict
-    rules: Callable[[], Sequence[Rules]] = tuple  # asked for at each decision: a person may change them meanwhile
-    secrets: Mapping[str, str] = field(default_factory=dict)  # every value there is; a run gets what its skill declares
+    rules: Callable[[], Sequence[Rules]] = tuple  # read at each decision: a person may change them meanwhile
+    secrets: Mapping[str, str] = field(default_factory=dict)  # all known; a run gets those that its skill declares
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
     on_output: Callable[[str, bytes], None] | None = None
-    broken: Callable[[], bool] = lambda: False  # whether the record cannot be written any more
-    on_ask: Literal["wait", "deny"] = "wait"  # what it means that nobody could be asked
-    ask_unisolated: bool = False  # what is allowed without isolation is asked about
-    ceiling: Callable[[], Mapping[str, AllowedTools]] = dict  # lists that must allow it as well: those of a parent run
-    route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # what was meant, and a word about it
-    refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # what is not even tried
+    broken: Callable[[], bool] = lambda: False  # true if the record can no longer be written
+    on_ask: Literal["wait", "deny"] = "wait"  # result if nobody could be asked
+    ask_unisolated: bool = False  # ask about calls that policy allows to run without isolation
+    ceiling: Callable[[], Mapping[str, AllowedTools]] = dict  # lists of the parent run: must allow it, too
+    route: Callable[[ToolCall], tuple[ToolCall, str]] = lambda call: (call, "")  # repaired call, note for the model
+    refuse: Callable[[ToolCall], Outcome | None] = lambda call: None  # outcome of a call that is not tried
     given: Callable[[str, str, bool], ApprovalAnswered | None] = lambda call_id, capability, isolated: None
-    standing: Callable[[SkillIdentity, str], ApprovalAnswered | None] = lambda named, capability: (
-        None
-    )  # "always", of before
-    changed: Callable[[SkillIdentity, str], dict[str, Any]] = (
-        lambda named, capability: {}
-    )  # since another content was approved
+    # `standing`: an earlier answer "always". `changed`: differences from content that was approved before.
+    standing: Callable[[SkillIdentity, str], ApprovalAnswered | None] = lambda named, capability: None
+    changed: Callable[[SkillIdentity, str], dict[str, Any]] = lambda named, capability: {}
     remember: Callable[[SkillIdentity, str], None] = lambda named, capability: None
-    for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) that were approved for this run
-    preview: Callable[[ToolCall], Awaitable[str]] | None = None  # what a call would change
-    spawn: Callable[[Spawn, ToolCall], Awaitable[Outcome]] | None = None  # carries out a call by a child run
-    keep: Callable[[ToolCall, str], Awaitable[str | None]] | None = None  # puts a text that is too long somewhere
+    for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) approved for this run
+    preview: Callable[[ToolCall], Awaitable[str]] | None = None  # diff of the changes of a call
+    spawn: Callable[[Spawn, ToolCall], Awaitable[Outcome]] | None = None  # carries out a call in a child run
+    keep: Callable[[ToolCall, str], Awaitable[str | None]] | None = None  # stores a too long text, returns its ref
 
 
 async def act(call: ToolCall, scene: Scene, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
-    """`before_end` is awaited before the outcome is written: calls that are made together end in their order."""
+    """Makes a call. Awaits `before_end` before it records the outcome, so that parallel calls end in order."""
     call, word = scene.route(call)
     call = replace(call, tool=canonical_tools(call.tool)[0])
     try:
         call = scene.tools.normalise(call)
     except ToolRetry as error:
-        safe = replace(call, args={})  # whatever else it held cannot be written down
+        safe = replace(call, args={})  # its arguments may not be storable
         unwritten = [_redacted(CallPlanned(call=safe), scene)]
         outcome = scene.refuse(call) or Outcome(status="failed", code="invalid-call", content=str(error))
     else:
@@ -109,7 +104,7 @@ async def act(call: ToolCall, scene: Scene, *, before_end: Callable[[], Awaitabl
 
 
 async def _attempt(call: ToolCall, scene: Scene, unwritten: list[Event]) -> Outcome:
-    """`unwritten` is written with the decision: until there is one, nothing has been done."""
+    """Decides and executes a call. Events in `unwritten` are recorded together with the decision."""
     try:
         named = scene.named(call)
         around = await scene.around(call)
@@ -136,7 +131,7 @@ async def _decide(
     scene: Scene,
     unwritten: list[Event],
 ) -> Decision:
-    """Policy's answer, and a person's where policy wants one: then the verdict is theirs."""
+    """Asks policy, and a person if policy says "ask". Then the person's answer is the verdict."""
     rules = scene.rules()
     decision = decide(request, around, lists=scene.lists(), rules=rules)
     if ceiling := scene.ceiling():
@@ -181,7 +176,7 @@ def _answered_before(
     *,
     each_time: bool,
 ) -> ApprovalAnswered | None:
-    """While nobody ran, for this run, or for good. What is to be asked each time is answered for this call alone."""
+    """Finds an earlier answer: for this call, for this run, or permanent. With `each_time`, only for this call."""
     isolated = is_isolated(around.isolation)
     given = scene.given(call.id, request.tool, isolated)
     if given is not None or each_time:
@@ -196,15 +191,15 @@ def _answered_before(
 
 
 def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
-    """Under which names an approval of this is looked for; the first is the one that it is kept under. What was
-    approved in isolation is not approved without it; the other way round it is."""
+    """Names under which an approval is looked up; it is stored under the first. An approval with isolation does not
+    count without isolation, but an approval without isolation counts for both."""
     return (f"{capability}@isolated", capability) if isolated else (capability,)
 
 
 def is_asked_each_time(request: PolicyQuery, around: PolicyContext, rules: Sequence[Rules]) -> bool:
-    """What the configuration always asks about, and what a managed policy does, whoever else asks; and packages that
-    nobody but the call names: no earlier yes counts."""
-    if request.kind == "capability" and request.args.get("by") == "call":  # a yes to one package is none to another
+    """True if no earlier approval counts: the configuration or a managed policy always asks about this call, or only
+    the call names the packages to install."""
+    if request.kind == "capability" and request.args.get("by") == "call":  # a yes to one package is no yes to another
         return True
     if request.tool in {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}:
         return True
@@ -216,10 +211,10 @@ def is_asked_each_time(request: PolicyQuery, around: PolicyContext, rules: Seque
 def _keep_answer(
     answer: ApprovalAnswered, request: PolicyQuery, named: SkillIdentity | None, around: PolicyContext, scene: Scene
 ) -> None:
-    """What is approved for a run, or for this content of a skill for good, is not asked again."""
+    """Stores an approval for the run, or permanently for this content of a skill."""
     key = approval_keys(request.tool, isolated=is_isolated(around.isolation))[0]
     if answer.answer == "always" and named is not None and named.digest:
-        scene.remember(named, key)  # and looked up each time: a revocation holds from the next call on
+        scene.remember(named, key)  # looked up at each call, so that a revocation counts at once
     elif answer.answer in ("run", "always"):
         scene.for_run.add((key, request.skill or ""))
 
@@ -227,7 +222,7 @@ def _keep_answer(
 async def _describe(
     request: PolicyQuery, call: ToolCall, named: SkillIdentity | None, around: PolicyContext, scene: Scene
 ) -> dict[str, Any]:
-    """Everything that somebody has to know to say yes to exactly this."""
+    """Returns all facts that a person needs to approve this call."""
     about: dict[str, Any] = {"capability": request.tool, "risk": find_risk(request.tool)}
     if named is not None:
         about |= {"skill": named.id, "source": named.source, "digest": named.digest, "trusted": named.trusted}
@@ -241,15 +236,15 @@ async def _describe(
 
 
 async def _ask(call: ToolCall, decision: Decision, scene: Scene) -> tuple[ApprovalAnswered | None, str]:
-    """The answer, and what is wrong when there is none. An approver that fails, or says something that is no answer,
-    has not answered: that is never a yes."""
+    """Asks the approver. Returns the answer, or the problem. An approver that fails or returns an invalid answer has
+    not answered; that never counts as yes."""
     if scene.approver is None:
         return None, ""
     try:
         said: object = scene.approver(call, decision)
         if inspect.isawaitable(said):
             said = await said
-    except Exception as error:  # noqa: BLE001 - it is anybody's code
+    except Exception as error:  # noqa: BLE001 - an approver is foreign code
         problem = f"{type(error).__name__}: {error}"
     else:
         answer = _parse_answer(call, said)
@@ -262,7 +257,7 @@ async def _ask(call: ToolCall, decision: Decision, scene: Scene) -> tuple[Approv
 
 
 def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
-    """An answer, or a word for one: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False."""
+    """Parses an answer: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False. None if invalid."""
     if isinstance(said, ApprovalAnswered):
         why = said.why
         return said if said.answer in get_args(Answer) and (why is None or isinstance(why, str)) else None
@@ -279,8 +274,8 @@ def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
 async def _unmet(
     call: ToolCall, named: SkillIdentity | None, around: PolicyContext, scene: Scene, granted: set[str]
 ) -> Outcome | None:
-    """What else has to be granted is decided in the same way, need by need. Adds to `granted` what somebody who was
-    asked allowed."""
+    """Decides each further capability that the call needs, in the same way. Returns the outcome of a denial. Adds to
+    `granted` the capabilities that a person allowed when asked."""
     try:
         needs = await scene.tools.needs(call)
     except ToolRetry as error:
@@ -301,7 +296,7 @@ async def _execute(
     scene: Scene,
     granted: Collection[str],
 ) -> Outcome:
-    """A tool may fail in any way that it names; that it was cancelled is written down before it goes on."""
+    """Executes the tool. Every failure becomes an outcome. A cancellation is recorded and raised again."""
     began = time.monotonic()
     try:
         env = _environment(call, named, scene)
@@ -328,16 +323,16 @@ async def _execute(
     except ProwessError as error:
         _let_through(error, scene)
         return _failed(error)
-    except Exception as error:  # noqa: BLE001 - a tool is anybody's code, and its mistakes must not end the run
+    except Exception as error:  # noqa: BLE001 - a tool is foreign code, and its errors must not end the run
         hint = "This is a mistake in the tool, not in the call."
         text = f"{type(error).__name__}: {error}"[:2000]
         return Outcome(status="failed", code="tool-raised", content=text, hint=hint)
     except asyncio.CancelledError:
         ours = "It was interrupted and has ended."
-        theirs = "It was given up, and what it does may still go on."  # nobody can end a thread
+        theirs = "It was given up, and what it does may still go on."  # a thread cannot be killed
         content = ours if call.tool in TOOLS else theirs
         data: dict[str, Any] = {}
-        if around.isolation is not None:  # of a program: how long it ran, and in what
+        if around.isolation is not None:  # a program: record its duration and isolation
             took_ms = round(1000 * (time.monotonic() - began))
             data = {"isolation": to_json(around.isolation), "duration_ms": took_ms}
         interrupted = Outcome(status="interrupted", code="interrupted", content=content, data=data)
@@ -361,7 +356,7 @@ async def _end(call: ToolCall, outcome: Outcome, scene: Scene, unwritten: Sequen
 
 
 async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
-    """No output is larger than a model can take at once; what is cut says where the whole is."""
+    """Shortens content to MAX_CONTENT. The cut says where the full text is."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= MAX_CONTENT:
         return text
@@ -383,7 +378,7 @@ def _request_for(need: CapabilityRequest, named: SkillIdentity | None) -> Policy
 
 
 def _environment(call: ToolCall, named: SkillIdentity | None, scene: Scene) -> dict[str, str]:
-    """Declared names only, and what the model set; nothing of our own environment."""
+    """Environment of a run: variables that the skill declares or the model set, none of our own environment."""
     if call.tool not in COMMAND_TOOLS or named is None:
         return {}
     return build_environment(named.env, scene.secrets, call.args.get("env") or {}, {})
@@ -395,7 +390,7 @@ def _denied(decision: Decision, call: ToolCall, scene: Scene) -> Outcome | None:
     if decision.verdict == "ask":
         text = f"Not approved: {decision.why}"
         hint = "A person has to approve it; nobody could be asked."
-        data = {"rule": decision.rule, "call": {"tool": call.tool, "args": call.args}}  # to be made again
+        data = {"rule": decision.rule, "call": {"tool": call.tool, "args": call.args}}  # so that it can be made again
         if scene.on_ask == "deny":
             return Outcome(status="denied", code="approval-needed", content=text, hint=hint, data=data)
         return Outcome(status="waiting", code="approval-needed", content=text, hint=hint, data=data)
@@ -410,17 +405,17 @@ def _failed(error: ProwessError) -> Outcome:
 
 
 def _let_through(error: ProwessError, scene: Scene) -> None:
-    """When the record is broken there is nowhere to write an outcome to."""
+    """Raises the error again if the record is broken, because then no outcome can be recorded."""
     if scene.broken() or (isinstance(error, StoreError) and error.code in _RECORD):
         raise error
 
 
-_NEVER_SPAWNS = ("path", "nested")  # a file's name starts no agent, and a child run is one already
+_NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
 _RECORD = ("record-broken", "session-conflict", "lease-lost", "event-invalid")
 
 
 def _redacted(event: Event, scene: Scene) -> Event:
-    """Arguments and decisions can hold a secret that the model was told by mistake."""
+    """Redacts arguments and decisions, which can hold a secret that the model was told by mistake."""
     redact = scene.redactor.redact_json
     if isinstance(event, CallPlanned):
         return CallPlanned(call=replace(event.call, args=redact(event.call.args)))

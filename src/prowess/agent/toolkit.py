@@ -1,11 +1,11 @@
-"""Kit: skills for an agent, over ports. What it is shown, what it can call, and `call`, which does it.
+"""Toolkit: skills and tools for an agent: the prompt text, the tool schemas, and `call`, which makes a call.
 
     async with kit:
         prompt = kit.instructions
         outcome = await kit.call("skill_load", {"skill": "pdf-forms"})
 
-Every call goes through the same door, policy, workspace and record, whoever makes it: our loop, another framework's, or
-`prowess exec`. A skill is activated in one way, whoever wants it: by a call of skill_load.
+Every call uses the same policy, workspace and record. It does not matter if our loop, another framework or
+`prowess exec` makes it. Every activation of a skill is a call of skill_load.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ class Toolkit:
         style, people = style or KitStyle(), people or HumanChannels()
         self.policy, self.style, self.people = policy, style, people
         self.conversation = Conversation(SkillTextRenderer(self.find_content, self._redact_text), recorder.vouches)
-        self.again: tuple[str, ...] = ()  # options that a command has to be told again to repeat a run
-        self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here
-        self.plan_limits: Mapping[str, int] = {}  # which a plan may tighten
+        self.again: tuple[str, ...] = ()  # command-line options that are needed again to repeat a run
+        self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here, outermost first
+        self.plan_limits: Mapping[str, int] = {}  # limits that a plan may tighten
         self._hidden: dict[str, str] = {}
         self._planned: tuple[CatalogPlan, Sequence[Rules], CatalogPlan] | None = None
-        self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be found in a text
+        self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be redacted
         self._secrets, self._toolsets, self._on_output = secrets, toolsets, on_output
         self._programs = Programs()
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
         self._learning = asyncio.Lock()
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        self._contents: dict[tuple[str, str], LoadedSkill] = {}  # everything that was in use here
-        self._ranks: dict[str, int] = {}  # of what was searched for
-        self._error: ProwessError | None = None  # why the last activation failed
+        self._contents: dict[tuple[str, str], LoadedSkill] = {}  # all skills that were in use here
+        self._ranks: dict[str, int] = {}  # id -> rank in the search that last found it
+        self._error: ProwessError | None = None  # error of the last activation
         self.shelf = LoadedSkills(
             work,
             activate=self._activate,
@@ -144,11 +144,11 @@ class Toolkit:
             preview=self._preview,
         )
 
-    # --- what an agent is shown -------------------------------------------------------------------------------------
+    # --- prompt and schemas -----------------------------------------------------------------------------------------
 
     @property
     def plan(self) -> CatalogPlan:
-        """What is shown of the library now; planned once for a catalog and the rules, because every turn asks."""
+        """Catalog plan for the current library and rules. Cached, because every turn needs it."""
         whole, rules = self.skills.plan(), self.policy.rules()
         if self._planned is None or self._planned[0] is not whole or self._planned[1] is not rules:
             self._planned = (whole, rules, plan_offer(self.skills.catalog(), whole, self.facts.surroundings, rules))
@@ -156,12 +156,12 @@ class Toolkit:
 
     @property
     def instructions(self) -> str:
-        """The catalog and how to work with it, for the prompt; empty when there are no skills."""
+        """Text for the prompt: the catalog and the guidance. Empty if there are no skills."""
         return render_offer(self.skills, self.plan, self.style)
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """The schemas for its model. What is not among them, and every alias, can be called all the same."""
+        """Schemas of the tools that the model is told. Other tools and all aliases can be called, too."""
         given = [spec for toolset in self._toolsets for spec in toolset.specs()]
         return offered_tools(self.plan, self.style, self._own, given, self.facts.surroundings.enabled)
 
@@ -170,26 +170,26 @@ class Toolkit:
 
     @property
     def activation_error(self) -> ProwessError | None:
-        """Why the last activation failed."""
+        """Error of the last activation."""
         return self._error
 
     def names(self) -> list[str]:
-        """Of the skills that a model may load."""
+        """Names of the skills that a model may load."""
         catalog = self.skills.catalog()
         return [entry.name for entry in catalog if catalog.visibility(entry).model_visible]
 
-    # --- what an agent does -----------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------------------------
 
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
-        """One call, decided, done and written down; its content is all that a model has to be given. A denial, a
-        failure and a question that nobody could answer are outcomes."""
+        """Decides, executes and records one call. The content of the outcome is the full text for the model. A denial,
+        a failure, and a question that nobody could answer are outcomes, not exceptions."""
         given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
         outcome = await self.act(ToolCall(id=id or self.new_call_id("call"), tool=str(tool), args=given))
         self.shelf.new_turn()
         return self.with_skill_text(outcome)
 
     async def act(self, call: ToolCall, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
-        """The same, as it is recorded: a loaded skill is named in it, and its text is put in by whoever composes."""
+        """Makes a call and returns the recorded outcome. It names a loaded skill; its text is added when rendering."""
         done = asyncio.get_running_loop().create_future()
         self._busy.add(done)
         try:
@@ -222,12 +222,11 @@ class Toolkit:
         arguments: str = "",
         docs: Sequence[str] = (),
     ) -> LoadedSkill:
-        """Load a skill from now on. SkillNotFound, SkillDenied or SkillInvalid says why not; ResourceNotFound that a
-        doc is not there."""
+        """Loads a skill. Raises SkillNotFound, SkillDenied or SkillInvalid, and ResourceNotFound for a missing doc."""
         outcome = await self.wish(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
         if outcome.status != "ok":
             raise self._error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
-        if outcome.data.get("missing_docs"):  # a model is told, and goes on; a caller has made a mistake
+        if outcome.data.get("missing_docs"):  # only a note for a model, but an error for a caller
             about = outcome.content.rpartition("\n")[2]
             raise ResourceNotFound(about, code="doc-not-found", hint="The skill itself is loaded.")
         return self.work.get(outcome.data["skill"])
@@ -242,7 +241,7 @@ class Toolkit:
         docs: Sequence[str] = (),
         id: str | None = None,
     ) -> Outcome:
-        """The activation as a call, and what came of it."""
+        """Activates a skill with a call of skill_load, and returns its outcome."""
         given = {"source": source, "arguments": arguments, "docs": list(docs)}
         args = {"skill": ref, **{name: value for name, value in given.items() if value}}
         self._error = None
@@ -250,7 +249,7 @@ class Toolkit:
         return await self.act(ToolCall(id=id, tool="skill_load", args=args, trigger=trigger))
 
     def new_call_id(self, kind: str) -> str:
-        """One that no call of this session had: what a person said about that one is not said about this."""
+        """Returns an unused call id, because an approval belongs to one call id of a session."""
         used, numbers = self.conversation.call_ids, self._numbers[kind]
         id = next(id for number in numbers if (id := f"{kind}-{number}") not in used)
         used.add(id)
@@ -260,14 +259,14 @@ class Toolkit:
         return redact_event(event, self.scene.redactor)
 
     async def append(self, *events: Event) -> None:
-        """Without secrets; written first, and only then true."""
+        """Redacts and records events, and only then applies them to the conversation."""
         clean = [redact_event(event, self.scene.redactor) for event in events]
         await self.recorder.append(*clean)
         for event in clean:
             self.conversation.apply(event)
 
     def make_child(self, work: SessionWork, run_id: str, skill: str) -> Toolkit:
-        """A kit for a run that is a part of this one: its own conversation, at most these permissions."""
+        """Makes a kit for a child run: its own conversation, and at most the permissions of this kit."""
         child = Toolkit(
             skills=self.skills,
             work=work,
@@ -287,7 +286,7 @@ class Toolkit:
         child.scene.for_run = self.scene.for_run
         return child
 
-    # --- a run of somebody else's loop ------------------------------------------------------------------------------
+    # --- a run driven by another framework --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Toolkit:
         await self.append(RunStarted(model="caller", versions={"prowess": __version__}, again=self.again))
@@ -299,7 +298,7 @@ class Toolkit:
         try:
             await self.end_programs()
             await self.work.aclose()
-            if self._busy:  # what they ran has ended, and what came of it belongs before the end of the run
+            if self._busy:  # their programs have ended; their outcomes belong before RunFinished
                 await asyncio.wait(self._busy, timeout=_PATIENCE_S)
         finally:
             if not self.recorder.broken:
@@ -312,7 +311,7 @@ class Toolkit:
     async def end_programs(self) -> None:
         await self._programs.aclose()
 
-    # --- what tools are given ---------------------------------------------------------------------------------------
+    # --- callbacks for tools ----------------------------------------------------------------------------------------
 
     def _own_tools(self) -> list[Tool]:
         return make_tools(
@@ -363,13 +362,13 @@ class Toolkit:
         await self.append(PlanChanged(plan=plan))
 
     async def _load_first(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
-        """Reading a SKILL.md as a file, or selecting docs of a skill that is not loaded, is loading it, under the same
-        rules. The call has the id of that other one, so that an answer to it is found when it is made again."""
+        """Makes a call of skill_load for a tool that needs a skill loaded: read_file of a SKILL.md, skill_select_docs.
+        Its id derives from that tool's call, so that an approval of it is found when the call is made again."""
         call = ToolCall(id=f"{within.call_id}-load", tool="skill_load", args=dict(args), trigger=within.trigger)
         return await act(call, self.scene)
 
     def _look(self, ref: str, trigger: Trigger) -> Skill | None:
-        """The skill that is meant, as it is now; None when it may not be loaded, or there is none."""
+        """Reads a skill without loading it. None if it does not exist or may not be loaded."""
         try:
             skill = self.skills.load(ref, None, trigger)
         except SkillError:
@@ -377,7 +376,7 @@ class Toolkit:
         return None if skill.entry.id in self.plan.hidden else skill
 
     def _skill_at(self, path: str) -> str | None:
-        """The id of the skill whose SKILL.md that is."""
+        """Finds the id of the skill whose SKILL.md is at this path."""
         return next((entry.id for entry in self.skills.catalog() if entry.location == path), None)
 
     async def keep(self, call: ToolCall, text: str) -> str | None:
@@ -386,12 +385,12 @@ class Toolkit:
         name = f"outputs/{call.id}.txt"
         try:
             kept = await self.work.artifacts.save(self.work.key, name, text.encode(), mime_type="text/plain")
-        except (ProwessError, OSError):  # then the outcome says that the rest was not kept
+        except (ProwessError, OSError):  # the outcome then says that the rest was not kept
             return None
         return f"artifact://{name}@{kept.version}"
 
     async def _preview(self, call: ToolCall) -> str:
-        """What write_file would change, line by line."""
+        """Diff of the changes that a write_file call would make; "" for other calls."""
         path, content = call.args.get("path"), call.args.get("content")
         if call.tool != "write_file" or not isinstance(path, str) or not isinstance(content, str):
             return ""
@@ -401,7 +400,7 @@ class Toolkit:
         return "\n".join(itertools.islice(lines, _MOST_LINES))
 
     async def read_workspace(self, path: str, limit_bytes: int) -> bytes | None:
-        """A file of the workspace; None when it is not there, or larger."""
+        """Reads a workspace file. None if it does not exist or is larger than the limit."""
         _, place = await self.work.workspace()
         try:
             return await asyncio.to_thread(read_beneath, place.root, path, limit_bytes)
@@ -409,7 +408,7 @@ class Toolkit:
             return None
 
     def find_content(self, id: str, digest: str) -> LoadedSkill | None:
-        """A skill with exactly that content: from this run, or as it was published before."""
+        """Finds a skill with exactly that content: from this run, or published before."""
         found = self._contents.get((id, digest))
         if found is None:
             skill = self.skills.pinned(id, digest)
@@ -418,8 +417,8 @@ class Toolkit:
         return found
 
     def take_up_skills(self) -> None:
-        """What the session has loaded, from the content that was pinned then: usable until it was unloaded, whether it
-        is in view or not, as in the process that loaded it."""
+        """Takes over the skills that the session loaded in other processes, with their pinned content. A skill stays in
+        use until it is unloaded, in view or not."""
         for id, digest in self.conversation.contents.items():
             loaded = self.find_content(id, digest)
             if loaded is not None:
@@ -441,7 +440,7 @@ class Toolkit:
         return self.scene.redactor.redact_text(text)
 
     async def _learn_secrets(self, skill: Skill) -> None:
-        """The values of what it declares: for its runs, and to be taken out of everything from now on."""
+        """Reads the secrets that the skill declares, for its runs and for redaction."""
         if self._secrets is None or not (wanted := declared_env(skill)):
             return
         values = dict(self.scene.secrets)
@@ -454,6 +453,6 @@ class Toolkit:
         self.unhidden = tuple(name for name in self.scene.redactor.unusable if name in values)
 
     def hide(self, values: Mapping[str, str]) -> None:
-        """Take these values out of everything from now on, whoever may use them."""
+        """Redacts these values from everything from now on."""
         self._hidden |= values
         self.scene.redactor = Redactor(self._hidden, self.policy.redact)

@@ -1,4 +1,4 @@
-"""What a kit is given by whoever opens it: skills, a policy, a style, and people to ask."""
+"""Options of a Toolkit: access to skills, policy, style, and people to ask."""
 
 from __future__ import annotations
 
@@ -20,47 +20,46 @@ Search = Callable[[str, int], Sequence[tuple[Entry, float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillAccess:
-    """Where a kit gets skills from; each is asked anew, because a library can change while somebody talks."""
+    """Access to the skill library. Called each time, because the library can change during a session."""
 
     catalog: Callable[[], Catalog]
     load: Callable[[str, str | None, Trigger], Skill]
     plan: Callable[[], CatalogPlan]
     search: Search
-    pinned: Callable[[str, str], Skill | None] = lambda id, digest: None  # content that was published before
+    pinned: Callable[[str, str], Skill | None] = lambda id, digest: None  # finds content that was published before
 
 
 class StandingApprovals(Protocol):
-    """What a person has approved for good: a capability of exactly this content of a skill."""
+    """Permanent approvals by a person: a capability for exactly one content of a skill."""
 
     def find(self, skill: Skill, capability: str) -> ApprovalAnswered | None: ...
 
     def changed(self, skill: Skill, capability: str) -> dict[str, Any]:
-        """What is different from the content that was approved before; empty when none was."""
+        """Returns the differences from the content that was approved before. Empty if none was approved."""
         ...
 
     def remember(self, skill: Skill, capability: str) -> None: ...
 
     def grants(self, skill: Skill) -> bool:
-        """Whether its `allowed-tools` may also grant."""
+        """True if `allowed-tools` of this skill may also grant permissions."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitPolicy:
-    """What decides about calls, besides the skills themselves. Rules are asked for at each call, because a person may
-    change them while a run goes on."""
+    """Policy of a kit. Rules are read at each call, because a person may change them during a run."""
 
     surroundings: PolicyContext = field(default_factory=PolicyContext)
     rules: Callable[[], Sequence[Rules]] = tuple
     approvals: StandingApprovals | None = None
     redact: Sequence[str] = ()
     on_ask: Literal["wait", "deny"] = "wait"
-    ask_unisolated: bool = False  # what is allowed without isolation is asked about
+    ask_unisolated: bool = False  # ask about calls that policy allows to run without isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitStyle:
-    """How skills are shown and used."""
+    """Options for the presentation and use of skills."""
 
     profile: Profile = "default"
     instructions: str = ""

@@ -1,17 +1,17 @@
-"""compose: what happened in a session becomes the exact request that the model sees.
+"""Builds the exact request that the model sees from the events of a session.
 
-`Conversation` folds events, the same ones that the log holds: while a run goes on, and again when it is resumed. Within
-an epoch the neutral request (tools, then messages) only grows, byte for byte; each epoch begins with an event that says
-why. Bodies of skills are not in the events: they are put in from the tree that their digest pins.
+`Conversation` applies the events of the log, during a run and again on resume. For prefix caching, the neutral request
+(tools, then messages) only grows within an epoch, byte for byte. Each epoch begins with an event that gives the reason.
+Events do not contain the bodies of skills; these are read from the published tree with their digest.
 
-- conversation: A session's events, folded into the request that comes next
-- items: what a conversation is made of, in the order in which it happened
-- render: what a model reads of an event
-- request: the request in no provider's words, and its bytes
-- skill_text: what the model is shown of a loaded skill, rendered from the content that its digest pins, without secret
-- state: which skills a session has loaded, and which of their docs
-- system_prompt: the constant part of a request
-- usage: what a request has used so far, and how usage adds up
+- conversation: `Conversation`, which turns events into the next request
+- items: items of a conversation, in order
+- render: texts for the model: outcomes, given files, plan and budget
+- request: the provider-neutral request, its bytes and its hash
+- skill_text: texts of loaded skills and their arguments, redacted
+- state: the session state: loaded skills and selected docs
+- system_prompt: the system prompt: instructions, catalog and guidance
+- usage: usage totals of a run
 """
 
 from prowess.agent.context.conversation import Conversation

@@ -1,4 +1,4 @@
-"""A session's events, folded into the request that comes next."""
+"""Turns the events of a session into the next request, by applying them one by one."""
 
 from __future__ import annotations
 
@@ -36,58 +36,56 @@ from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import part_ref
 
 CONTEXT = "Loaded skill context:"
-SHOWN_ONCE = "shown once"  # why a skill was unloaded
+SHOWN_ONCE = "shown once"  # reason of an unload
 _SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
 class Conversation:
     def __init__(self, shown: SkillTextRenderer, vouches: Callable[[Envelope], bool] = lambda envelope: True) -> None:
-        """`vouches` says of an answer in the log whether somebody here gave it."""
+        """Takes `vouches`, which is true for an answer in the log that was given in this home."""
         self.shown, self._vouches = shown, vouches
         self._items: list[Item] = []
-        self._waiting: dict[str, CallActed] = {}  # acted, and not yet in the order of the reply
+        self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._answered: set[str] = set()
-        self._begun: set[str] = set()  # those of them that were written down to be made
+        self._begun: set[str] = set()  # ids of recorded calls that may have begun
         self._lines = RequestLines()
-        self._sent = 0  # how many of these lines a model has seen
+        self._sent = 0  # number of lines that a model has seen
         self._system = ""
         self._tools: tuple[ToolSpec, ...] = ()
         self._request = 0
-        self._compacted = 0  # the request at which arguments of skills were last left behind
-        self._runs: dict[str, str | None] = {}  # of this session, and of which run each is a part
+        self._compacted = 0  # number of the request at the last compaction, which drops skill arguments
+        self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
-        self.first_started: RunStarted | None = None  # of the request that is being worked on: none that resumes it
-        self.wished: dict[str, ToolCall] = {}  # skills that were to be loaded, not by the model, and are not yet
-        self._asking: set[tuple[str, str]] = set()  # questions that nobody has answered: call, capability
+        self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
+        self.wished: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
+        self._asking: set[tuple[str, str]] = set()  # unanswered questions: call, capability
         self._shown_once: set[str] = set()
-        self._over: dict[str, None] = {}  # ids of skills that were to be shown once, since the last reply
-        self._isolated: dict[str, bool] = {}  # by call, as it was decided about last
-        self.asked_isolated: dict[str, bool] = {}  # by call: whether what a person was asked about would be isolated
+        self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
+        self._isolated: dict[str, bool] = {}  # call -> isolated, from its last decision
+        self.asked_isolated: dict[str, bool] = {}  # call -> isolated, when a person was asked
         self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
-        self.contents: dict[str, str] = {}  # id -> digest of every skill that the session has loaded, as it was last
-        self.unloaded: set[str] = set()  # those of them that were unloaded; not by being shown once
-        self.loads: dict[str, str] = {}  # id -> digest of what the request that is being worked on has loaded
+        self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
+        self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
+        self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
         self.state = State()
         self.plan: Plan | None = None
         self.spent = UsageTotals()
-        self.stale: str | None = "run started"  # why the next request begins an epoch
-        self.finished: RunFinished | None = None  # of the last run
-        self.replied: ModelReplied | None = None  # the last one
-        self.run: str | None = None  # the last one
-        self.call_ids: set[str] = set()  # of the whole session, child runs included: an id is used once
-        self.children: dict[str, str] = {}  # call that has no result yet -> the last child run that worked on it
-        self.counted: dict[
-            str, UsageTotals
-        ] = {}  # call that waits -> what its child run had used, which counts already
+        self.stale: str | None = "run started"  # reason why the next request begins an epoch
+        self.finished: RunFinished | None = None  # end of the last run
+        self.replied: ModelReplied | None = None  # last reply
+        self.run: str | None = None  # last run
+        self.call_ids: set[str] = set()  # of the whole session with child runs: an id is used once
+        self.children: dict[str, str] = {}  # open call -> the last child run that worked on it
+        self.counted: dict[str, UsageTotals] = {}  # waiting call -> usage of its child run, already counted
 
-    # --- what it is now ---------------------------------------------------------------------------------------------
+    # --- current values ---------------------------------------------------------------------------------------------
 
     def request(self) -> ModelRequest:
         return self._lines.request()
 
     def in_view(self, ref: str) -> bool:
-        """Whether a text of that origin is in the messages, as they are, or will be with what was just done."""
+        """True if the text with this ref is in the messages, or will be after the outcomes that are not yet added."""
         if ref in self._lines.refs:
             return True
         outcomes = [event.outcome for event in self._waiting.values()]
@@ -95,18 +93,18 @@ class Conversation:
 
     @property
     def task(self) -> str:
-        """What was asked for last."""
+        """Text of the last request."""
         asked = next((item for item in reversed(self._items) if isinstance(item, Asked)), None)
         return "" if asked is None else "\n".join(part.text or "" for part in asked.parts if part.ref is None)
 
     @property
     def attachments(self) -> tuple[Part, ...]:
-        """What came with it."""
+        """Attachments of the last run."""
         return () if self._started is None else self._started.attachments
 
     @property
     def last_text(self) -> str:
-        """What the model said last about the request that is being worked on."""
+        """Last text of the model for the current request."""
         for item in reversed(self._items):
             if isinstance(item, Replied) and item.text and not item.ours and item.request == self._request:
                 return item.text
@@ -114,7 +112,7 @@ class Conversation:
 
     @property
     def answer(self) -> str | None:
-        """What the model gave as its answer, when that is the last thing that happened, but for what its code did."""
+        """Final answer of the model, if it is the last item, apart from outcomes of code in that answer."""
         self._settle()
         last = next(
             (item for item in reversed(self._items) if not (isinstance(item, AnsweredCall) and not item.own)), None
@@ -122,8 +120,8 @@ class Conversation:
         return last.text if isinstance(last, Replied) and last.final else None
 
     def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
-        """Calls that have no result or wait for a person: skills that were wished for, and those of the last reply.
-        And whether one was being made, so that it may have been done; a child run can go on where it was."""
+        """Calls without a result or waiting for a person: requested skills, and calls of the last reply. The flag is
+        true if the call was begun and may have been done. A child run can continue, so its call has no such flag."""
         outcomes = self._outcomes()
         found = {id: outcome.status for id, outcome in outcomes.items()}
         left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
@@ -131,7 +129,7 @@ class Conversation:
         return [*again, *((call, self.was_begun(call.id)) for call in left)]
 
     def waiting_calls(self) -> list[ToolCall]:
-        """Those that a person is asked about; of a call that a child run makes, the child's."""
+        """Calls that wait for a person. For a call in a child run, the waiting calls of the child."""
         found: list[ToolCall] = []
         outcomes = {id: outcome for id, outcome in self._outcomes().items() if outcome.status == "waiting"}
         for id, outcome in outcomes.items():
@@ -145,21 +143,21 @@ class Conversation:
         return self._outcomes().get(call_id)
 
     def was_begun(self, call_id: str) -> bool:
-        """It was being made, and nobody knows how far that came."""
+        """True if the call was begun and has no outcome, so it may have been done."""
         return call_id in self._begun and call_id not in self.children and self.find_outcome(call_id) is None
 
     def _outcomes(self) -> dict[str, Outcome]:
-        """Of the request that is being worked on, by call."""
+        """Outcomes of the current request, by call id."""
         answered = (item for item in self._items if isinstance(item, AnsweredCall) and item.request == self._request)
         found = {item.call_id: item.outcome for item in answered}
         return found | {id: event.outcome for id, event in self._waiting.items()}
 
     def find_answer(self, call_id: str, capability: str) -> ApprovalAnswered | None:
-        """What a person said about a call that waited."""
+        """Finds a person's answer for a call that waited."""
         return self.answers.get((call_id, capability)) or self.answers.get((call_id, ""))
 
     def outcomes(self) -> list[tuple[str, Outcome]]:
-        """Of the request that is being worked on: tool, what came of it."""
+        """Outcomes of the current request, as (tool, outcome)."""
         self._settle()
         tools = {call.id: call.tool for item in self._items if isinstance(item, Replied) for call in item.calls}
         return [
@@ -174,26 +172,26 @@ class Conversation:
 
     @property
     def number(self) -> int:
-        """Of the request that is being worked on."""
+        """Number of the current request."""
         return self._request
 
     @property
     def turn_once(self) -> list[str]:
-        """Ids of skills that were shown in a request and are to be seen only once."""
+        """Ids of skills that were shown in a request, in load mode `once`."""
         if self._started is None or self._started.load_mode != "once":
             return []
         return [id for id in self.state.ids if id in self._shown_once]
 
     @property
     def over(self) -> list[str]:
-        """Ids of skills whose one request has passed, and which were not loaded again since."""
+        """Ids of skills that were shown once, unloaded, and not loaded again since."""
         loaded = {each.id for each in self.state.skills.values()}
         return [id for id in self._over if id not in loaded]
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def apply_envelope(self, envelope: Envelope) -> None:
-        """An event of the log. Those of child runs belong to conversations of their own."""
+        """Applies an event of the log. Events of child runs belong to their own conversations."""
         event = envelope.event
         if isinstance(event, RunStarted):
             self._runs[envelope.run] = event.parent
@@ -207,7 +205,7 @@ class Conversation:
             self.call_ids.add(event.call.id)
 
     def take_up(self, envelopes: Iterable[Envelope], runs: Collection[str]) -> None:
-        """The conversation of a child run, which went on in several."""
+        """Restores the conversation of a child run, which may span several runs."""
         self._runs = dict.fromkeys(runs)
         for envelope in envelopes:
             event = envelope.event
@@ -217,7 +215,7 @@ class Conversation:
                 self.children[event.call] = envelope.run
 
     def _apply_recorded(self, envelope: Envelope) -> None:
-        """An answer that nobody here gave, or nobody was asked for, is history, and answers nothing."""
+        """Applies a recorded event. An answer that was not asked for, or not given in this home, does not count."""
         event, self.run = envelope.event, envelope.run
         self.apply(event)
         if isinstance(event, ApprovalAnswered) and not (event.asked and self._vouches(envelope)):
@@ -269,7 +267,7 @@ class Conversation:
         self._add(Replied(self._request, event.text, event.calls, final))
 
     def _decided(self, event: CallDecided) -> None:
-        if event.decision.verdict == "ask":  # whatever it needs, nothing is done before that is answered
+        if event.decision.verdict == "ask":  # nothing is done before the answer
             self._begun.discard(event.call_id)
         if (isolated := asked_isolated(event.decision)) is not None:
             self._isolated[event.call_id] = isolated
@@ -295,7 +293,7 @@ class Conversation:
             self.wished.pop(event.call_id, None)
             self.children.pop(event.call_id, None)
             for key in [key for key in self.answers if key[0] == event.call_id]:
-                del self.answers[key]  # it was said about that call, and not about another of that name
+                del self.answers[key]  # an answer is valid for one call only
         before = self.state.wanted()
         self.state.merge(event.state_delta, outcome.data)
         if self._placed_in_system and self.state.wanted() != before:
@@ -304,14 +302,14 @@ class Conversation:
             self._shown_once.discard(skill)
 
     def _count_child(self, call_id: str, outcome: Outcome) -> None:
-        """All that it has used, also before it waited; what counted then does not count again."""
+        """Adds the usage of a child run. Usage from before it waited is not counted twice."""
         used, before = parse_spent(outcome.data), self.counted.pop(call_id, UsageTotals())
         self.spent.add(used.less(before))
         if outcome.status == "waiting":
             self.counted[call_id] = used
 
     def _asked(self, event: ApprovalAsked) -> None:
-        """A new question about a call; what was said to an older one is not the answer to it."""
+        """Notes a new question about a call. Answers to older questions no longer count."""
         self.spent.prompts += 1
         self._asking.add((event.call_id, event.capability))
         self.asked_isolated[event.call_id] = self._isolated.get(event.call_id, False)
@@ -319,7 +317,7 @@ class Conversation:
             del self.answers[key]
 
     def _person_answered(self, event: ApprovalAnswered) -> None:
-        """An answer to a call that waits may come while nobody runs; else the call is being made from here on."""
+        """Notes an answer. Unless it came later, while no run was active, the call begins now."""
         self.answers[event.call_id, event.capability] = event
         if not event.later and event.answer != "no":
             self._begun.add(event.call_id)
@@ -360,7 +358,7 @@ class Conversation:
     def _run_finished(self, event: RunFinished) -> None:
         self._settle()
         self.finished = event
-        said = event.text == self.last_text  # by the model, which reported a failure
+        said = event.text == self.last_text  # the model itself reported the failure
         if event.text and event.stop_reason not in ("answer", "waiting") and not said:
             self._add(Replied(self._request, event.text, (), ours=True))
 
@@ -371,7 +369,7 @@ class Conversation:
         return self._started is not None and self._started.placement == "system"
 
     def _settle(self) -> None:
-        """Results stand in the order of the calls, whatever came first; what was not called for follows as context."""
+        """Adds outcomes in the order of the calls. Outcomes of calls that the model did not make follow as context."""
         if not self._waiting:
             return
         own = [call.id for call in self._reply if call.id in self._waiting]
@@ -380,7 +378,7 @@ class Conversation:
         self._waiting.clear()
 
     def _answer(self, item: AnsweredCall) -> None:
-        """One that waited, or was cut off, has its place already; then a run began, and an epoch with it."""
+        """Adds an outcome. The old outcome of a call that waited or was interrupted is replaced, in a new epoch."""
         if item.call_id in self._answered and item.own:
             for index, old in enumerate(self._items):
                 if isinstance(old, AnsweredCall) and old.call_id == item.call_id:
@@ -396,7 +394,7 @@ class Conversation:
             self._lines.append(message)
 
     def _shown_now(self, item: Item) -> list[Part]:
-        """What a call put in view, when it did."""
+        """Texts that a call puts into view."""
         if not isinstance(item, AnsweredCall) or self._placed_in_system:
             return []
         data = item.outcome.data
@@ -422,7 +420,7 @@ class Conversation:
                 return [Message(role="user", parts=(Part(text=text, ref=f"note:{kind}"),))]
 
     def _arguments(self, outcome: Outcome) -> list[Part]:
-        """Told beside the body, never written into it: a body is the same bytes for every use."""
+        """Arguments of a skill, as a part beside the body. The body stays the same bytes for every use."""
         data = outcome.data
         if not isinstance(text := data.get("arguments"), str) or not text or "skill" not in data:
             return []
@@ -432,7 +430,7 @@ class Conversation:
     # --- epochs -----------------------------------------------------------------------------------------------------
 
     def first_change(self, system: str, tools: Sequence[ToolSpec]) -> int | None:
-        """Which byte of the request as it was would be the first to change."""
+        """Finds the first byte of the last request that a new epoch would change."""
         self._settle()
         before = self._lines.lines[: self._sent]
         if not before:
@@ -450,12 +448,12 @@ class Conversation:
         return self._tools
 
     def keep_tools(self, tools: tuple[ToolSpec, ...]) -> None:
-        """The same tools, with their fields in the order that their authors gave them; a log has another one."""
+        """Replaces tools read from the log by equal ones with the original order of fields, which a log may change."""
         if tools == self._tools:
             self._tools = tools
 
     def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> RequestLines:
-        """Everything anew: what is no longer in use is left out, what has lost its place is told first."""
+        """Builds the whole request again. Unused texts are left out; texts whose result is gone come first."""
         wanted = self.shown.parts(self.state.wanted())
         told = set(wanted)
         messages: list[Message] = []
@@ -479,7 +477,7 @@ class Conversation:
         return RequestLines(tools, [*first, *paired(messages)])
 
     def _may_show(self, item: AnsweredCall) -> bool:
-        """In turn mode what an earlier request loaded is a stub, even where the same skill is in use again."""
+        """True if a result may show texts. In turn mode, results of earlier requests stay stubs."""
         return item.request == self._request or (self._started is not None and self._started.load_mode == "session")
 
 

@@ -1,5 +1,4 @@
-"""What a conversation is made of, in the order in which it happened. `request` counts the requests of the session, so
-that an item can be told from those of earlier ones."""
+"""Defines the items of a conversation. `request` numbers the user's requests of a session, to tell old items apart."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ class Replied:
     request: int
     text: str
     calls: tuple[ToolCall, ...]
-    final: bool = False  # the model gave it as its answer
-    ours: bool = False  # it is what we said at the end of a run, not the model
+    final: bool = False  # the model's final answer
+    ours: bool = False  # text of Prowess at the end of a run, not of the model
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """What came of a call. One that the model did not make has no place of its own: it is told as context."""
+    """Outcome of a call. If the model did not make the call, it is shown as context, not as a tool result."""
 
     request: int
     call_id: str

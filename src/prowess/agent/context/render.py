@@ -1,9 +1,7 @@
-"""What a model reads of an event: a request with its files, an outcome, a result beside its call.
+"""Renders events for the model: a request with its files, outcomes of calls, and the note with plan and budget.
 
-Whatever a tool or a file says is data: it can neither close nor open our tags, and holds no characters that nobody
-sees.
-
-What every decision is shown at the tail: the plan as it stands, and what is left of the budget.
+Text from tools and files is data: it cannot open or close our tags, and invisible characters are removed. The note
+stands at the end of every request.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from prowess.skills.render import neutralise
 
 
 def render_outcome(outcome: Outcome) -> str:
-    """What the model reads of an outcome: a failure has its code and what to do next. Whatever a tool says is data: it
-    can neither close nor open our tags, and holds no characters that nobody sees. What is framed was safe before."""
+    """Renders an outcome for the model. A failure has its code and a hint. Content is made safe, except framed content,
+    which is safe already."""
     if outcome.status == "ok":
         return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
     code = f" [{outcome.code}]" if outcome.code else ""
@@ -49,7 +47,7 @@ def shows(outcome: Outcome) -> list[str]:
 
 
 def without_above(item: AnsweredCall, told: Collection[tuple[str, str, str]]) -> AnsweredCall:
-    """A result that points to texts above it, as its stub where they are not told any more."""
+    """Replaces a result that points to texts above by its stub, if these texts are no longer in the request."""
     data = item.outcome.data
     above, stub = data.get("above"), data.get("stub")
     if not isinstance(above, list) or not isinstance(stub, str):
@@ -66,7 +64,7 @@ def shortened(item: Item, replaced: dict[str, str]) -> Item:
 
 
 def paired(messages: list[Message]) -> list[Message]:
-    """A result whose call is gone cannot be sent, nor a call without its result."""
+    """Removes results without a call, and adds results to calls without one, because providers refuse both."""
     calls = {call.id for message in messages for call in message.calls}
     results = {message.call_id for message in messages if message.role == "tool"}
     kept: list[Message] = []
@@ -84,7 +82,7 @@ _LONGEST = 1_500
 
 
 def render_note(plan: Plan | None, shown: Plan | None, left: Mapping[str, float]) -> str:
-    """`shown` is the plan that the model has seen; when it is the same, one line is enough."""
+    """Renders plan and budget. `shown` is the plan that the model has seen; if it is the same, one line is enough."""
     return f"<note>\n{_plan(plan, shown)}\n{render_left(left)}\n</note>"
 
 
@@ -99,7 +97,7 @@ def _plan(plan: Plan | None, shown: Plan | None) -> str:
 
 
 def _line(text: str) -> str:
-    """What a model wrote may be what a file told it to write: it stays on its line, and closes no tag of ours."""
+    """Makes text of a model safe: one line, no tags of ours. A file may have told the model what to write."""
     return make_safe(" ".join(text.split()))
 
 

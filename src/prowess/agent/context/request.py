@@ -1,6 +1,6 @@
-"""The request in no provider's words, and its bytes: one line of JSON for each tool, then one for each message.
+"""Builds the provider-neutral request and its bytes: one line of JSON for each tool, then one for each message.
 
-Lines are made once and kept, so that a request costs what was added to it since the last one.
+Lines are encoded once and kept, so that a request costs only the lines that are new.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from prowess.core.values import Message, ToolSpec, to_json
 
-# The order of fields means nothing, and a log may keep another one.
+# Keys are sorted, because a log may change the order of fields.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
@@ -24,12 +24,12 @@ class ModelRequest(NamedTuple):
 
 
 class RequestLines:
-    """Messages with their bytes, and the hash of all of them so far."""
+    """Tools and messages with their bytes, and the hash of all bytes so far."""
 
     def __init__(self, tools: Iterable[ToolSpec] = (), messages: Iterable[Message] = ()) -> None:
         self.tools = tuple(tools)
         self.messages: list[Message] = []
-        self.refs: set[str] = set()  # where texts of this request come from
+        self.refs: set[str] = set()  # refs of the texts in this request
         self.lines: list[bytes] = []
         self._size = 0
         self._hash = hashlib.sha256()
@@ -54,7 +54,7 @@ class RequestLines:
 
 
 def first_change(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:
-    """The first byte of `before` that `after` does not begin with; None when it only grew."""
+    """Finds the offset of the first byte of `before` that differs in `after`. None if `after` only grew."""
     place = 0
     for index, line in enumerate(before):
         if index >= len(after):

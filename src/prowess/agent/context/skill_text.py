@@ -1,4 +1,4 @@
-"""What the model is shown of a loaded skill, rendered from the content that its digest pins, without secrets."""
+"""Renders the texts of loaded skills for the model, from the content with the pinned digest, redacted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")
 
 class SkillTextRenderer:
     def __init__(self, find: Callable[[str, str], LoadedSkill | None], redact: Callable[[str], str] = str) -> None:
-        """`find`: id and digest -> the skill with exactly that content, None when it cannot be had any more."""
+        """Takes `find`: id and digest -> the skill with exactly that content, or None if it no longer exists."""
         self._find = find
         self._redact = redact
 
     def text(self, id: str, digest: str, path: str) -> str | None:
-        """The body (path ""), or a doc, in their wrappers."""
+        """Renders the body (path "") or a doc, with its wrapper."""
         loaded = self._find(id, digest)
         if loaded is None:
             return None
@@ -41,7 +41,7 @@ class SkillTextRenderer:
         return None if text is None else Part(text=text, ref=part_ref(id, digest, path))
 
     def parts(self, wanted: Mapping[InUse, WantedText]) -> dict[tuple[str, str, str], Part]:
-        """Bodies and docs in use, by what they are of."""
+        """Returns the bodies and docs in use, by (id, digest, path)."""
         found: dict[tuple[str, str, str], Part] = {}
         for (id, digest), (body, docs) in wanted.items():
             for path in [*([""] if body else []), *(self._docs(id, digest) if docs is None else docs)]:
@@ -60,8 +60,8 @@ class SkillTextRenderer:
 
 
 def render_arguments(skill: Skill, text: str) -> str:
-    """A block beside the body, which says what `$ARGUMENTS` and each declared `$name` stand for; nothing else is
-    replaced, and nothing is written into the body."""
+    """Renders a block with the values of `$ARGUMENTS` and each declared `$name`. The block stands beside the body; the
+    body itself stays unchanged."""
     safe = neutralise(strip_invisible(text))
     lines = [f'<skill_arguments skill="{skill.name}">', f"$ARGUMENTS = {safe}"]
     for name, value in zip(declared_arguments(skill), _split(safe), strict=False):
@@ -70,7 +70,7 @@ def render_arguments(skill: Skill, text: str) -> str:
 
 
 def declared_arguments(skill: Skill) -> list[str]:
-    """The names in `argument-hint`: `<file> [format]` declares $file and $format."""
+    """Names in `argument-hint`: `<file> [format]` declares $file and $format."""
     hint = skill.entry.controls.argument_hint or ""
     return list(dict.fromkeys(_DECLARED.findall(hint)))
 
@@ -78,5 +78,5 @@ def declared_arguments(skill: Skill) -> list[str]:
 def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # an open quote: a person wrote this
+    except ValueError:  # an unclosed quote: people write such text
         return text.split()

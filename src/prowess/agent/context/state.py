@@ -1,4 +1,4 @@
-"""Which skills a session has loaded, and which of their docs: its state, under the keys of `tools/skill_state`."""
+"""Holds the session state: loaded skills and selected docs, under the keys of `tools.skills.state`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class InUse(NamedTuple):
 
 
 class WantedText(NamedTuple):
-    """Parts of a skill that belong into the next request."""
+    """Texts of a skill that belong into the next request."""
 
     body: bool
-    docs: list[str] | None  # None is all of them
+    docs: list[str] | None  # None means all docs
 
 
 class State:
-    """The state of a session. A delta with None removes a key. Docs can be selected of a skill whose body is gone."""
+    """State of a session. None in a delta removes a key. Docs of a skill can be selected without its body."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self._means: dict[str, InUse] = {}  # by the name in their keys
+        self._means: dict[str, InUse] = {}  # by the name in the key
 
     @property
     def skills(self) -> dict[str, InUse]:
-        """The loaded skills, by the name in their key."""
+        """Loaded skills, by the name in their key."""
         return {name: each for name, each in self._means.items() if f"{LOADED_KEY}{name}" in self.values}
 
     @property
@@ -38,7 +38,7 @@ class State:
         return [each.id for each in self._means.values()]
 
     def merge(self, delta: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-        """`data` of the outcome says which content the keys mean."""
+        """Applies a delta. `data` of the outcome has the id and digest of the skill that the keys mean."""
         id, digest = data.get("skill"), data.get("digest")
         for key, value in delta.items():
             if value is None:
@@ -58,7 +58,7 @@ class State:
 
     def clear_temporary(self) -> None:
         for key in [key for key in self.values if key.startswith("temp:")]:
-            del self.values[key]  # in place: tools look at this very table
+            del self.values[key]  # in place, because tools share this dict
         self._tidy()
 
     def _tidy(self) -> None:

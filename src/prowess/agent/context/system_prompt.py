@@ -1,6 +1,6 @@
-"""The constant part of a request: who builds the agent speaks first, then the catalog, then how to work with it.
+"""Renders the system prompt: instructions of the developer, then the catalog, then guidance.
 
-Guidance names only what is offered: actions where the model writes actions, and nothing that runs without an executor.
+Guidance names only tools that are offered: actions if the model writes actions, and no scripts without an executor.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def render_system(
     can_run: bool = True,
     always: bool = False,
 ) -> str:
-    """`guidance` None is ours, an empty text is none. Without skills there is nothing to say about them, unless it is
-    wanted always."""
+    """Renders the system prompt. `guidance` None means the built-in text, an empty text means none. Without skills,
+    catalog and guidance are left out, except with `always`."""
     parts = [instructions.strip()] if instructions.strip() else []
     if catalog or always:
         parts.append(f"{HEADER}\n{catalog}".rstrip())

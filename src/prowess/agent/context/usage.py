@@ -1,4 +1,4 @@
-"""What a request has used so far, and how usage adds up."""
+"""Adds up the usage of a request: turns, calls, script runs, questions, tokens and cost."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requests"
 
 @dataclass(slots=True)
 class UsageTotals:
-    """What the request that is being worked on has used."""
+    """Usage of the current request so far."""
 
     turns: int = 0
     calls: int = 0
     scripts: int = 0
-    prompts: int = 0  # how often a person was asked
+    prompts: int = 0  # questions to a person
     usage: Usage = field(default_factory=Usage)
 
     def add(self, other: UsageTotals) -> None:
-        """What a part of the work has used; turns are everybody's own."""
+        """Adds the usage of a child run, except its turns."""
         self.calls += other.calls
         self.scripts += other.scripts
         self.prompts += other.prompts
@@ -43,12 +43,12 @@ def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
 
 
 def render_spent(spent: UsageTotals) -> dict[str, Any]:
-    """For the outcome of a call that a child run carried out, beside its usage."""
+    """Counts for the outcome of a call that a child run carried out. Its usage stands beside them."""
     return {"calls": spent.calls, "scripts": spent.scripts, "prompts": spent.prompts}
 
 
 def parse_spent(data: Mapping[str, Any]) -> UsageTotals:
-    """What such an outcome says; what it does not say, or says in another way, is nothing."""
+    """Parses the usage in such an outcome. Missing or invalid values count as zero."""
     usage, counts = data.get("usage"), data.get("spent")
     used = usage if isinstance(usage, dict) else {}
     told = counts if isinstance(counts, dict) else {}

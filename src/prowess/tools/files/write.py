@@ -111,7 +111,7 @@ def _look(folder: int, target: FileTarget) -> os.stat_result | None:
 
 
 def _kept(target: FileTarget, folder: int, old: os.stat_result | None) -> FileOwner:
-    """Mode of the old file, or 0644. Owner: in the workspace scripts' user, else that of the old file or folder."""
+    """Mode of the old file, or 0644. Owner: the scripts' user, outside the workspace that of the old file or folder."""
     mode = 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777 | 0o600
     if target.uid is not None:
         return FileOwner(mode, target.uid, target.uid)
