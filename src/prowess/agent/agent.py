@@ -32,9 +32,9 @@ class Limits:
             fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             if value is not None and not (fits and value >= least):
                 raise ConfigError(
-                    f"limits.{name} is {value!r}, and must be a {'whole ' if whole else ''}number from {least} on.",
+                    f"limits.{name} is {value!r}; it must be a {'whole ' if whole else ''}number of at least {least}.",
                     code="limit-invalid",
-                    hint="None is no bound.",
+                    hint="None means no limit.",
                 )
 
 

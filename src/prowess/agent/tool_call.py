@@ -1,4 +1,4 @@
-"""act: turns one call into one outcome. Only this module asks policy, executes tools and redacts outcomes.
+"""act: turns one call into one outcome. Only this module decides calls, executes tools and redacts outcomes.
 
     route -> normalise -> record -> decide -> ask, if needed -> execute -> redact -> record
 

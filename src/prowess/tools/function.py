@@ -210,7 +210,7 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise _unfit(name, f"its parameters cannot be found out ({error})", "Write a function around it.") from error
+        raise _unfit(name, f"its parameters cannot be read ({error})", "Write a function around it.") from error
 
 
 def _parameters(
@@ -225,13 +225,11 @@ def _parameters(
             why = f"*{parameter.name} could be anything"
             raise _unfit(name, why, "Name and annotate each parameter, or take a list or a dict.")
         if parameter.name not in hints:
-            hint = (
-                f"Annotate it: def {name}({parameter.name}: str). Of a method, decorate the bound one: tool(it.{name})."
-            )
+            hint = f"Annotate it: def {name}({parameter.name}: str). For a method, bind it first: tool(object.{name})."
             raise _unfit(name, f"the parameter '{parameter.name}' has no annotation", hint)
         if hints[parameter.name] is CallGrant:
             if position:
-                raise _unfit(name, f"'{parameter.name}' is what the call is given, and not the first", "Put it first.")
+                raise _unfit(name, f"the CallGrant parameter '{parameter.name}' is not the first", "Put it first.")
             within = parameter.name
             continue
         found[parameter.name] = hints[parameter.name]
@@ -268,14 +266,14 @@ def _arguments(
     try:
         return create_model(f"{name}_arguments", __base__=FunctionArguments, **fields)
     except (PydanticUserError, TypeError) as error:
-        raise _unfit(name, f"an annotation means nothing to a model ({_first_line(error)})", _PLAIN) from error
+        raise _unfit(name, f"an annotation has no JSON Schema ({_first_line(error)})", _PLAIN) from error
 
 
 def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
     try:
         return render_schema(kind)
     except (PydanticUserError, ValueError) as error:
-        raise _unfit(name, f"an annotation means nothing to a model ({_first_line(error)})", _PLAIN) from error
+        raise _unfit(name, f"an annotation has no JSON Schema ({_first_line(error)})", _PLAIN) from error
     except RecursionError as error:
         raise _unfit(name, "a type of its parameters contains itself", "Take a list or a dict instead.") from error
 

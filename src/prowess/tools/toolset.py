@@ -122,7 +122,7 @@ def _check_known(names: Iterable[str], specs: Sequence[ToolSpec], where: str) ->
             near = difflib.get_close_matches(name, real, n=1)
             meant = f"Did you mean '{near[0]}'? " if near else ""
             raise ConfigError(
-                f"{where} names the tool '{name[:80]}', and there is none.",
+                f"{where} names an unknown tool '{name[:80]}'.",
                 code="tool-unknown",
                 hint=f"{meant}There are: {', '.join(real) or 'none'}",
             )
@@ -130,9 +130,9 @@ def _check_known(names: Iterable[str], specs: Sequence[ToolSpec], where: str) ->
 
 def _duplicate(name: str, one: _Way, other: _Way) -> ConfigError:
     if one.tools is other.tools:
-        which = f"'{one.inner}' and '{other.inner}' would both be called so"
+        which = f"'{one.inner}' and '{other.inner}' would both have this name"
     else:
-        which = f"{_described(one)} and {_described(other)} both have one"
+        which = f"{_described(one)} and {_described(other)} both have one with this name"
     return ConfigError(
         f"There would be two tools '{name}': {which}.",
         code="tool-duplicate",
