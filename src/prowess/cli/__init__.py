@@ -1,17 +1,17 @@
-"""argv to exit code; `screen` for people, JSON for programs.
+"""Command line: argv in, exit code out; text for people, JSON for programs.
 
-- app: the command line's parser
-- approver: A person at the terminal is asked, and says once, this run, always or no
-- call: one call of the command line
-- call_text: calls in words
-- costs: what a skill costs in tokens, once it is loaded
-- find_run: which run is meant
-- inputs: files that a person names in a request
-- live: A run as a person follows it, on stderr
-- main: argv in, exit code out
-- prompt_input: where the lines of a chat come from
-- run_result: what a run made, for a person
-- screen: one screen, two forms
-- session_options: what `prowess run` and `prowess chat` can be told
-- timeline: A run as a timeline
+- app: builds the parser and imports commands on demand
+- approver: asks the person at the terminal to approve calls and to answer the model's questions
+- call: one call of the command line with its global options, output and errors
+- call_text: tool calls as one line of text
+- costs: tokens that a skill costs
+- find_run: finds a run by its id, folder or path
+- inputs: files that a person attaches, and files written for a person
+- live: live view of a run, on stderr
+- main: entry point, and the list of the commands
+- prompt_input: reads the lines of a chat, with editing, history and completion
+- run_result: shows the result of a run and copies its files
+- screen: writes tables, sentences and JSON
+- session_options: options that `run` and `chat` share
+- timeline: renders recorded runs and sessions
 """

@@ -1,12 +1,11 @@
-"""A person at the terminal is asked, and says once, this run, always or no. What was named with --yes was answered
-before; nobody, an empty line, the end of input and the end of patience are never a yes.
+"""Asks the person at the terminal: to approve a tool call, or to answer a question of the model.
 
-The question before a call: everything that a yes would be a yes to, and nothing in it that could pass for us.
+An approval is once, this run, always or no. A tool that --yes names is approved without a question. An empty line, the
+end of input, a time-out and an absent person never count as yes.
 
-What comes from a skill or a model begins at column 11 at the earliest, also where a line is wrapped; what a terminal
-would obey is spelled out; what is long is cut in the middle, so that its end is seen, and says so.
-
-A question of the model, put to the person at the terminal; where nobody is, nobody answers.
+The question shows everything that a yes would approve. Text of a skill or a model cannot look like our own text: it
+begins at column 11 at the earliest, also on wrapped lines, and terminal control characters are escaped. A long text is
+cut in the middle, so that its end is visible, and the cut is marked.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _FIRST = ("command", "script", "args", "cwd", "env", "inputs", "stdin", "depende
 _OURS = ("why", "skill", "digest", "runs in", "reaches", "changed", "diff")
 _AS_YOU = "what you can: it runs as you, so your files, keys, programs and approvals are open to it"
 _LONGEST, _TAIL, _DIFF = 6000, 2000, 30_000
-_WIDTH = 8  # of a label
+_WIDTH = 8  # columns of a label
 _INDENT = " " * (_WIDTH + 3)
-_NARROWEST = 20  # cells for a text, however narrow the terminal is
+_NARROWEST = 20  # columns of a text, even on a narrower terminal
 _BLANK = re.compile(r" {40,}")
 _EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}+")
 
@@ -44,11 +43,11 @@ _EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}+")
 class Question(NamedTuple):
     text: str
     is_cut: bool
-    may_always: bool  # there is a content to bind it to, and it is not asked each time
+    may_always: bool  # the skill has a digest to bind it to, and policy does not ask each time
 
 
 def make_question(call: ToolCall, decision: Decision, *, columns: int | None = None, whole: bool = False) -> Question:
-    """`columns` of the terminal: no line is longer. `whole`: nothing is cut."""
+    """Builds the question. No line is longer than `columns`. With `whole`, nothing is cut."""
     about = decision.about
     cut: list[str] = []
     lines = [f"{_name(call.tool)} asks for permission{_risk(about)}."]
@@ -61,7 +60,7 @@ def make_question(call: ToolCall, decision: Decision, *, columns: int | None = N
 
 
 def render_question(call: ToolCall, decision: Decision) -> str:
-    """With the line that asks, as it ends on a terminal of any width."""
+    """Renders the question and its prompt, unwrapped."""
     question = make_question(call, decision)
     return f"{question.text}\n{render_prompt(call, question)}"
 
@@ -89,7 +88,7 @@ def render_help(question: Question) -> str:
 
 
 def describe_enforced(isolation: Mapping[str, Any]) -> str:
-    """`local (none, user 64321, network host) · enforced: time · best effort: memory · absent: files`"""
+    """Renders `local (none, user 64321, network host) · enforced: time · best effort: memory · absent: files`."""
     user = isolation.get("uid")
     inside = [
         str(isolation.get("mechanism") or "none"),
@@ -106,12 +105,12 @@ def describe_enforced(isolation: Mapping[str, Any]) -> str:
 
 
 def is_ours(uid: int | None) -> bool:
-    """Whether a script of that user is, to the machine, the person who reads this."""
+    """True when a script of that user has the same rights as the person who reads this."""
     return uid is None or (hasattr(os, "geteuid") and uid == os.geteuid())
 
 
 def describe_changes(changed: Mapping[str, Any], most: int = 12) -> str:
-    """`since 2026-11-16: changed scripts/a.sh · added b.sh`"""
+    """Renders `since it was approved on 2026-11-16: changed scripts/a.sh · added b.sh`."""
     kinds = [
         f"{kind} {', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}"
         for kind in ("changed", "added", "removed")
@@ -121,11 +120,11 @@ def describe_changes(changed: Mapping[str, Any], most: int = 12) -> str:
 
 
 def _fields(call: ToolCall, decision: Decision) -> Iterator[tuple[str, str, int]]:
-    """(label, text, how long it may be)"""
+    """Yields (label, text, maximum length)."""
     about, args = decision.about, dict(call.args)
     yield "why", decision.why, _LONGEST
     if about.get("skill"):
-        args.pop("skill", None)  # what the model called it
+        args.pop("skill", None)  # the name that the model used
         trusted = "trusted" if about.get("trusted") else "NOT trusted"
         yield "skill", f"{about['skill']} · source {about.get('source')}, {trusted}", _LONGEST
     elif "skill" in args:
@@ -152,7 +151,7 @@ def _fields(call: ToolCall, decision: Decision) -> Iterator[tuple[str, str, int]
 
 
 def _label(name: str) -> str:
-    """An argument cannot have the name of a field of ours."""
+    """Returns the name of an argument, quoted when it could look like one of our own fields."""
     plain = name.isidentifier() and name not in _OURS and len(name) <= 40
     return name if plain else json.dumps(name[:40], ensure_ascii=False)
 
@@ -175,7 +174,7 @@ def _short_digest(digest: str) -> str:
 
 
 def _shortened(text: str, longest: int) -> str:
-    """Its beginning and its end: what harms need not stand in front."""
+    """Keeps the beginning and the end: the harmful part may stand at the end."""
     if len(text) <= longest:
         return text
     left_out = len(text) - longest
@@ -184,7 +183,7 @@ def _shortened(text: str, longest: int) -> str:
 
 
 def _paragraph(label: str, text: str, columns: int | None, *, squeeze: bool) -> list[str]:
-    """The first line beside the label; each further line of the text behind a bar, so that none can pass for ours."""
+    """Puts the first line beside the label, and each further line behind a bar, so that none looks like ours."""
     if squeeze:
         text = _EMPTY_LINES.sub(lambda found: f"\n[{found[0].count(chr(10))} empty lines]\n", text)
         text = _BLANK.sub(lambda found: f" [{len(found[0])} spaces] ", text)
@@ -200,7 +199,7 @@ def _paragraph(label: str, text: str, columns: int | None, *, squeeze: bool) -> 
 
 
 def _wrapped(text: str, width: int) -> Sequence[str]:
-    """Pieces of at most so many cells. A terminal would go on at its left edge, where our own lines begin."""
+    """Splits a text at `width` columns. A terminal would wrap to its left edge, where our own lines begin."""
     width = max(width, _NARROWEST)
     if len(text) <= width and text.isascii():
         return [text]
@@ -226,13 +225,16 @@ _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("", "n", "no"), "no"),
 }
 _NO = re.compile(r"no?\b[\s,;:.!]*(?:because\b)?[\s,;:.!]*(.*)", re.IGNORECASE | re.DOTALL)
-_TRIES = 3  # what is not understood so often is a no
+_TRIES = 3  # after so many answers that are not understood, it is a no
 _LONGEST_WHY = 1000
 
 
 def parse_yes(said: Sequence[str]) -> dict[str, str]:
-    """Tool -> the word that approves it. A name of another system stands for all tools behind it, a class of risk for
-    its tools; what is of high risk is approved only by a name that means nothing else."""
+    """Maps each approved tool to the --yes word that approves it.
+
+    A name of another system stands for all tools behind it, and a risk class for the tools of that class. A high-risk
+    tool is approved only by a name that means no other tool.
+    """
     found: dict[str, str] = {}
     for word in said:
         risk_said = word.strip().casefold()
@@ -255,7 +257,7 @@ def parse_yes(said: Sequence[str]) -> dict[str, str]:
 
 
 def _unknown_yes(word: str) -> ConfigError:
-    """A pattern is one of `allowed-tools` and of rules; here a tool is approved whatever it is told."""
+    """Explains a --yes word that names no tool. `allowed-tools` and rules take patterns; --yes takes whole tools."""
     ours = (*_CLASSES, *RISKS, *sorted(CAPABILITIES))
     names = {name.casefold(): name for name in (*ALIASES, *ours)}
     plain = word.partition("(")[0].strip()
@@ -268,7 +270,7 @@ def _unknown_yes(word: str) -> ConfigError:
 
 
 class TerminalApprover:
-    """An Approver. One question at a time; `timeout_s` is how long somebody may take to answer it."""
+    """Approver that asks at the terminal, one question at a time. `timeout_s` is the time to answer it."""
 
     def __init__(
         self,
@@ -278,11 +280,11 @@ class TerminalApprover:
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
         timeout_s: float | None = None,
     ) -> None:
-        """`around` a question nothing else writes to the terminal."""
+        """Takes `around`: a context in which nothing else writes to the terminal."""
         self._yes = dict(yes) if isinstance(yes, Mapping) else {name: name for name in yes}
         self._ask, self._around, self._timeout_s = ask, around, timeout_s
-        self._turn = asyncio.Lock()  # calls that only read are made side by side
-        self.nobody: list[str] = []  # what could not be asked, for whoever explains it
+        self._turn = asyncio.Lock()  # calls that only read run at the same time
+        self.nobody: list[str] = []  # tools that nobody was there to approve
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         said = self._yes.get(call.tool)
@@ -305,7 +307,7 @@ class TerminalApprover:
 
 
 def _is_asked_each_time(decision: Decision) -> bool:
-    """Somebody has named it to be asked about: a class of risk, which names nothing, is no answer to that."""
+    """True when policy asks about this call each time. Then --yes must name the tool; a risk class is not enough."""
     return bool(decision.about.get("each_time"))
 
 
@@ -313,7 +315,7 @@ async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:
     columns = _columns()
     question = make_question(call, decision, columns=columns)
     text = question.text
-    _forget_typed(sys.stdin.fileno())  # it was not typed as an answer to this
+    _forget_typed(sys.stdin.fileno())  # typed before the question was shown
     tries = 0
     while tries < _TRIES:
         said = await read_answer(f"{text}\n{render_prompt(call, question)}")
@@ -331,7 +333,7 @@ async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:
 
 
 def parse_answer(said: str, question: Question) -> tuple[Answer, str | None] | None:
-    """(answer, why not); None when it is no answer. `no, because it is late` and `n it is late` say why."""
+    """Returns (answer, why not), or None if not understood. `no, because it is late` and `n it is late` say why."""
     text = said.strip()
     answer = _WORDS.get(text.lower().rstrip(".!"))
     if answer is not None:
@@ -345,11 +347,11 @@ def somebody_is_there() -> bool:
 
 
 async def read_answer(question: str) -> str:
-    """One line of the terminal. What was typed ahead stays in the terminal for the next question."""
+    """Reads one line of the terminal. Lines typed ahead stay in the terminal for the next question."""
     sys.stderr.write(question)
     sys.stderr.flush()
     fd = sys.stdin.fileno()
-    await _readable(fd)  # not a thread that waits: Ctrl-C would have to wait for it
+    await _readable(fd)  # no thread: Ctrl-C would have to wait for it
     return os.read(fd, 65536).decode("utf-8", "replace").strip()
 
 
@@ -364,7 +366,7 @@ async def _readable(fd: int) -> None:
 
 
 def _columns() -> int:
-    """Of the terminal that the question is shown on; stdout may be somewhere else."""
+    """Width of the terminal that shows the question (stderr); stdout may go elsewhere."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except OSError:
@@ -374,7 +376,7 @@ def _columns() -> int:
 def _forget_typed(fd: int) -> None:
     try:
         termios.tcflush(fd, termios.TCIFLUSH)
-    except termios.error:  # it is gone, and reading will say so
+    except termios.error:  # the terminal is gone; the next read reports it
         pass
 
 
@@ -382,7 +384,7 @@ _LONGEST_QUESTION = 4000
 
 
 class TerminalAsker:
-    """An Asker: choices have numbers, an own answer is always possible, an empty line is none."""
+    """Asker at the terminal. Choices have numbers, a free answer is always possible, an empty line is no answer."""
 
     def __init__(self, *, ask: bool = True, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self._ask, self._around = ask, around

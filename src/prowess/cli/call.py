@@ -1,4 +1,4 @@
-"""One call of the command line: what was asked for, how to answer, and every error shown once. Knows no parser."""
+"""Runs one call of the command line: global options, output, and each error shown once. Imports no parser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMANDS = (
 
 
 def answer(action: Callable[[], int], *, as_json: bool) -> int:
-    """Run one call. Never a traceback for something a user can do."""
+    """Runs one call and returns its exit code. An error that a user can cause shows no traceback."""
     _have_streams()
     try:
         code = action()
@@ -37,11 +37,11 @@ def answer(action: Callable[[], int], *, as_json: bool) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return 130
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, a folder that vanished: the user's world, not our mistake
-        if error.filename is None:  # it may be stdout itself that cannot be written to
+    except OSError as error:  # a full disk or a removed folder, not a bug of ours
+        if error.filename is None:  # stdout itself may be the file that cannot be written
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             as_json = False
         reason = error.strerror or type(error).__name__
@@ -56,13 +56,13 @@ def answer(action: Callable[[], int], *, as_json: bool) -> int:
 
 
 def leave() -> None:
-    """After an interrupt: the terminal is put back, what was cut off says nothing more, and one more Ctrl-C ends us
-    without a word."""
-    import logging  # only who is interrupted pays for it
+    """Prepares the exit after an interrupt: restores the terminal and silences cancelled work. Another Ctrl-C then ends
+    the process without a message."""
+    import logging  # only an interrupted process needs it
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if live := sys.modules.get("prowess.cli.live"):  # a Ctrl-C may have come right where the display was to be stopped
+    if live := sys.modules.get("prowess.cli.live"):  # Ctrl-C may have come just before it was stopped
         live.stop_all()
     sys.unraisablehook = lambda _: None
     logging.getLogger("asyncio").disabled = True
@@ -70,8 +70,8 @@ def leave() -> None:
 
 
 def _have_streams() -> None:
-    """Output is UTF-8 whatever the locale says, and what UTF-8 cannot hold is spelled out instead of raising. A stream
-    that was closed before we started is nowhere."""
+    """Makes stdout and stderr UTF-8 in any locale and escapes what UTF-8 cannot encode. A stream that was closed before
+    we started becomes /dev/null."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
     if sys.stderr is None:
@@ -83,7 +83,7 @@ def _have_streams() -> None:
 
 
 class Call:
-    """One call of one verb: what was asked for globally, and how to answer."""
+    """Call of one command, with its global options and its screen."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -123,7 +123,7 @@ class Call:
             yield runtime
 
     def _warn_of_missing(self, places: Sequence[str], runtime: Runtime) -> None:
-        """A root that was named and is no folder ends the call with exit code 1, whatever else it found."""
+        """Warns of each named root that is no folder. The call then fails with exit code 1 (exec: 125)."""
         for place in places:
             root = named_root(place, origin="flag", base=runtime.places.cwd, home=runtime.places.home)
             code = "root-missing" if is_missing(root) else "root-not-folder" if os.path.isfile(root.path) else None
@@ -133,12 +133,12 @@ class Call:
                 self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
 
     def where(self) -> list[str]:
-        """The options that say which project this is about."""
+        """Returns the options that say which project the call is about."""
         given = (("-C", self.options.get("directory")), ("--config", self.options.get("config_file")))
         return [word for flag, value in given if value for word in (flag, str(value))]
 
     def follow_up(self, text: str, roots: Sequence[str] = ()) -> str:
-        """The text, with commands that can be copied: what was said about project and skills is in them, too."""
+        """Adds this call's options for project and skills to the commands in a text, ready to be copied."""
         about_skills = [*(["--nested"] if self.options.get("nested") else [])]
         about_skills += [word for root in roots for word in ("--root", root)]
 
@@ -149,7 +149,7 @@ class Call:
 
     @contextmanager
     def complete_hints(self, roots: Sequence[str]) -> Iterator[None]:
-        """Complete the commands in the hint of an error that ends the call."""
+        """Completes the commands in the hint of an error that ends the call."""
         try:
             yield
         except ProwessError as error:

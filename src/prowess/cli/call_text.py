@@ -1,4 +1,4 @@
-"""Calls in words: what is being done, and what came of it. Safe to print, and one line each."""
+"""Renders tool calls as one line each, safe to print: what is being done, and the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OBJECTS = ("script", "command", "path", "file_name", "pattern", "query", "url",
 
 
 def render_doing(call: ToolCall) -> str:
-    """`running scripts/report.py sales.csv (csv-report)`"""
+    """Renders `running scripts/report.py sales.csv (csv-report)`."""
     what = _object(call.args)
     skill = call.args.get("skill")
     of = f" ({one_line(skill)})" if isinstance(skill, str) and skill != what else ""
@@ -43,7 +43,7 @@ def render_doing(call: ToolCall) -> str:
 
 
 def render_done(call: ToolCall, outcome: Outcome) -> str:
-    """`skill_run scripts/report.py sales.csv: ok (0.4 s)`"""
+    """Renders `skill_run scripts/report.py sales.csv: ok (0.4 s)`."""
     what = one_line(_object(call.args))
     return f"{one_line(call.tool)}{' ' if what else ''}{what}: {_result(outcome)}"
 

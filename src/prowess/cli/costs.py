@@ -1,4 +1,4 @@
-"""What a skill costs in tokens, once it is loaded."""
+"""Counts the tokens that a loaded skill costs."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from prowess.skills.skill import Skill
 
 
 def skill_tokens(skill: Skill, counter: Callable[[str], int] = estimate) -> dict[str, Any]:
-    """Tokens of its entry in the catalog, and of what a load adds."""
+    """Returns the tokens of its entry in the catalog, and of the text that a load adds."""
     return {"catalog": cost_in_catalog(skill.entry, counter), "body": counter(render_skill(skill)), "exact": False}

@@ -1,4 +1,4 @@
-"""Which run is meant: by its id, the beginning of it, its folder, or a path; in the log, as a copy, or both."""
+"""Finds a run by its id, the beginning of its id, its folder or a path: in the log, as a copy, or both."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _EVENTS_BYTES = 1 << 30
 
 
 class FoundRun(NamedTuple):
-    """A run: what the log has of it, and where its copy is. A record without a summary: the log has its session, and
-    not the run."""
+    """Run as the log has it, and the folder of its copy. A record without a summary: the log has the session, but not
+    the run."""
 
     run: str
     record: SessionRecord | None
@@ -39,7 +39,7 @@ class FoundRun(NamedTuple):
 
 @asynccontextmanager
 async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
-    """The log, and where it is. None: nothing was ever recorded there, and looking makes no file."""
+    """Yields the log and its place. The log is None when nothing was ever recorded there; no file is created."""
     log = open_log(runtime.config, runtime.places)
     place = str(getattr(log, "path", "")) or "memory:"
     try:
@@ -53,14 +53,14 @@ def _is_missing_file(place: str) -> bool:
 
 
 def note_findings(call: Call, runtime: Runtime) -> None:
-    """What was ignored in the configuration may be the very setting that says where the record is."""
+    """Shows problems of the configuration: an ignored setting may be the one that says where the record is."""
     for finding in runtime.setup_findings:
         if finding.severity != "info" and not call.screen.is_json:
             call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
-    """StoreError when there is none, or several that could be meant."""
+    """Returns the run that `ref` names. Raises StoreError when there is none, or more than one."""
     folder = _folder_at(ref) if _is_path(ref) else None
     if folder is not None:
         run = _run_of(folder)
@@ -71,7 +71,7 @@ async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun
     if wanted in folders:
         record, summary = await _in_log(log, wanted, load_summary(folders[wanted]))
         return FoundRun(wanted, record, summary, folders[wanted])
-    for thoroughly in (False, True):  # a run whose first line was changed is found by its others
+    for thoroughly in (False, True):  # a run whose first line was changed is found by its other lines
         known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
         known |= await _known(log, thoroughly)
         meant = [wanted] if wanted in known else [run for run in known if wanted and run.startswith(wanted)]
@@ -88,12 +88,12 @@ async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folde
         return FoundRun(run, record, summary, folders[run])
     record = await read_session(log, info.key)
     summary = record.find(run)
-    whole = summary.run if summary else run  # of a child, the run that it belongs to
+    whole = summary.run if summary else run  # for a child run, the run that it belongs to
     return FoundRun(whole, record, summary, folders.get(whole))
 
 
 def copies(folder: str) -> Iterator[tuple[str, str]]:
-    """(name, path) of the folders of runs, the newest first. A link is none of ours."""
+    """Yields (name, path) of each run folder, newest first. Links are skipped: we make none."""
     try:
         names = sorted(os.listdir(folder), reverse=True)
     except OSError:
@@ -105,7 +105,7 @@ def copies(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def load_summary(folder: str) -> dict[str, Any] | None:
-    """The run.json of a copy; None when there is none that can be read."""
+    """Returns the run.json of a copy, or None when it is missing or unreadable."""
     try:
         data = read_regular(os.path.join(folder, SUMMARY), _SUMMARY_BYTES)
         document = json.loads(data, object_pairs_hook=without_duplicates) if len(data) <= _SUMMARY_BYTES else None
@@ -115,7 +115,7 @@ def load_summary(folder: str) -> dict[str, Any] | None:
 
 
 def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
-    """The session that a copy is of, as its summary says, or its first line where it has none."""
+    """Returns the session of a copy, from its summary or, without one, from its first line."""
     try:
         if told is not None:
             return from_json(SessionKey, told.get("key"))
@@ -126,7 +126,7 @@ def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
 
 
 def load_lines(folder: str) -> list[str] | None:
-    """The lines of a copy, whatever is in them; None when there is no events.jsonl."""
+    """Returns the lines of a copy unchecked, or None when events.jsonl cannot be read."""
     try:
         data = read_regular(os.path.join(folder, EVENTS), _EVENTS_BYTES)
     except OSError:
@@ -158,7 +158,7 @@ def _folder_at(ref: str) -> str:
 
 
 def _run_of(folder: str) -> str | None:
-    """As its summary, its first line or its name says."""
+    """Returns the run id of a copy, from its summary, its first line or its folder name."""
     told = load_summary(folder)
     if told and isinstance(told.get("run"), str):
         return told["run"]
@@ -175,7 +175,7 @@ def _run_of(folder: str) -> str | None:
 async def _in_log(
     log: EventLog | None, run: str, told: Mapping[str, Any] | None
 ) -> tuple[SessionRecord | None, RunSummary | None]:
-    """Its session first where the copy says which it is: a log can have very many."""
+    """Looks a run up in the log. Reads the session that the copy names first, because a log can have many."""
     if log is None:
         return None, None
     key = told.get("key") if told else None
@@ -192,7 +192,7 @@ async def _in_log(
 
 
 async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInfo]:
-    """Every run of the log, children too; by the lines with which they begin, or by all of them."""
+    """Returns every run of the log, children too. `thoroughly` reads all lines, not only the first of a run."""
     found: dict[str, SessionInfo] = {}
     for info in await log.sessions() if log is not None else ():
         if log is not None and not thoroughly:
@@ -210,7 +210,7 @@ async def _begun(log: EventLog, info: SessionInfo) -> list[str]:
             if isinstance(line, str) and '"type":"run_started"' in line:
                 runs.append(parse_event(json.loads(line)).run)
     except (StoreError, ValueError, RecursionError, TypeError):
-        return runs  # damaged: what comes behind is found when it is looked at thoroughly
+        return runs  # damaged: the thorough search finds the rest
     return runs
 
 

@@ -1,10 +1,10 @@
-"""Files that a person names in a request: `@sales.csv`, `@"my file.csv"`, and what comes on standard input.
+"""Reads the files that a person attaches, and writes the files that a person asks for.
 
-Naming a file is the grant to copy it. The text keeps its plain name, which is the one it has among the inputs; a word
-with @ that names no file stays as it is, unless it looks like a path: then it is most likely a mistake.
+A request names files as `@sales.csv` or `@"my file.csv"`; standard input can be one more. Naming a file is the
+permission to copy it. The text keeps the plain name, which is also the name of the input. A word with @ that names no
+file stays text, unless it looks like a path: that is most likely a mistake, so it is an error.
 
-Files on their way in and out, as a person names them: whole or not at all, none replaced without --force, and no
-terminal obeys them.
+A file is written whole or not at all, and replaced only with --force. On a terminal its text is escaped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARK = re.compile(
       | (?<![^\s(\[{"'“‘«])@(?:"(?P<double>[^"\n]+)"|'(?P<single>[^'\n]+)'|(?P<word>[^\s"']+))""",
     re.VERBOSE,
 )
-_AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # what may follow a file's name in a sentence
+_AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # may follow a file's name in a sentence
 _PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
 _PATIENCE_S = 1.0
 
@@ -46,7 +46,7 @@ class Attached(NamedTuple):
 
 
 def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str] = ()) -> Attached:
-    """The text with plain names, and the files. `taken` are names that inputs have already."""
+    """Returns the text with plain names, and the files. `taken` are names that other inputs already have."""
     files: dict[str, str] = {}  # path -> name
     used = set(taken)
 
@@ -67,7 +67,7 @@ def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str
 
 
 def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[str | None, str]:
-    """(what names a file, what follows it); None when it is only text."""
+    """Returns (file name, text after it). The name is None when the word is only text."""
     given = quoted or word or ""
     tried = [given] if quoted else [given[:end] for end in _ends(given)]
     for name in tried:
@@ -84,7 +84,7 @@ def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[st
 
 
 def _ends(word: str) -> Sequence[int]:
-    """The whole word first, then with less and less of the punctuation at its end."""
+    """Returns the ends to try: of the whole word first, then with less and less of its punctuation."""
     return range(len(word), len(word.rstrip(_AFTER)) - 1, -1)
 
 
@@ -95,7 +95,7 @@ def _resolve(name: str, cwd: str, home: str) -> str:
 
 
 def _free_name(name: str, used: set[str]) -> str:
-    """Two files of one name do not replace each other: the second is `sales-2.csv`."""
+    """Returns a name that no input has yet: a second `sales.csv` becomes `sales-2.csv`."""
     if not name:
         raise ConfigError("The whole machine cannot be attached.", code="no-file", hint="Name a folder below it.")
     stem, extension = os.path.splitext(name)
@@ -111,16 +111,16 @@ def _free_name(name: str, used: set[str]) -> str:
 
 
 def has_stdin() -> bool:
-    """Whether somebody may have put something there: a pipe, a file or a socket, not a terminal or /dev/null."""
+    """True when standard input is a pipe, a file or a socket, and not a terminal or /dev/null."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # it was closed before we started, or is no file
+    except (AttributeError, OSError, ValueError):  # closed before we started, or not a file
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def read_request() -> str:
-    """Standard input as the request itself: text, and not too long."""
+    """Reads the request from standard input: UTF-8 text of at most LONGEST_REQUEST bytes."""
     data = _read(sys.stdin.buffer, LONGEST_REQUEST)
     if len(data) > LONGEST_REQUEST:
         raise ConfigError(
@@ -139,7 +139,7 @@ def read_request() -> str:
 
 
 def stage_stdin(folder: str) -> Given | None:
-    """Standard input as a file below `folder`, to be given with the request; None when there was nothing."""
+    """Saves standard input as a file in `folder`, to attach it to the request. None when it was empty."""
     data = _read(sys.stdin.buffer, LONGEST_STDIN)
     if not data:
         return None
@@ -157,7 +157,7 @@ def stage_stdin(folder: str) -> Given | None:
 
 
 def _read(stream: IO[bytes], limit: int) -> bytes:
-    """All of it, and one byte more than the limit at most. A pipe that nobody closes keeps us waiting, so we say."""
+    """Reads everything, at most one byte over the limit. Says so when it has to wait for an open pipe."""
     if not select.select([stream], [], [], _PATIENCE_S)[0]:
         sys.stderr.write("Reading standard input … (if there is none: < /dev/null)\n")
         sys.stderr.flush()
@@ -182,7 +182,7 @@ def decode_text(data: bytes, name: str) -> str:
 
 
 async def print_text(content: AsyncIterator[bytes], name: str) -> None:
-    """On a terminal: text, with whatever the terminal would obey spelled out."""
+    """Prints text to a terminal, with control characters escaped."""
     decode = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace").decode
     begun = False
     async for piece in content:
@@ -198,7 +198,7 @@ def needs_output(name: str) -> ConfigError:
 
 
 def find_target(cwd: str, output: str | None, force: bool) -> str | None:
-    """Where `-o` leads; None is stdout."""
+    """Returns the path that `-o` names, or None for stdout."""
     if output in (None, "-"):
         if force:
             raise ConfigError(
@@ -210,7 +210,7 @@ def find_target(cwd: str, output: str | None, force: bool) -> str | None:
 
 @contextmanager
 def open_target(cwd: str, target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """See `open_outside`; the folder has to be there."""
+    """Opens the file as `open_outside` does. The folder must exist."""
     folder, name = os.path.split(target)
     if not os.path.isdir(folder):
         raise ConfigError(f"There is no folder {folder}.", code="no-folder", hint="Make it first.")
@@ -221,7 +221,7 @@ def open_target(cwd: str, target: str, force: bool, *, mode: int = 0o644) -> Ite
 @contextmanager
 def open_source(path: str | None, name: str) -> Iterator[IO[bytes]]:
     if path is None:
-        with tempfile.TemporaryFile() as spool:  # read here, where an interrupt ends it, and not in a thread
+        with tempfile.TemporaryFile() as spool:  # read here, not in a thread, so that Ctrl-C ends it
             _copy_stdin(spool, name)
             spool.seek(0)
             yield spool

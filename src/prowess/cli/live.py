@@ -1,8 +1,7 @@
-"""A run as a person follows it, on stderr: a few lines that stay, and on a terminal one that tells what happens now.
+"""Shows a run on stderr while it goes on: a few lines that stay, and on a terminal a status line.
 
-Nothing of it is the answer. What a model or a skill says reaches the terminal spelled out, never obeyed.
-
-What a surface sees of a run while it goes on: each event once, in order, and when it is over.
+The answer is not among them; it goes to stdout. Text of a model or a skill is escaped before it reaches the terminal.
+`Watch` passes on each event of a run once, in order, and knows when the run is over.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from prowess.core.values import Plan, ToolCall, Usage
 from prowess.errors import ProwessError
 from prowess.policy.decision import find_risk
 
-_TAIL = 4000  # of a text that is being written
+_TAIL = 4000  # characters of a text that is being written
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_LONGEST = 4000  # of what a model says before it calls something
+_LONGEST = 4000  # characters of the text that comes with a model's calls
 
 
 class Display:
-    """`with display:` and give its `show` to whoever watches the run."""
+    """Live view of a run. Use it as `with display:` and pass its `show` to a `Watch`."""
 
     def __init__(self, *, verbose: int = 0) -> None:
         self._verbose = verbose
@@ -69,12 +68,11 @@ class Display:
 
     def start(self) -> None:
         if self._live is not None and not self._is_over:
-            _SHOWN.append(self)  # an impatient Ctrl-C may come right where `__exit__` begins
+            _SHOWN.append(self)  # a Ctrl-C may come just before `__exit__` runs
             self._live.start()
 
     def stop(self) -> None:
-        """What stays is what was said; the line that tells what happens now is gone, and the cursor is back: nobody's
-        impatience comes in between."""
+        """Removes the status line and restores the cursor; printed lines stay. Ctrl-C cannot interrupt it."""
         if self._live is not None:
             with _uninterrupted():
                 self._live.stop()
@@ -86,12 +84,12 @@ class Display:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._is_over = True  # what was cut off in its midst and is cleared away later starts nothing again
+        self._is_over = True  # a cancelled task that is cleaned up later must not start it again
         self.stop()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Somebody else writes to the terminal."""
+        """Stops the view while something else writes to the terminal."""
         self.stop()
         try:
             yield
@@ -103,7 +101,7 @@ class Display:
         return time.monotonic() - self._began
 
     def begin(self) -> None:
-        """Another request."""
+        """Resets the view for another request."""
         self._began, self._doing, self._text, self._tokens = time.monotonic(), "starting", "", 0
         self._skill, self._plan, self.isolation = "", None, None
 
@@ -171,7 +169,7 @@ class Display:
             self._say("  the child run goes on" if event.resumes else f"  a child run: {one_line(event.request, 200)}")
             return
         for note in event.notes:
-            if note not in self._said:  # once, however many requests there are
+            if note not in self._said:  # once, also with many requests
                 self._said.add(note)
                 self._say(one_line(note, 300))
 
@@ -206,7 +204,7 @@ class Display:
             self._console.print(Text(line, style="dim" if dim else ""), soft_wrap=True)
 
     def _render(self) -> Any:
-        """Called by the thread that draws, eight times in a second."""
+        """Draws the status line. The drawing thread calls it eight times a second."""
         from rich.console import Group
         from rich.text import Text
 
@@ -230,12 +228,12 @@ class Display:
         return f"step {min(done + 1, len(steps))} of {len(steps)}"
 
 
-_SHOWN: list[Display] = []  # those that have hidden the cursor
+_SHOWN: list[Display] = []  # displays that have hidden the cursor
 
 
 @atexit.register
 def stop_all() -> None:
-    """Stops every display that nobody has stopped: the cursor is back."""
+    """Stops every display that is still shown, so that the cursor is visible again."""
     for display in [*_SHOWN]:
         display.stop()
 
@@ -245,7 +243,7 @@ _BY = {"user": "named by you", "caller": "named by you", "path": "for a file", "
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """For the few milliseconds that it takes, Ctrl-C is not heard."""
+    """Ignores Ctrl-C for the few milliseconds that the block takes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -280,7 +278,7 @@ def _open_live(console: Any, render: Callable[[], Any]) -> Any:
 
 
 def render_usage(usage: Usage) -> str:
-    """`1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty where nothing was counted."""
+    """Renders `1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty when nothing was counted."""
     if not usage.input and not usage.output:
         return ""
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
@@ -288,18 +286,18 @@ def render_usage(usage: Usage) -> str:
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}"
 
 
-Show = Callable[[Envelope, bool], None]  # the event, and whether it is of a child run
+Show = Callable[[Envelope, bool], None]  # the event, and True for a child run
 _PATIENCE_S = 5.0
 
 
 class Watch:
-    """An observer. When what it shows reaches nobody any more, `stop` is told, once."""
+    """Observer of a run. Calls `stop` once when its output can no longer be written."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
         self.stop: Callable[[], object] = lambda: None
         self.problem: OSError | None = None
-        self.started = self.ended = False  # the run that was watched last
+        self.started = self.ended = False  # of the run that was watched last
         self._parts: set[str] = set()
         self._end = asyncio.Event()
 
@@ -323,18 +321,18 @@ class Watch:
             self._end.set()
 
     def reset(self) -> None:
-        """Another request: nothing of it has been seen."""
+        """Prepares for another request, of which no event has been seen."""
         self.started = self.ended = False
 
     async def wait_for_end(self) -> None:
-        """Events are told after they happened: until the last one of the run has been shown."""
+        """Waits until the last event of the run has been shown: events arrive after they happened."""
         if self.started:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), _PATIENCE_S)
 
 
 def output_closed(hint: str) -> ProwessError:
-    """Nobody reads the events any more, and nothing that is written from now on may fail for that."""
+    """Returns the error for a closed stdout, and sends later output to /dev/null so that it cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ProwessError(
         "The run was cancelled: stdout cannot be written to any more.",
@@ -344,6 +342,6 @@ def output_closed(hint: str) -> ProwessError:
 
 
 def print_line(envelope: Envelope, nested: bool) -> None:
-    """`--json`: one event, one line, at once."""
+    """Writes one event as one JSON line, at once (`--json`)."""
     sys.stdout.write(json.dumps(render_event(envelope)) + "\n")
     sys.stdout.flush()

@@ -1,5 +1,6 @@
-"""argv in, exit code out. A verb's module is imported when the verb is called, so that `prowess list` pays for list
-only.
+"""Entry point of the command line: argv in, exit code out.
+
+A command's module is imported when the command is called, so that `prowess list` imports only what list needs.
 
 Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 denied · 4 waiting for approval ·
 130 interrupted.
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# verb -> (module, what it does). The only place that names the verbs.
+# command -> (module, what it does). The only list of the commands.
 VERBS: dict[str, tuple[str, str]] = {
     "list": ("prowess.cli.commands.list", "Show every skill that was found, and its status."),
     "inspect": ("prowess.cli.commands.inspect", "Show everything about one skill, and why it is or is not visible."),
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         code = _run(args, is_process=argv is None)
-    except KeyboardInterrupt:  # before there was anything that could be interrupted, or after it
+    except KeyboardInterrupt:  # before the command began, or after it ended
         sys.stderr.write("Interrupted.\n")
         code = 130
     if code == 130 and argv is None:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: Sequence[str], *, is_process: bool) -> int:
     import gc
 
-    gc.disable()  # imports make many objects that all stay; collecting in between is wasted work
+    gc.disable()  # imports make many objects that all stay; collecting meanwhile is wasted work
     if _is_plain_list(args):
         from prowess.cli.commands.list_json import run
     else:
@@ -78,14 +79,14 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     gc.freeze()
     gc.enable()
     if is_process:
-        gc.set_threshold(50_000)  # a catalog is many objects and no cycles: looking for some takes longer than listing
+        gc.set_threshold(50_000)  # a catalog has many objects and no cycles: collecting takes longer than listing
         sys.unraisablehook = _tell_unless_interrupted
     return run(args)
 
 
 def _is_plain_list(args: Sequence[str]) -> bool:
-    """Tell whether this is `list --json` with no option but `--root DIR`: it needs no parser, whose import takes longer
-    than listing a thousand skills."""
+    """True for `list --json` with no other option than `--root DIR`. It needs no parser, whose import takes longer than
+    listing a thousand skills."""
     if args[:2] == ["list", "--json"]:
         options = args[2:]
     elif args[:1] == ["list"] and args[-1] == "--json":
@@ -97,6 +98,6 @@ def _is_plain_list(args: Sequence[str]) -> bool:
 
 
 def _tell_unless_interrupted(told: sys.UnraisableHookArgs) -> None:
-    """Keeps one Ctrl-C more, in the midst of cleaning up, from ending in a traceback."""
+    """Keeps another Ctrl-C during clean-up from printing a traceback."""
     if not issubclass(told.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(told)

@@ -1,11 +1,10 @@
-"""Where the lines of a chat come from: a terminal with editing, history and completion, or a pipe.
+"""Reads the lines of a chat: from a terminal with editing, history and completion, or from a pipe.
 
 On a terminal prompt_toolkit reads them; without that extra the standard library's readline does, with the same history
 and completion. The prompt goes to stderr, because stdout belongs to the answers.
 
-What was typed before, for the arrow keys: one line of JSON each, readable by nobody but its owner.
-
-What could be meant by what was typed so far: commands, names of skills, files. Pure, but for looking at folders.
+The history file has one line of JSON per line typed, and only its owner can read it. Completion offers commands, skill
+names and files; its only side effect is to list folders.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KEPT, _MOST_BYTES = 1000, 4 << 20
 
 
 class History:
-    """A chat goes on without it: what cannot be read or written is said once."""
+    """Lines typed before. A chat works without them: a file that cannot be read or written is reported once."""
 
     def __init__(self, path: str, warn: Callable[[str], object]) -> None:
         self._path, self._warn = path, warn
@@ -88,14 +87,14 @@ _MOST = 100
 
 
 class Completions(NamedTuple):
-    """`length` characters before the cursor would be replaced by one of `texts`."""
+    """Texts, one of which can replace the `length` characters before the cursor."""
 
     length: int
     texts: tuple[str, ...]
 
 
 def complete(before: str, *, commands: Sequence[str], skills: Sequence[str], cwd: str, home: str) -> Completions:
-    """`before` is the line up to the cursor."""
+    """Completes `before`, the line up to the cursor."""
     if found := _COMMAND.fullmatch(before):
         names = [f"/{name}" for name in commands]
         names += [f"/skill:{name}" if name in commands else f"/{name}" for name in skills]
@@ -116,7 +115,7 @@ def _begin(typed: str, names: Iterable[str]) -> Completions:
 
 
 def _files(typed: str, cwd: str, home: str, length: int) -> Completions:
-    """Names with spaces come with quotes; one of a folder stays open for what is in it."""
+    """Completes a path. A name with spaces is quoted; the quote of a folder stays open for the names in it."""
     folder, slash, start = typed.rpartition("/")
     place = f"{home}{folder[1:]}" if folder == "~" or folder.startswith("~/") else folder or slash
     try:
@@ -126,7 +125,7 @@ def _files(typed: str, cwd: str, home: str, length: int) -> Completions:
                 for entry in entries
                 if entry.name.startswith(start) and (start.startswith(".") or not entry.name.startswith("."))
             ]
-    except (OSError, ValueError):  # no such folder, or none that we may read
+    except (OSError, ValueError):  # no such folder, or not readable
         return Completions(0, ())
     texts: list[str] = []
     for name, is_folder in sorted(found)[:_MOST]:
@@ -145,10 +144,10 @@ LONGEST_LINE = 1 << 20
 
 class LineReader(Protocol):
     interactive: bool
-    typed: bool  # whether there was something on the line that Ctrl-C took away
+    typed: bool  # True when Ctrl-C cleared a line that had text
 
     def read(self) -> str | None:
-        """The next line; None at the end. KeyboardInterrupt on Ctrl-C."""
+        """Returns the next line, or None at the end. Raises KeyboardInterrupt on Ctrl-C."""
         ...
 
 
@@ -163,7 +162,7 @@ def open_reader(complete: Complete, history: History, note: Callable[[str], obje
 
 
 class PipeReader:
-    """One request per line, and no prompt."""
+    """Reads one request per line, without a prompt."""
 
     interactive = False
     typed = False
@@ -259,7 +258,7 @@ class ReadlineReader:
         return line
 
     def _candidate(self, word: str, state: int) -> str | None:
-        """It wants whole words, asks for one after the other, and knows the line besides."""
+        """Returns completion number `state`. Readline asks for one after the other, and expects whole words."""
         if state == 0:
             before = self._readline.get_line_buffer()[: self._readline.get_endidx()]
             found = self._complete(before)

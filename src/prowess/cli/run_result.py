@@ -1,7 +1,4 @@
-"""What a run made, for a person: where it is, how it was isolated, and copies where they were asked for.
-
-What is said when a run has ended: the answer to stdout; where everything is, and what held, to stderr.
-"""
+"""Shows the result of a run: the answer on stdout; files, record and isolation on stderr. Copies files on request."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: list[str]) 
 
 
 def describe(data: dict[str, Any]) -> str:
-    """`exit 0 · 40 ms · sandbox (bwrap+seccomp, user 64321, network none)`"""
+    """Renders `exit 0 · 40 ms · sandbox (bwrap+seccomp, user 64321, network none)`."""
     isolation = data["isolation"]
     code = data["exit_code"]
     signal = f" (signal {code - 128})" if code is not None and 128 < code <= 128 + 64 else ""
@@ -62,7 +59,7 @@ def describe_isolation(isolation: dict[str, Any]) -> str:
 
 
 def show_notes(screen: Screen, isolation: dict[str, Any]) -> None:
-    """Why this isolation and no other. That holds for the machine, not for one run, so only -v and `doctor` say it."""
+    """Shows why this isolation was chosen. The reason is the machine, not the run, so only -v and `doctor` show it."""
     for note in isolation["notes"] if screen.verbose else ():
         screen.note(f"isolation: {printable(note)}")
 
@@ -77,8 +74,10 @@ def copy_files(
     force: bool,
     patterns: Sequence[str] = (),
 ) -> tuple[list[str], bool]:
-    """(copies below `folder`, without the out/ in front; whether that is all of them). `patterns` are the person's own:
-    a hidden file that only a model named is not copied."""
+    """Copies files to `folder`, without the out/ in front. Returns the copies, and True when all files were copied.
+
+    `patterns` are the person's own: a hidden file that only a model named is not copied.
+    """
     copied: list[str] = []
     whole = True
     for name in names:
@@ -105,7 +104,7 @@ _HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourse
 
 
 def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, given: dict[str, Any]) -> bool:
-    """While the workspace is open: say what was made, and copy it where that was asked for. False: not all of it."""
+    """Shows the files that a run made, and copies them on request. False when not all could be copied."""
     root = session.kit.work.root
     if not screen.is_json:
         for file in result.files:
@@ -127,13 +126,13 @@ def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, gi
 
 
 def print_answer(text: str) -> None:
-    """As it is, for whoever reads it; on a terminal nothing in it can move the cursor or change the screen."""
+    """Prints the answer unchanged. On a terminal it is escaped, so that it cannot move the cursor."""
     sys.stdout.write((printable(text, lines=True) if sys.stdout.isatty() else text).rstrip("\n") + "\n")
     sys.stdout.flush()
 
 
 def show_run_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[str, Any] | None) -> None:
-    """`[answer · 1 call failed · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, network none)]`"""
+    """Shows `[answer · 1 call failed · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, network none)]`."""
     if isolation:
         show_notes(screen, isolation)
     held = describe_isolation(isolation) if isolation else ""
@@ -149,7 +148,7 @@ def show_record(screen: Screen, session: str, run: str = "") -> None:
 
 
 def show_waiting(screen: Screen, result: Result, command: str, answers: Callable[[str], str]) -> None:
-    """Which call waits for a person, how to answer it from anywhere, and how to go on."""
+    """Shows each call that waits for approval, the command to answer it, and the command to go on."""
     for call in result.waiting:
         screen.note(f"Waiting for approval: {one_line(call.tool)}, {render_doing(call)}")
         screen.note(f"  to answer: {printable(answers(call.id))}")

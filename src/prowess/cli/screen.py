@@ -1,7 +1,7 @@
-"""One screen, two forms: tables and sentences for people, one JSON document for programs. Never both on stdout.
+"""Writes output: tables and sentences for people, one JSON document for programs. Never both on stdout.
 
-JSON goes to stdout alone; what is meant for people goes to stderr, except the answer itself. Colour and tables need a
-terminal; piped output is plain, aligned and never cut. Nothing from a skill reaches the terminal unescaped.
+JSON goes to stdout alone. Text for people goes to stderr, except the answer itself. Colour and cut
+columns appear only on a terminal; piped output is plain, aligned and never cut. Text from a skill is always escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Screen:
         sys.stdout.write(json_module.dumps(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
     def long_document(self, document: dict[str, str | Iterable[str]]) -> None:
-        """A document whose long lists are rows of JSON, written as they come: it is never in memory as a whole."""
+        """Writes a document whose lists are rows of JSON. In a pipe, rows are written as they come, never all kept."""
         if sys.stdout.isatty():
             whole = {
                 key: value if isinstance(value, str) else [json_module.loads(row) for row in value]
@@ -72,7 +72,7 @@ class Screen:
         sys.stdout.write(self._styled(text, "heading", sys.stdout) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
-        """`styled` is the column whose words have a colour."""
+        """Writes a table. The words in the column `styled` have a colour."""
         cells = [[visible(cell) for cell in row] for row in rows]
         if sys.stdout.isatty():
             self._terminal_table(columns, cells, styled)
@@ -80,7 +80,7 @@ class Screen:
             _plain_table(columns, cells)
 
     def _terminal_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], styled: int | None) -> None:
-        """One line per row: the last column is cut to what the others leave of the terminal's width."""
+        """Writes one line per row. The last column is cut to the width that the others leave."""
         import shutil
 
         from rich.cells import cell_len
@@ -100,13 +100,13 @@ class Screen:
             sys.stdout.write("  ".join([*cells, last]) + "\n")
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Labels and texts in two columns; on a terminal a long text goes on below itself."""
+        """Writes labels and texts in two columns. On a terminal a long text is wrapped in its column."""
         width = max(len(label) for label, _ in rows) + 2
         for label, text in rows:
             self.text(label.ljust(width) + _wrapped(visible(text), " " * width))
 
     def findings(self, findings: Sequence[Finding], *, base: str | None = None) -> None:
-        """Each finding on two lines: where and what; what to do."""
+        """Writes each finding on two lines: place and message; hint."""
         for finding in findings:
             place = visible(_shorter(finding.path, base))
             line = f":{finding.line}" if finding.line else ""
@@ -118,7 +118,7 @@ class Screen:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """A spinner for work that takes over a second; nothing for what is quick, piped or asked for as JSON."""
+        """Shows a spinner when the work takes over a second, but not in a pipe or with JSON."""
         if self.is_json or not sys.stderr.isatty():
             yield
             return
@@ -162,14 +162,14 @@ _ANSI = {
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Text of a script or a skill: what a terminal would obey is spelled out. With `lines`, lines stay lines."""
+    """Escapes control characters in text of a script or a skill. With `lines`, line breaks and tabs stay."""
     if not lines:
         return visible(text)
     return "\n".join("\t".join(visible(cell) for cell in line.split("\t")) for line in text.split("\n"))
 
 
 def size(number: float) -> str:
-    """As a person would say it."""
+    """Renders a number of bytes for people: `1.5 MB`."""
     if number == 1:
         return "1 byte"
     for unit, digits in (("bytes", 0), ("KB", 1), ("MB", 1)):
@@ -187,7 +187,7 @@ def count(number: int, thing: str, things: str | None = None) -> str:
     return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
-_WIDEST = 40  # of any column but the last, on a terminal
+_WIDEST = 40  # characters of any column but the last, on a terminal
 
 
 def _cut(cell: str, width: int) -> str:
@@ -197,7 +197,7 @@ def _cut(cell: str, width: int) -> str:
 
 
 def _wrapped(text: str, indent: str) -> str:
-    """On a terminal, lines that end at words and go on below the first."""
+    """Wraps a text at words, on a terminal only. Further lines begin with `indent`."""
     if not sys.stdout.isatty():
         return text
     import shutil

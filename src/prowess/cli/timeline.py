@@ -1,6 +1,7 @@
-"""A run as a timeline: every event is a line that says when, what, and why; what belongs to a child run is indented.
+"""Renders recorded runs for people: a run as a timeline, a session run by run.
 
-A session as a person reads it: run by run what was asked, what was loaded and called, and what came of it.
+A timeline has one line per event, with time and reason; events of a child run are indented. A session shows for each
+run the request, the skills that were loaded, the calls, and the answer.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from prowess.core.findings import visible
 from prowess.core.values import Outcome, Plan, ToolCall
 from prowess.records.summary import RunSummary, summarise
 
-_ARGS = 100  # characters of a call's arguments that a person is shown
+_ARGS = 100  # characters of a call's arguments that are shown
 
 
 def tell(envelopes: Sequence[Envelope]) -> list[dict[str, Any]]:
-    """Each run as in run.json, and what was said and done in it, in order."""
+    """Returns each run as in run.json, with the things said and done in it, in order."""
     runs = summarise(envelopes)
     root = {run: summary.run for summary in runs for run in (summary.run, *summary.children)}
     said: dict[str, list[dict[str, Any]]] = {summary.run: [] for summary in runs}
@@ -94,7 +95,7 @@ def _thing(envelope: Envelope, acted: dict[tuple[str, str], Outcome]) -> dict[st
         return {"kind": "unload", "id": event.id, "text": f"unloaded {event.id.rpartition(':')[2]}"}
     if isinstance(event, CallPlanned):
         outcome = acted.get((envelope.run, event.call.id))
-        # Written before it was executed, and nothing after: it was cut off, or is under way at this moment.
+        # A call is recorded before it is executed. Without an outcome it was cut off, or is running now.
         status, code = (outcome.status, outcome.code) if outcome else ("unfinished", None)
         return {"kind": "call", "id": event.call.id, "text": _call(event.call), "status": status, "code": code}
     if isinstance(event, ModelReplied):
@@ -128,7 +129,7 @@ def _call(call: ToolCall) -> str:
 
 
 def _without_answer(said: list[dict[str, Any]], summary: RunSummary) -> list[dict[str, Any]]:
-    """The last reply is the answer, and stands at the end of the run."""
+    """Leaves out the last reply: it is the answer, which is shown at the end of the run."""
     for number in range(len(said) - 1, -1, -1):
         if said[number]["kind"] in ("text", "error") and said[number]["run"] == summary.run:
             if summary.text and said[number]["text"] == summary.text and said[number]["kind"] == "text":
@@ -157,14 +158,14 @@ def _paragraph(screen: Screen, mark: str, text: str) -> None:
         screen.text(((" " * len(mark) if number else mark) + line).rstrip())
 
 
-_SHORT = 100  # characters of a text, unless all of it is asked for
+_SHORT = 100  # characters of a text, unless `full`
 
 
 class Moment(NamedTuple):
-    """One line. `more` is text that follows it, line by line."""
+    """Line of a timeline. `more` is text that follows it, line by line."""
 
     seq: int | None
-    offset_ms: int | None  # since the run began; None: no time is written down, or none that can be read
+    offset_ms: int | None  # since the run began; None when the recorded time is missing or unreadable
     run: str
     kind: str
     text: str
@@ -172,7 +173,7 @@ class Moment(NamedTuple):
 
 
 def timeline(envelopes: Sequence[Envelope], *, full: bool = False) -> list[Moment]:
-    """In the order in which it was written down. `full`: whole texts; otherwise what fits a line."""
+    """Returns the lines of a run, in recorded order. With `full`, texts are whole; otherwise they fit a line."""
     began = _moment(envelopes[0].at) if envelopes else None
     calls: dict[tuple[str, str], ToolCall] = {}
     found: list[Moment] = []
@@ -194,7 +195,7 @@ def timeline(envelopes: Sequence[Envelope], *, full: bool = False) -> list[Momen
 
 
 def _tell(event: Any, calls: dict[tuple[str, str], ToolCall], run: str, full: bool) -> tuple[str, str, str] | None:
-    """(kind, text, what follows it)"""
+    """Returns (kind, text, further text), or None for an event that is not shown."""
     for kind, tell in _TELLERS:
         if isinstance(event, kind):
             return tell(event)
@@ -338,7 +339,7 @@ def _outcome(outcome: Outcome) -> str:
 
 
 def _said(outcome: Outcome) -> str:
-    """What a script printed, rather than the JSON that a model is given."""
+    """Returns what a script printed, if anything, instead of the JSON that the model is given."""
     streams = [outcome.data.get(name) for name in ("stdout", "stderr")]
     if any(isinstance(text, str) and text for text in streams):
         return "\n".join(text.rstrip("\n") for text in streams if isinstance(text, str) and text)
