@@ -1,4 +1,4 @@
-"""The command line's parser: one group, and verbs imported on demand."""
+"""Builds the parser of the command line: one click group that imports its commands on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(args: Sequence[str]) -> int:
 def _invoke(args: list[str]) -> int:
     as_json = "--json" in args
     try:
-        # Not group.main(): that would answer a closed pipe and an interrupt in its own way.
+        # group.main() would handle a closed pipe and an interrupt in its own way.
         with group.make_context("prowess", args) as context:
             code = group.invoke(context)
         return code if isinstance(code, int) else 0
@@ -38,7 +38,7 @@ def _invoke(args: list[str]) -> int:
 
 def _usage(error: click.UsageError, as_json: bool) -> int:
     where = error.ctx.command_path if error.ctx else "prowess"
-    runs_something = where == "prowess exec"  # there 2 is what the command may have said
+    runs_something = where == "prowess exec"  # there, 2 may be the exit code of the command that runs
     more = " The command comes after --: prowess exec SKILL -- COMMAND…" if runs_something else ""
     failure = ConfigError(error.format_message(), code="usage", hint=f"See: {where} --help.{more}")
     Screen(json=as_json).error(failure)
@@ -61,11 +61,11 @@ class Verbs(click.Group):
 
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             meant = f" Did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"No verb '{args[0]}'.{meant}", ctx)
+            raise click.UsageError(f"No command '{args[0]}'.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
 
 
@@ -79,7 +79,7 @@ _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
 
 
 def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """A verb: a click command that takes the global options, shows an example, and is handed a Call first."""
+    """Turns a function into a click command with the global options and an example. Its first argument is a Call."""
 
     def make(function: Callable[..., int | None]) -> click.Command:
         def callback(**given: Any) -> int:
@@ -101,7 +101,7 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], cl
     return make
 
 
-_NOT_ALL_FOUND = {"exec": 125}  # there 1 is what the command may have said
+_NOT_ALL_FOUND = {"exec": 125}  # there, 1 may be the exit code of the command that runs
 _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -112,13 +112,13 @@ class _Actions(click.Group):
 
 
 def actions(name: str, commands: dict[str, click.Command], *, help: str, example: str) -> click.Group:
-    """A verb that has actions; without one, the list."""
+    """Makes a command that has actions. Without an action it runs `list`."""
     lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
     return _Actions(name, commands, help=help, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)
 
 
 def bounds_options(function: Any) -> Any:
-    """How far to look. The Call takes them; a verb's function does not see them."""
+    """Adds the options that limit the search for skills. The Call takes them; the command's function does not."""
     depth = click.option(
         "--max-depth", type=click.IntRange(0, 64), help="How many levels below a root to look.  [default: 6]"
     )

@@ -1,4 +1,4 @@
-"""What `prowess run` and `prowess chat` can be told: the same options, the same session behind them."""
+"""Options that `prowess run` and `prowess chat` share, and the session arguments made from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ask_timeout_option = click.option(
     "--ask-timeout",
     type=click.FloatRange(0.001, 86400),
     metavar="S",
-    help="Seconds to wait for an answer; none is a no.",
+    help="Seconds to wait for an answer. No answer counts as no.",
 )
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--model", metavar="M", help="offline, openai:NAME, anthropic:NAME, scripted:FILE, replay:RUN, …"),
@@ -89,12 +89,12 @@ def session_options(function: Any) -> Any:
 
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    """What was said, as settings; what was not said is as configured."""
+    """Returns the options as settings. None keeps the configured value."""
     return {setting: given[option] for option, setting in SETTINGS.items()}
 
 
 def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """For `Runtime.open_session`, without the people and observers."""
+    """Returns arguments for `Runtime.open_session`, without approver, asker and observers."""
     return {
         "again": tuple(_said_again(given)),
         "model": given["model"],
@@ -108,7 +108,7 @@ def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_options(given: dict[str, Any]) -> None:
-    """What belongs together is given together."""
+    """Raises ConfigError for an option that needs another one."""
     if given["resume"] and given["session"] is None:
         raise ConfigError(
             "--resume needs the session to go on with.",
@@ -134,7 +134,7 @@ def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> st
 def command_to_go_on(
     call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), verb: str = "run"
 ) -> str:
-    """The same call again, in the session that there is now: whatever was said about it still holds."""
+    """Returns the command that goes on in this session, with the options of this call."""
     words = ["prowess", verb, *call.where(), *_said_again(given), "--session", session, *more]
     return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
 
