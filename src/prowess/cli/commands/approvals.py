@@ -1,7 +1,4 @@
-"""prowess approvals
-
-prowess approvals grant
-"""
+"""Command `prowess approvals`: lists, answers, grants and revokes approvals."""
 
 from __future__ import annotations
 
@@ -47,11 +44,11 @@ from prowess.workspace.session_folder import hold_session, is_held
 @source_option
 @roots_option
 def give(call: Call, name: str, yes: bool, source: str | None, roots: tuple[str, ...]) -> int:
-    """Let a skill's own allowed-tools list grant, with exactly the content that it has now.
+    """Approve the tools in a skill's allowed-tools, for exactly the content that it has now.
 
-    What its list names then runs without a question where a person would be asked because there is no isolation. It
-    never goes beyond that: what is off, denied, of high risk or always asked about stays so. A changed skill is asked
-    about again. Take it back with: prowess approvals revoke SKILL.
+    They then run without a question where a person would be asked because there is no isolation. Nothing else changes:
+    what is off, denied, of high risk or always asked about stays so. When the skill changes, a person is asked again.
+    Take it back with: prowess approvals revoke SKILL.
     """
     with call.runtime(roots=roots) as runtime:
         skill = runtime.load(name, source=source)
@@ -201,7 +198,7 @@ def _to_answer(call: Call, question: Waiting) -> str:
 
 
 def to_resume(call: Call, question: Waiting) -> str:
-    """With what was said about the run that asked, which is not in the configuration."""
+    """Returns the command that resumes the run, with the options that the run was started with."""
     given = ["--session", question.key.session, "--resume"]
     return shlex.join(["prowess", "run", *call.where(), *question.again, *given])
 
@@ -255,7 +252,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
 
 
 def choose(sessions: Sequence[PendingSession], call_id: str, session: str | None) -> Waiting:
-    """The open question about that call. What it is instead, when there is none."""
+    """Returns the open question about that call. Raises an error that says why there is none."""
     if session is not None and not sessions:
         raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
     asked = [question for each in sessions for question in each.questions if question.call.id == call_id]
@@ -295,7 +292,7 @@ def choose(sessions: Sequence[PendingSession], call_id: str, session: str | None
 async def _answer(
     call: Call, runtime: Runtime, question: Waiting, given: Answer, because: str | None
 ) -> Sequence[Waiting]:
-    """Under the session's lock, to the question as it is then; what is asked in that session, afterwards."""
+    """Answers the question, read again under the session's lock. Returns the questions of the session after that."""
     check_not_in_vain(call, question, given)
     by = whoami()
     if _is_held(runtime, question.key) and not question.ended:
@@ -342,7 +339,7 @@ async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: 
 
 
 def check_not_in_vain(call: Call, question: Waiting, given: Answer) -> None:
-    """What a record says was asked is shown; whether that is what would be done is known of one's own record only."""
+    """Refuses an answer that cannot count: a foreign record may show another question than the call that would run."""
     if not question.own:
         raise StoreError(
             f"The question about '{question.call.id}' came with a record that you did not make.",
@@ -359,7 +356,7 @@ def check_not_in_vain(call: Call, question: Waiting, given: Answer) -> None:
 
 
 def get_content(runtime: Runtime, question: Waiting) -> Skill:
-    """The content that was asked about, with its files: as it was published for the run, or as it still is."""
+    """Returns the skill with the content that was asked about: as published for the run, or as it is now."""
     about = question.decision.about
     id, digest = str(about["skill"]), str(about["digest"])
     access = skill_access(runtime, f"{workspace_dir(runtime.config, runtime.places)}/trees")
@@ -379,7 +376,7 @@ def get_content(runtime: Runtime, question: Waiting) -> Skill:
 
 
 def kept_under(question: Waiting) -> str:
-    """What was asked about in isolation is not approved without it."""
+    """Returns the key of the approval. A call that was asked about in isolation is not approved without it."""
     return approval_keys(question.capability, isolated=asked_isolated(question.decision) is True)[0]
 
 
@@ -391,9 +388,9 @@ def kept_under(question: Waiting) -> str:
 @click.option("--capability", metavar="C", help="Only this tool or capability.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def take_back(call: Call, which: str, capability: str | None, yes: bool) -> int:
-    """Take back what was approved for good: the one of that number, or everything of a skill.
+    """Take back what was approved for good: one approval by its number, or all of a skill.
 
-    It holds from the next call on, also in runs that are under way.
+    It counts from the next call on, also in runs that are going on.
     """
     state_dir = find_places(call.cwd, os.environ).state_dir
     approvals = load_approvals(state_dir)

@@ -1,4 +1,4 @@
-"""prowess artifacts"""
+"""Command `prowess artifacts`: lists, reads, saves and removes the files that runs have saved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DEFAULT = "default"
 
 
 def _whose(function: Any) -> Any:
-    """Whose artifacts. The defaults are those of everything that runs on this command line."""
+    """Adds the options for tenant, app and user. The defaults are those of every run on this command line."""
     for name in ("tenant", "app", "user"):
         option = click.option(f"--{name}", default=_DEFAULT, show_default=True, help=f"Those of this {name}.")
         function = option(function)
@@ -43,7 +43,7 @@ def _whose(function: Any) -> Any:
 
 @contextmanager
 def _opened(call: Call) -> Iterator[tuple[Runtime, ArtifactStore]]:
-    """What was ignored in the configuration may be the very setting that says where artifacts are."""
+    """Yields runtime and store. Shows ignored settings first: one may be the setting that says where artifacts are."""
     with call.runtime() as runtime:
         for finding in runtime.setup_findings:
             if finding.severity != "info" and not call.screen.is_json:
@@ -86,7 +86,7 @@ def list_artifacts(call: Call, session: str | None, **whose: str) -> int:
 
 
 async def _rows(store: ArtifactStore, key: SessionKey, session: str | None) -> list[dict[str, Any]]:
-    """One row for each name; the user's are the same from every session, and come once."""
+    """Returns a row for each name. The user's own are the same in every session, so they come once."""
     rows: list[dict[str, Any]] = []
     for number, each in enumerate(await _sessions(store, key, session)):
         there = replace(key, session=each)
@@ -96,7 +96,7 @@ async def _rows(store: ArtifactStore, key: SessionKey, session: str | None) -> l
 
 
 async def _sessions(store: ArtifactStore, key: SessionKey, session: str | None) -> Sequence[str]:
-    """The one that was asked for, else all that the store can tell; never none, so that the user's own are seen."""
+    """Returns the session asked for, or all that the store knows. Never empty, so that the user's own are found."""
     tell: Callable[[SessionKey], Awaitable[Sequence[str]]] | None = getattr(store, "sessions", None)
     if session is not None or tell is None:
         return [session or _DEFAULT]
@@ -106,7 +106,7 @@ async def _sessions(store: ArtifactStore, key: SessionKey, session: str | None) 
 async def _row(store: ArtifactStore, key: SessionKey, name: str) -> dict[str, Any] | None:
     versions = await store.versions(key, name)
     if not versions:
-        return None  # deleted since it was listed
+        return None  # deleted after it was listed
     newest = await store.get(key, name, version=versions[-1])
     return {"session": _session_of(key, name), **_known(newest), "versions": list(versions)}
 
@@ -126,7 +126,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _spread(versions: Sequence[int]) -> str:
-    """0, 2–4"""
+    """Renders version numbers as `0, 2–4`."""
     spans: list[list[int]] = []
     for version in versions:
         if spans and version == spans[-1][-1] + 1:
@@ -270,7 +270,7 @@ async def _remove(
     return removed
 
 
-# --- which one is meant -----------------------------------------------------------------------------------------------
+# --- find the artifact -----------------------------------------------------------------------------------------------
 
 
 def _parse(text: str) -> ArtifactRef:
@@ -278,7 +278,7 @@ def _parse(text: str) -> ArtifactRef:
 
 
 async def _find(store: ArtifactStore, key: SessionKey, session: str | None, name: str) -> SessionKey:
-    """The key under which there is such a name. Nobody remembers the names of sessions, so one may be left out."""
+    """Returns the key that has such a name. The session may be left out, because nobody remembers its name."""
     keys = [replace(key, session=each) for each in await _sessions(store, key, session)]
     if artifact_scope(name)[0]:
         keys = keys[:1]

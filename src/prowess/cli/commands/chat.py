@@ -1,7 +1,4 @@
-"""prowess chat
-
-The commands of a chat: what the person wants to know or to change, without asking the model.
-"""
+"""Command `prowess chat`: a chat with a model, and its slash commands, which work without the model."""
 
 from __future__ import annotations
 
@@ -57,13 +54,13 @@ _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 
 
 class Ask(NamedTuple):
-    """A text for the model."""
+    """Text for the model."""
 
     text: str
 
 
 class Leave(NamedTuple):
-    """The chat is over."""
+    """Request to end the chat."""
 
 
 class Commands:
@@ -71,12 +68,12 @@ class Commands:
         self._runtime, self._session, self._come_back = runtime, session, come_back
         self._say = screen.note if screen.is_json else screen.text
         self._note = screen.note
-        self.wishes: dict[str, SkillRequest] = {}  # by id: what stays in use until /unload
-        self.usage = Usage()  # of all requests
+        self.wishes: dict[str, SkillRequest] = {}  # by id: skills in use until /unload
+        self.usage = Usage()  # of all requests together
         self._dropped: set[str] = set()  # unloaded since the last message
 
     async def understand(self, line: str) -> Ask | Leave | None:
-        """What a line means; a command is done now, and then it is None."""
+        """Returns what a line asks for. A command is executed at once, and the result is None."""
         if found := _SKILL.fullmatch(line):
             entry = self._runtime.catalog.get(found["name"])
             return Ask(f"/{entry.qualified}{found['rest']}")
@@ -108,7 +105,7 @@ class Commands:
         return None
 
     def names(self) -> list[str]:
-        """Of the skills that a person may put to use."""
+        """Returns the names of the skills that a person may use."""
         return [entry.name for entry in self._visible()]
 
     def _visible(self) -> list[Entry]:
@@ -116,7 +113,7 @@ class Commands:
         return [entry for entry in catalog if catalog.visibility(entry).user_visible]
 
     def _check_spelling(self, name: str) -> None:
-        """A typing mistake is not worth a model's time; what is near nothing may be meant as text."""
+        """Raises ConfigError for a likely typing mistake. A name that is near no other may be text for the model."""
         names = self.names()
         if name in names or self._runtime.catalog.find(name) is not None:
             return
@@ -145,7 +142,7 @@ class Commands:
 
     async def _load(self, rest: str) -> None:
         ref, _, arguments = rest.partition(" ")
-        skill = self._runtime.load(ref, trigger="user")  # says why not
+        skill = self._runtime.load(ref, trigger="user")  # its error says why not
         self.wishes[skill.entry.id] = SkillRequest(ref=skill.entry.id, trigger="user", arguments=arguments.strip())
         self._note(f"{printable(skill.name)} is in use from your next message on.")
 
@@ -159,16 +156,16 @@ class Commands:
         wished = self.wishes.pop(id, None)
         if self._session.agent.load_mode == "session" and (wished is None or id in self._loaded()):
             await self._session.kit.call("skill_unload", {"skill": id})
-        self._dropped.add(id)  # in the other modes the next message begins without it anyway
+        self._dropped.add(id)  # in the other modes the next message starts without it anyway
         self._note(f"{printable(ref)} is no longer in use.")
 
     def _loaded(self) -> set[str]:
-        """Ids of what the last message had in use, or the next one will have."""
+        """Returns the ids of skills that the last message used, or that the next one will use."""
         used = {each.id for each in self._session.kit.conversation.state.skills.values()}
         return (used - self._dropped) | set(self.wishes)
 
     def sent(self, usage: Usage) -> None:
-        """A message was answered: arguments are for one message only."""
+        """Counts an answered message. Arguments of skills are for one message only."""
         self.wishes = {id: SkillRequest(ref=wish.ref, trigger=wish.trigger) for id, wish in self.wishes.items()}
         self.usage = add_usage(self.usage, usage)
         self._dropped.clear()
@@ -210,8 +207,9 @@ def command(call: Call, **given: Any) -> int:
     """Talk with a model that has skills.
 
     Each line is a request; /help lists the commands. `/name …` puts a skill to use, as does `$name` in a line, and
-    `@path` gives a file. Ctrl-C ends what is being done, at the prompt it clears the line, twice it leaves. Lines may
-    come from a pipe: then the exit code is that of the last one that had no answer, as with `prowess run`.
+    `@path` gives a file. Ctrl-C ends the request that is being answered; at the prompt it clears the line, and twice it
+    leaves. Lines may come from a pipe: then the exit code is that of the last one that had no answer, as with
+    `prowess run`.
     """
     check_options(given)
     with call.runtime(roots=given["roots"], flags=settings_of(given)) as runtime:
@@ -223,7 +221,7 @@ def command(call: Call, **given: Any) -> int:
 class Chat:
     def __init__(self, call: Call, runtime: Runtime, given: dict[str, Any], runner: asyncio.Runner) -> None:
         self._call, self._runtime, self._given, self._screen = call, runtime, given, call.screen
-        self._runner = runner  # between two lines nothing runs, so that Ctrl-C belongs to what runs, or to the prompt
+        self._runner = runner  # nothing runs between two lines: Ctrl-C goes to the request or to the prompt
         self._display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
         self._watch = Watch(print_line if self._display is None else self._display.show)
         around = nullcontext if self._display is None else self._display.paused
@@ -288,7 +286,7 @@ class Chat:
         return open_reader(find, history, self._screen.note)
 
     def _obey(self, session: Session, commands: Commands, line: str) -> bool:
-        """False: the chat is over."""
+        """Executes one line. Returns False when the chat is over."""
         if not line:
             return True
         self._watch.reset()
@@ -303,7 +301,7 @@ class Chat:
         except ProwessError as error:
             self._failed(error)
         except KeyboardInterrupt:
-            if self._busy:  # it was said twice, and what was being done has not ended
+            if self._busy:  # the second Ctrl-C, and the request has not ended
                 raise
             self._screen.note("Cancelled. What was done is recorded; you can go on.")
             self._runner.run(self._watch.wait_for_end())
@@ -318,7 +316,7 @@ class Chat:
         wishes = {wish.ref: wish for wish in [*wishes_of(self._given), *commands.wishes.values()]}
         self._approver.nobody.clear()
         self._busy = self._talked = True
-        with self._display or nullcontext():  # also when more than one Ctrl-C ends what runs inside
+        with self._display or nullcontext():  # is closed also when several Ctrl-C end the request
             if self._display is not None:
                 self._display.begin()
             result = self._runner.run(self._run(session, text, list(wishes.values()), files, resume))
@@ -368,7 +366,7 @@ class Chat:
         self._code = error.exit_code
         if self._watch.problem is not None:
             Screen().error(error)
-        elif not self._screen.is_json or not self._watch.ended:  # else it is among the events
+        elif not self._screen.is_json or not self._watch.ended:  # else the events show it
             self._screen.error(error)
 
     def _left(self, session: Session, reader: LineReader, code: int) -> int:

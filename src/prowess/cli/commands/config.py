@@ -1,4 +1,4 @@
-"""prowess config"""
+"""Command `prowess config`: shows the settings in force and the origin of each."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
             call.screen.fields([(name, f"{value}  (environment)") for name, value in _in_force().items()])
         call.screen.findings(findings)
         trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
-        if file := call.options.get("config_file"):  # in the place of the project's own, whether that is trusted or not
+        if file := call.options.get("config_file"):  # replaces the project's own file, trusted or not
             trusted = f"configured by {file}, which counts because you named it"
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
     return 0
 
 
 def _without_password(value: Any) -> Any:
-    """An address, such as that of a store, can hold one."""
+    """Hides the password in an address, such as that of a store."""
     return shown_url(value) if isinstance(value, str) and "://" in value and "@" in value else value
 
 
 def _in_force() -> dict[str, str]:
-    """The environment variables that are set and mean something, as they are."""
+    """Returns the environment variables that are set and that Prowess reads."""
     return {name: os.environ[name] for name in (*VARIABLES, *OLDER_NAMES) if os.environ.get(name)}
 
 
 def _flat(document: dict[str, Any]) -> dict[str, Any]:
-    """Sections become dotted names; tables that users fill stay tables."""
+    """Turns sections into dotted names. Tables that users fill stay tables."""
     known = {name for name, *_ in describe_fields()}
     flat: dict[str, Any] = {}
     for key, value in document.items():

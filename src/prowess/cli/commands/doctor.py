@@ -1,4 +1,4 @@
-"""prowess doctor"""
+"""Command `prowess doctor`: reports on roots, findings, the installation and isolation."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _REPAIRED = ("yaml-repaired", "yaml-salvaged")
 def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
     """Explain what was found, repaired, shadowed, skipped and missing.
 
-    For each root what became of its skills; then every finding, bodies included; then this installation, and the
-    isolation that a script gets here; with --workspace, every kind of it, tried again. Exit code 1 when there is a
-    finding of level error, or, with --workspace, when nothing can run as configured.
+    Shows what became of the skills of each root; then every finding, also those of the bodies; then this installation
+    and the isolation that a script gets here. With --workspace, every kind of isolation is tried again. Exit code 1
+    when there is a finding of level error, or, with --workspace, when nothing can run as configured.
     """
     broken: list[Finding] = []
     try:
         with call.runtime(roots=roots):
             pass
-    except ConfigError as error:  # whoever asks what is wrong must get an answer, above all then
+    except ConfigError as error:  # doctor must answer above all when the configuration is broken
         broken.append(
             Finding(code=error.code, severity="error", path="configuration", message=error.message, hint=error.hint)
         )
@@ -68,19 +68,19 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
 
 
 def _workspace() -> Any:
-    """Only `doctor` pays for all that can run something."""
+    """Imports the executors late: only `doctor` needs them."""
     from prowess.cli.commands import doctor_workspace
 
     return doctor_workspace
 
 
 def _isolation(runtime: Runtime) -> dict[str, Any]:
-    """Around a script that runs as configured, and what a person can do about it."""
+    """Returns the isolation of a script that runs as configured, and a hint to improve it."""
     return _workspace().examine_isolation(runtime)
 
 
 def _policy_problems(runtime: Runtime) -> list[Finding]:
-    """What would keep every call from being decided."""
+    """Returns the problems because of which no call could be decided."""
     try:
         find_surroundings(runtime.config)
         load_rules(runtime)
@@ -112,7 +112,7 @@ def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
 
 
 def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
-    """What only bodies, trees and this machine show."""
+    """Returns findings that need whole skills or this machine: bodies, files, requirements."""
     catalog = runtime.catalog
     found: list[Finding] = []
     for entry in catalog:
@@ -136,7 +136,7 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
 
 
 def _nested_since(runtime: Runtime, entry: Entry) -> list[Finding]:
-    """Files below a skill that came after it was first read: a known skill is not searched again elsewhere."""
+    """Finds skill files below a skill that came after it was first read. Nothing else searches it again."""
     if has_nested(entry.notes) or runtime.catalog.memory_skill(entry):
         return []
     return [*map(entry.finding_of, look_below_entry(entry, runtime.bounds))]

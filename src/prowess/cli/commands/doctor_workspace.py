@@ -1,4 +1,4 @@
-"""prowess doctor --workspace: every way to run a script here, tried for real, and what of it holds."""
+"""Option `prowess doctor --workspace`: tries every way to run a script here, and shows what isolation holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MECHANISMS = (BWRAP, LANDLOCK)
 AS_YOU = "A script runs as you: what you can read, change or end, it can; your keys, record and approvals too."
 YOUR_MODES = "as you, a script can change the mode and times of files that are yours, though not read or write them"
 
-# What a skill does not find alike everywhere; docs/executors.md has the same words, and says more.
+# Differences that a skill sees between executors. docs/executors.md has the same words, and explains them.
 LINKS = "`out` and `work` in the skill's folder are links"
 MOUNTS = "`/proc/self/mountinfo` names the workspace's folders on the host"
 DIFFERS = {
@@ -52,7 +52,7 @@ DIFFERS = {
 
 
 def examine_isolation(runtime: Runtime) -> dict[str, Any]:
-    """Around a script that runs as configured. A good proof is remembered, so this is quick."""
+    """Returns the isolation of a script that runs as configured. A successful self-test is cached, so this is quick."""
     return asyncio.run(_isolation(runtime))
 
 
@@ -96,7 +96,7 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
     try:
         places = await asyncio.to_thread(list_places, dir)
         document |= {"workspaces": len(places), "size_bytes": sum(info.size_bytes for info in places)}
-    except ProwessError as error:  # the sandboxes are tried all the same: a person mends one thing at a time
+    except ProwessError as error:  # the sandboxes are tried all the same, to show every problem
         document["error"] = error.to_json()
     try:
         async with open_processes() as processes:
@@ -115,7 +115,7 @@ async def _examine(runtime: Runtime) -> dict[str, Any]:
 
 
 async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
-    """That it isolates is one thing; that its user gets to the folder is another."""
+    """Opens a workspace: isolation may work while its user cannot reach the folder."""
     with OpenPlace(dir, SessionKey(session=f"doctor-{os.getpid()}"), uid=uid) as place:
         try:
             workspace = await executor.open(place)
@@ -125,7 +125,7 @@ async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
 
 
 async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: str) -> dict[str, Any]:
-    """Tried now, not remembered."""
+    """Tries one sandbox now, without the cached result."""
     run_as, folder = find_uid(config.workspace.run_as), await asyncio.to_thread(_folder_to_try_in, dir)
     proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=folder)
     return {
@@ -143,10 +143,10 @@ async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: st
 
 
 def _folder_to_try_in(dir: str) -> str | None:
-    """That of the workspaces, which the other user can reach; None, for any other, where nothing can be written."""
+    """Returns the folder of the workspaces, which the other user can reach; None (any other) if not writable."""
     try:
         make_passable(dir)
-    except OSError:  # opening a workspace in there says why
+    except OSError:  # opening a workspace there reports why
         return None
     return dir if os.access(dir, os.W_OK) else None
 

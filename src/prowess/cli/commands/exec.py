@@ -1,4 +1,4 @@
-"""prowess exec"""
+"""Command `prowess exec`: runs one command of a skill in a workspace, with its own exit codes."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _EMPTY: dict[str, Any] = {
 def command(call: Call, skill: str, words: tuple[str, ...], executor: str | None, **given: Any) -> int:
     """Run a command of a skill in an isolated workspace.
 
-    COMMAND is taken word by word, and nothing in it is expanded; a file of the skill's scripts/ may stand for itself.
-    Exit code: the command's own; 124 when its time was up, 125 when Prowess failed, 126 when it was denied, nobody
-    could be asked or there is no isolation, 127 when the skill or the program was not found.
+    COMMAND is taken word by word, and nothing in it is expanded; it may begin with the name of a file in the skill's
+    scripts/. Exit code: the command's own; 124 when its time was up, 125 when Prowess failed, 126 when it was denied,
+    nobody could be asked or there is no isolation, 127 when the skill or the program was not found.
     """
     try:
         with call.runtime(roots=given["roots"], flags={"workspace.executor": executor}) as runtime:
@@ -100,7 +100,7 @@ _SYSTEM = "Check that the path exists, may be written, and that the disk is not 
 
 
 async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any]) -> int:
-    """When nobody reads what the command prints any more, there is nothing left to run it for."""
+    """Runs the command, and ends it when its output can no longer be written."""
     live = _LiveOutput(asyncio.current_task())
     try:
         return await _run(call, runtime, skill, words, given, live)
@@ -117,7 +117,7 @@ async def _run(
     call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _LiveOutput
 ) -> int:
     approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
-    given["bare"] = not call.screen.is_json  # the files are there; nobody sees their content here
+    given["bare"] = not call.screen.is_json  # nobody sees the content of files here; they are on disk
     granted, refs = split_inputs(given["inputs"], call.cwd)
     again = [word for root in given["roots"] for word in ("--root", root)]
     again += ["--executor", given["executor"]] if given["executor"] else []
@@ -142,7 +142,7 @@ async def _run(
 def run_arguments(
     skill: str, words: Sequence[str], refs: Sequence[dict[str, Any]], given: dict[str, Any], tree: str
 ) -> dict[str, Any]:
-    """What was typed, as a skill_run call."""
+    """Turns the command line into the arguments of a skill_run call."""
     if not words:
         raise ConfigError("There is no command.", code="usage", hint="prowess exec SKILL -- COMMAND…")
     args: dict[str, Any] = {"skill": skill, "inputs": list(refs), "output_files": list(given["outputs"])}
@@ -167,7 +167,7 @@ def run_arguments(
 
 
 def _script(word: str, tree: str) -> str | None:
-    """A file of the skill stands for itself, and one of scripts/ needs no folder."""
+    """Returns the path when the word names a file of the skill. For scripts/ the folder may be left out."""
     for path in (word if "/" in word else "", f"scripts/{word}" if "/" not in word else ""):
         if path and not path.startswith("/") and ".." not in path and os.path.isfile(os.path.join(tree, path)):
             return path
@@ -182,7 +182,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[tuple[str, str | None]], list[dict[str, Any]]]:
-    """Files of this machine, which are granted by being named, and refs to things that are kept elsewhere."""
+    """Returns files of this machine, which are granted because they are named, and refs to things elsewhere."""
     granted: list[tuple[str, str | None]] = []
     refs: list[dict[str, Any]] = []
     for text in inputs:
@@ -204,7 +204,7 @@ def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[tuple[str, str |
 
 
 class _LiveOutput:
-    """Its output while it runs. On a terminal nothing that a script prints can move the cursor or change the screen."""
+    """Writes output of the script while it runs. On a terminal it is escaped, so that it cannot move the cursor."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
         self._task = task
@@ -254,7 +254,7 @@ def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> i
 
 
 def _not_run(call: Call, outcome: Outcome, approver: TerminalApprover) -> int:
-    """Nothing was started: denied, nobody to ask, or something is missing that a run needs."""
+    """Answers for a call that did not start: denied, nobody to ask, or a requirement is missing."""
     hint = outcome.hint
     if outcome.status == "denied":
         hint = f"What decided: {outcome.data.get('rule')}"

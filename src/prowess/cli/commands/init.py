@@ -1,4 +1,4 @@
-"""prowess init"""
+"""Command `prowess init`: makes a folder a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prowess inspect"""
+"""Command `prowess inspect`: shows one skill, and why a model sees it or not."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _files(skill: Skill | None) -> list[Any]:
 
 
 def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
-    """Is it visible to the model, and which rule or budget decided."""
+    """Explains whether a model sees the skill, and which rule or budget decided."""
     seen = runtime.catalog.visibility(entry)
     plan = runtime.plan()
     place = next(kind for kind in ("shown", "name_only", "searchable", "hidden") if entry.id in getattr(plan, kind))
@@ -113,7 +113,7 @@ def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
 
 
 def _refused(runtime: Runtime, entry: Entry, plan: CatalogPlan) -> str:
-    """Why policy keeps it from models; empty when it does not."""
+    """Returns why policy hides the skill from models; empty when it does not."""
     try:
         denied = entry.id in runtime.offer(plan).hidden and entry.id not in plan.hidden
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""prowess list"""
+"""Command `prowess list`: lists the skills and their status."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(
 ) -> int:
     """Show every skill that was found, and its status.
 
-    Skills that are shadowed, hidden or off are left out unless you ask with --all; their number is always said.
+    Skills that are shadowed, hidden or off are left out unless you ask with --all; their number is always shown.
     """
     with call.runtime(roots=roots) as runtime:
         with call.screen.working("Reading skills"):
@@ -57,7 +57,7 @@ def command(
 
 
 def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest: bool, tokens: bool) -> Iterator[str]:
-    """Rows of JSON for those who ask for what only whole skills can tell."""
+    """Yields rows of JSON with digest or tokens, for which whole skills are read."""
     for entry, seen in shown:
         skill = _load(runtime, entry, seen)
         row = skill_row(runtime.catalog, entry, digest=skill.digest if skill and digest else None)
@@ -67,7 +67,7 @@ def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest:
 def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
     if seen.status == "invalid":
         return None
-    from prowess.skills.load import load_entry  # late: only those who ask for it pay for reading whole skills
+    from prowess.skills.load import load_entry  # late: only --digest and --tokens read whole skills
 
     try:
         return runtime.catalog.memory_skill(entry) or load_entry(entry)
@@ -101,13 +101,13 @@ def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *
 
 
 def _status(entry: Entry, seen: Visibility) -> str:
-    """The status; of a skill that only the model may start, with these words."""
+    """Returns the status; it also says when only the model may start the skill."""
     is_kept = seen.status == "active" and not entry.controls.user_invocable
     return "active, model only" if is_kept else seen.status
 
 
 def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, problems: list[Finding]) -> None:
-    """What the table does not show, and where to look for it."""
+    """Shows counts and problems that the table leaves out, and the commands to see more."""
     screen = call.screen
     named = [root for root in runtime.catalog.roots if root.origin == "flag"]
     doctor = call.follow_up("prowess doctor", [root.shown for root in named])

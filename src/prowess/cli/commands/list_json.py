@@ -1,4 +1,4 @@
-"""`prowess list --json`, from the roots to the document. Imports no parser, so that programs get their answer fast."""
+"""Fast path of `prowess list --json`. Imports no parser, so that programs get their answer quickly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
 
 
 def run(args: Sequence[str]) -> int:
-    """Answer `list --json` whose only other options are `--root DIR`."""
+    """Answers `list --json` whose only other options are `--root DIR`."""
 
     def list_skills() -> int:
         call = Call({"json": True})
@@ -31,7 +31,7 @@ def run(args: Sequence[str]) -> int:
 def find_shown(
     catalog: Catalog, *, everything: bool = False, source: str | None = None
 ) -> tuple[list[tuple[Entry, Visibility]], int]:
-    """Skills to list, and the number of those left out."""
+    """Returns the skills to list, and the number of skills left out."""
     found = [(entry, catalog.visibility(entry)) for entry in catalog if source in (None, entry.source)]
     shown = found if everything else [pair for pair in found if pair[1].status not in _NOT_BY_DEFAULT]
     return shown, len(found) - len(shown)

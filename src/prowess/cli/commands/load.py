@@ -1,4 +1,4 @@
-"""prowess load"""
+"""Command `prowess load`: prints what a model gets when it loads a skill."""
 
 from __future__ import annotations
 

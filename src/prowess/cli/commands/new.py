@@ -1,4 +1,4 @@
-"""prowess new"""
+"""Command `prowess new`: writes a skill from a template."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
 
 
 def _write(target: str, text: str) -> None:
-    """The skill, or nothing: a folder without its SKILL.md would be in the way of the next try."""
+    """Writes the whole skill or nothing: a folder without SKILL.md would block the next try."""
     folder = os.path.dirname(target)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     os.mkdir(folder)
@@ -115,7 +115,7 @@ def _write(target: str, text: str) -> None:
 
 
 def _yaml_text(text: str) -> str:
-    """One line of YAML that means exactly this text, quoted only where it must be."""
+    """Renders the text as one line of YAML, quoted only where needed."""
     text = " ".join(text.split())
     try:
         fields, _, notes = read_mapping(f"description: {text}")

@@ -1,4 +1,4 @@
-"""prowess policy"""
+"""Command `prowess policy check`: explains what policy says about a call, without making it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prowess.runtime.services.policy_check import check_call
 from prowess.tools.arguments import ExecArguments
 
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# The arguments that texts without a name are, in this order; some names of other systems mean others.
+# Arguments that unnamed texts stand for, in this order. Some tool names of other systems have their own.
 _MAIN: dict[str, tuple[str, ...]] = {
     **{tool: (name,) for tool, name in PATH_ARGUMENTS.items()},
     **{tool: ("skill",) for tool, arguments in ARGUMENTS.items() if "skill" in arguments},
@@ -34,7 +34,7 @@ _MAIN: dict[str, tuple[str, ...]] = {
     "run_script": ("script",),
     "glob": ("pattern", "path"),
 }
-_OF_A_COMMAND = (*ARGUMENTS["skill_exec"], *ExecArguments.ALIASES)  # `FOO=1 curl x` is no argument, but a command
+_OF_A_COMMAND = (*ARGUMENTS["skill_exec"], *ExecArguments.ALIASES)  # `FOO=1 curl x` is a command, not an argument
 _NOT_MET = 1
 
 
@@ -54,7 +54,7 @@ _NOT_MET = 1
 @click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What would run it.")
 @click.option("--isolation", is_flag=True, help="Say what isolation holds here even for a tool that runs nothing.")
 @click.option(
-    "--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when what would come of it is another."
+    "--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when the effective verdict is another."
 )
 @roots_option
 def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given: Any) -> int:
@@ -62,8 +62,8 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 
     The call is not made. TOOL is a tool, an alias of another system, or a capability. Its arguments are one JSON
     object, or KEY=VALUE words (a VALUE that begins with [ or { is JSON); one TEXT is the command, script, path,
-    pattern or URL. --skill may be repeated: what is loaded narrows calls that name no skill. Exit code 0 whatever the
-    verdict is.
+    pattern or URL. --skill may be repeated: loaded skills narrow calls that name no skill. Exit code 0 for every
+    verdict, except with --require.
     """
     if not tool.strip():
         raise ConfigError("TOOL is empty.", code="usage", hint="Name a tool, an alias or a capability.")
@@ -84,7 +84,7 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 
 
 def parse_arguments(tool: str, words: Sequence[str]) -> dict[str, Any]:
-    """One JSON object, KEY=VALUE words, or texts for the arguments that matter most."""
+    """Parses arguments: one JSON object, KEY=VALUE words, or texts for the main arguments of the tool."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _json(words[0], dict, "a JSON object")
     if len(words) == 1 and _is_list(words[0]):
@@ -118,7 +118,7 @@ def _no_argument(tool: str, word: str, words: Sequence[str]) -> ConfigError:
 
 
 def _is_list(text: str) -> bool:
-    """`[ -f x ]` is a command."""
+    """True for a JSON list. `[ -f x ]` is a command and not a list."""
     try:
         return isinstance(json.loads(text), list)
     except (ValueError, RecursionError):
@@ -202,7 +202,7 @@ def _call_text(document: dict[str, Any]) -> str:
 
 
 def _limit(name: str, value: Any) -> str:
-    if name == "roots":  # of what is written and deleted, besides its own places
+    if name == "roots":  # for writing and deleting, besides work/ and out/
         return f"only below {', '.join(('work/', 'out/', *value))}"
     return f"{name}: {json.dumps(value, ensure_ascii=False)}"
 

@@ -1,4 +1,4 @@
-"""prowess prompt"""
+"""Command `prowess prompt`: prints the catalog as a model is shown it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(
 ) -> int:
     """Print exactly what a model is shown of the library.
 
-    Nothing is printed when there are no skills to show, because nothing is what the model gets.
+    Nothing is printed when there are no skills to show, because the model gets nothing then.
     """
     check_spec(model)
     with call.runtime(roots=roots, flags={"model.provider": model} if model else None) as runtime:

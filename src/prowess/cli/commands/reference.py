@@ -1,6 +1,4 @@
-"""prowess read-properties and prowess to-prompt: the reference library's output and exit codes, for scripts that know
-it.
-"""
+"""Commands `read-properties` and `to-prompt`, with the output and exit codes of the reference library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prowess run"""
+"""Command `prowess run`: gives one request to a model."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def command(call: Call, request: str | None, **given: Any) -> int:
 def _read(
     call: Call, runtime: Runtime, request: str | None, given: dict[str, Any], folder: str
 ) -> tuple[str, list[Given]]:
-    """The request, and the files that belong to it."""
+    """Returns the request, and the files that belong to it."""
     files = named_files(call, given["inputs"])
     if request is None and not given["resume"] and has_stdin():
         request = read_request()
@@ -97,7 +97,7 @@ def taken_names(files: Sequence[Given]) -> list[str]:
 
 
 def show_findings(call: Call, runtime: Runtime) -> None:
-    """About the configuration, about rules that can never fit, and about places that were named and are not there."""
+    """Shows problems of the configuration, rules that can never match, and named places that do not exist."""
     if not call.screen.is_json:
         for text in unknown_tools(load_rules(runtime), ()):
             call.screen.note(f"warning: {printable(text)} [rule-tool-unknown]")
@@ -113,7 +113,7 @@ def show_findings(call: Call, runtime: Runtime) -> None:
 
 
 class RunCommand:
-    """One request from the command line to its end."""
+    """Runs one request from the command line to its end."""
 
     def __init__(self, call: Call, given: dict[str, Any]) -> None:
         self._call, self._given, self._screen = call, given, call.screen
@@ -130,18 +130,18 @@ class RunCommand:
 
     def go(self, runtime: Runtime, text: str, files: Sequence[Given]) -> int:
         try:
-            with self._display or nullcontext():  # also when more than one Ctrl-C ends what runs inside
+            with self._display or nullcontext():  # is closed also when several Ctrl-C end the run
                 result = asyncio.run(self._run(runtime, text, files))
         except KeyboardInterrupt:
             return self._interrupted()
         except ProwessError as error:
-            if self._result is not None:  # it was answered, and only closing failed
+            if self._result is not None:  # there is an answer; only closing failed
                 code = self._end(self._result)
                 Screen().error(error)
                 return code or error.exit_code
             if self._watch.problem is not None:
                 Screen().error(error)
-            elif not self._watch.ended or not self._screen.is_json:  # else it is among the events
+            elif not self._watch.ended or not self._screen.is_json:  # else the events show it
                 self._screen.error(error)
             self._say_where()
             return error.exit_code
@@ -150,7 +150,7 @@ class RunCommand:
     async def _run(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
         task = asyncio.current_task()
         if self._display is None and task is not None:
-            self._watch.stop = task.cancel  # nobody reads it any more
+            self._watch.stop = task.cancel  # stdout can no longer be written
         try:
             return await self._in_session(runtime, text, files)
         except asyncio.CancelledError:
@@ -188,7 +188,7 @@ class RunCommand:
                 self._screen, result, again, lambda id: command_to_answer(self._call, id, "yes", result.session)
             )
             return WAITING
-        if not result.ok and result.stop_reason != "error":  # a failure that was reported stays one
+        if not result.ok and result.stop_reason != "error":  # a run that ended with an error is not resumed
             self._screen.note(f"To go on: {self._to_go_on('--resume', more_of=result.stop_reason)}")
         return 0 if result.ok and self._whole else 1
 
@@ -201,8 +201,8 @@ class RunCommand:
             show_record(self._screen, self._session)
 
     def _to_go_on(self, *more: str, yes: Sequence[str] = (), more_of: str = "") -> str:
-        """What a run has used counts on when it is resumed, so a limit that was met is doubled, and more than enough
-        for what was used."""
+        """Returns the command that resumes the run. What was used still counts then, so a limit that was met is raised:
+        doubled, and well above what was used."""
         name = more_of.removeprefix("limit:")
         limit = getattr(self._limits, name) if name != more_of and self._limits is not None else None
         usage = self._result.usage if self._result is not None else Usage()

@@ -1,4 +1,4 @@
-"""prowess runs"""
+"""Command `prowess runs`: lists the runs. The other actions have modules of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REQUEST = 60  # characters of a request in the list
 def list_runs(call: Call, session: str | None, limit: int) -> int:
     """Show the runs there are, the last one first.
 
-    One that is only a copy any more, because its session was removed or has expired, is marked.
+    A run that exists only as a copy, because its session was removed or has expired, is marked.
     """
     with call.runtime() as runtime:
         note_findings(call, runtime)
@@ -66,7 +66,7 @@ async def _list(runtime: Runtime, session: str | None, limit: int) -> tuple[str,
             stray = {each.session for each in await log.strays()}
             damaged = sorted(name for name in stray if session in (None, name))
         for info in sorted(wanted, key=lambda each: each.updated_at, reverse=True):
-            # No run of a session can have begun after its last event.
+            # No run of a session can begin after its last event.
             if len(found) > limit and _nth(found, limit)["started_at"] > info.updated_at:
                 break
             if log is not None:
@@ -84,10 +84,10 @@ def _nth(rows: list[dict[str, Any]], number: int) -> dict[str, Any]:
 
 
 async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[dict[str, Any]], bool]:
-    """Only the lines that say where a run begins and ends are read as events: a session can have very many others."""
+    """Parses only the lines where a run begins or ends: a session can have very many others."""
     envelopes, broken = await _read(log, info, '"type":"run_')
     runs = summarise(envelopes)
-    if any(summary.finished_at is None for summary in runs):  # then only the replies say what it has used
+    if any(summary.finished_at is None for summary in runs):  # then only the replies show its usage
         envelopes, broken = await _read(log, info, '"type":"run_', '"type":"model_replied"', '"type":"compacted"')
         runs = summarise(envelopes)
     return [_row(summary, runs) for summary in runs], broken

@@ -1,4 +1,4 @@
-"""prowess runs prune"""
+"""Action `prowess runs prune`: removes the folders of old runs, and old sessions on request."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from prowess.workspace.session_folder import hold_session, is_held
 
 
 class Copy(NamedTuple):
-    """The folder of a run. `used_at`: when the run ended, or was last written to; `key` is None where nothing in it
-    says of which session it is."""
+    """Folder of a run. `used_at` is when the run ended or was last written to. `key` is None when nothing in the folder
+    names its session."""
 
     path: str
     run: str
@@ -39,7 +39,7 @@ class Copy(NamedTuple):
 
 
 class Old(NamedTuple):
-    """What would go, and of what is as old the runs that are going on."""
+    """Copies and sessions to remove; `going_on` are runs that are old enough, but have not ended."""
 
     copies: Sequence[Copy]
     sessions: Sequence[SessionKey]
@@ -55,8 +55,8 @@ class Old(NamedTuple):
 def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, dry_run: bool, yes: bool) -> int:
     """Remove the folders of old runs; those of runs that are going on are kept.
 
-    The log keeps what was in them, unless --sessions is said: then what is that old is gone for good. Workspaces and
-    artifacts stay: prowess workspaces clean, prowess sessions delete --files.
+    The log keeps what was in them. With --sessions, sessions that are that old are removed from the log, too, for good.
+    Workspaces and artifacts stay; see: prowess workspaces clean, prowess sessions delete --files.
     """
     age = parse_age(older_than)
     if age is None and keep is None:
@@ -108,7 +108,7 @@ def _is_going_on(copy: Copy) -> str:
 
 
 async def _last(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str | None]:
-    """The sessions that have the last runs: a log can have runs that are in no folder any more."""
+    """Returns the sessions of the last runs: a log can have runs whose folder is gone."""
     found: set[str | None] = set()
     runs = 0
     for info in sorted(infos, key=lambda each: each.updated_at, reverse=True):
@@ -117,7 +117,7 @@ async def _last(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[s
         found.add(info.key.session)
         try:
             runs += len([line async for line in log.lines(info.key) if '"type":"run_started"' in line])
-        except StoreError:  # damaged: that is no reason to keep fewer
+        except StoreError:  # damaged: its runs are not counted, so that no fewer are kept
             continue
     return found
 
@@ -130,7 +130,7 @@ def _copies(folder: str) -> list[Copy]:
             used_at = os.stat(os.path.join(path, EVENTS)).st_mtime
         except OSError:
             used_at = os.lstat(path).st_mtime
-        if told is not None:  # when it ended is known better than from a file that may have been copied
+        if told is not None:  # more exact than the time of a file, which may have been copied
             used_at = _moment(told.get("finished_at"), used_at)
         run, key = name.partition("-")[2], find_key(path, told)
         has_ended = told is not None and told.get("finished_at") is not None
@@ -157,7 +157,7 @@ def _size(path: str) -> int:
 
 
 async def _remove(runtime: Runtime, old: Old) -> tuple[Old, list[str]]:
-    """What could not be removed is told, and stops nothing."""
+    """Removes what is old. Returns what was removed, and a line for each thing that could not be."""
     removed: list[Copy] = []
     kept: list[str] = []
     gone: list[SessionKey] = []
@@ -173,7 +173,7 @@ async def _remove(runtime: Runtime, old: Old) -> tuple[Old, list[str]]:
                 except WorkspaceError as error:
                     kept.append(f"session {key.session}: {error.message}")
     for each in old.copies:
-        if _goes_on(place, each):  # since we asked
+        if _goes_on(place, each):  # it went on after we asked
             kept.append(_is_going_on(each))
             continue
         try:

@@ -1,4 +1,4 @@
-"""prowess runs replay"""
+"""Action `prowess runs replay`: repeats a recorded run without a model, and shows the first difference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
 from prowess.workspace.session_folder import place_path, remove_place
 
-_OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
+_OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of a replay is kept
 
 
 @verb("replay", example="prowess runs replay r-1f2e\nprowess runs replay r-1f2e --root ./skills --json")
@@ -50,14 +50,13 @@ _OWN = {"store": "memory:", "artifacts": "memory:"}  # nothing of it is kept
 def replay(
     call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None, yes: Sequence[str]
 ) -> int:
-    """Do again what was decided in a run, with today's code and skills and without a model; say where it goes apart.
+    """Repeat a run with today's code and skills, without a model; show the first difference.
 
-    It works in a session and a workspace of its own; scripts are really run. Answers are those that you gave then;
-    whatever nobody was asked then is denied now. What --yes approved, and what would run without isolation, is asked
-    about again. A run that
-    was cut off is repeated as far as its record goes. Roots and executor are those that you gave it, unless you give
-    others. In a folder that is not trusted, and of a record that you did not make, neither counts. Exit code 0: the
-    same; 1: it went another way.
+    It works in a session and a workspace of its own; scripts are really run. Answers are those that you gave then; a
+    question that was not asked then is answered with no. What --yes approved, and what would run without isolation, is
+    asked about again. A run that was cut off is repeated as far as its record goes. Roots and executor are those that
+    you gave the run, unless you give others. In a folder that is not trusted, or for a record that you did not make,
+    neither answers nor roots and executor are taken from the record. Exit code 0: the same; 1: it went another way.
     """
     ask = TerminalApprover(parse_yes(yes), ask=not call.screen.is_json)
     with call.runtime() as runtime:
@@ -103,9 +102,9 @@ def _show(call: Call, replaying: Replaying, difference: Difference | None) -> No
 def _as_then(
     call: Call, recorded: Recorded, roots: Sequence[str], executor: str | None
 ) -> tuple[Sequence[str], str | None, list[str]]:
-    """Roots and executor that the run was given, where the replay was given none of its own; and what to say about it.
+    """Returns roots, executor and notes. Values that the replay was not given come from the recorded run.
 
-    A root that is named counts as the user's own, so that only the user's own record says which.
+    A named root counts as the user's own, so roots are taken only from a record that the user made.
     """
     then_roots, then_executor = (() if roots else recorded.given("--root")), recorded.given("--executor")[-1:]
     then_executor = () if executor else then_executor
@@ -142,8 +141,8 @@ async def _recorded(runtime: Runtime, ref: str) -> Recorded:
 
 
 def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
-    """Whether the log has it, or our own folder of copies, as it was written: a mark says whose an event is, and the
-    chain that nothing before it was changed."""
+    """True when the log or our own folder of copies has the run unchanged. A mark shows who wrote an event; the chain
+    shows that nothing before it was changed."""
     if found.record is not None and found.summary is not None:
         return check_session(found.record).valid
     own = os.path.realpath(runs_folder(runtime.places))
@@ -153,7 +152,7 @@ def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
 
 
 class Replaying:
-    """One recorded run, done again. `events` is what happened, `notes` what could not be as it was."""
+    """Replay of one recorded run. `events` is what happened now; `notes` says what could not be repeated."""
 
     def __init__(self, runtime: Runtime, recorded: Recorded, instructions: str, ask: TerminalApprover) -> None:
         self._runtime, self.recorded, self._instructions, self._ask = runtime, recorded, instructions, ask
@@ -188,7 +187,7 @@ class Replaying:
         if self._log.is_full:
             self.events = [each for each in self.events if each.seq in self._log.counted]
         if self.error is not None and not self.events:
-            raise self.error  # it did not even begin
+            raise self.error  # the run did not even begin
 
     async def _session(self, workspace: str) -> None:
         recorded, started = self.recorded, self.recorded.started
@@ -217,7 +216,7 @@ class Replaying:
             )
 
     async def _calls(self, workspace: str) -> None:
-        """A run without a model: somebody else decided which calls to make."""
+        """Repeats a run without a model, whose calls the caller decided."""
         with tempfile.TemporaryDirectory(prefix="prowess-replay-") as folder:
             granted = self._files(self.recorded.granted(), workspace, folder)
             async with self._runtime.open_kit(**self._options(), granted=granted) as kit:
@@ -234,7 +233,7 @@ class Replaying:
         return {
             "session": self._key.session,
             "log": self._log,
-            "standing": False,  # a repetition approves nothing, and takes nothing for approved
+            "standing": False,  # a replay makes no standing approval, and uses none
             "approver": self._approve,
             "ask_unisolated": True,
             "asker": recorded.ask,
@@ -242,7 +241,7 @@ class Replaying:
         }
 
     async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        """Without isolation a yes of then is not enough, and a --yes never is: who is here now says it, or nobody."""
+        """Answers as recorded. Asks again about a call without isolation, or one approved then without a question."""
         isolated = asked_isolated(decision) is not False
         if isolated and call.id not in self.recorded.unasked:
             return await self.recorded.approve(call, decision)
@@ -254,14 +253,14 @@ class Replaying:
         return answer
 
     def _wishes(self) -> list[SkillRequest]:
-        """Skills that were put to use before the model was asked; those that the text names are found there again."""
+        """Returns the skills requested before the model was asked, without those that the text names anyway."""
         started = self.recorded.started
         named = {wish.ref for wish in find_wishes(started.request, self._runtime.catalog)[0]} if started else set()
         return [wish for wish in self.recorded.wishes() if wish.trigger != "user" or wish.ref not in named]
 
 
 def _limits(recorded: dict[str, float]) -> Limits:
-    """What was not written down had no bound."""
+    """Returns the limits of the run. A limit that is not recorded was not set."""
     given: dict[str, Any] = {name: recorded.get(name) for name in Limits.__slots__}
     whole = {name: int(value) for name, value in given.items() if value is not None and name not in ("seconds", "cost")}
-    return replace(Limits(**{**given, **whole}), cost=None)  # the replies have their cost already, and no prices do
+    return replace(Limits(**{**given, **whole}), cost=None)  # the replies have their cost; a replay has no prices

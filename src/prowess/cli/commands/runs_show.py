@@ -1,9 +1,4 @@
-"""prowess runs show
-
-prowess runs diff
-
-prowess runs export
-"""
+"""Actions `prowess runs show`, `diff` and `export`: read a recorded run and print, compare or convert it."""
 
 from __future__ import annotations
 
@@ -70,8 +65,8 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
 
 
 class ReadRun(NamedTuple):
-    """The lines of a run and what they say. `damage`: why `runs verify` says that they are not what was written;
-    `unreadable`: how many events are missing from them, or are none."""
+    """Lines of a run and their events. `damage` is the fault that `runs verify` found, if any; `unreadable` is the
+    number of events that are missing or cannot be parsed."""
 
     lines: list[str]
     envelopes: list[Envelope]
@@ -83,11 +78,11 @@ class ReadRun(NamedTuple):
 
 
 async def read_run(runtime: Runtime, ref: str) -> ReadRun:
-    """From the log, else from its copy. AuditBroken when nothing is readable."""
+    """Reads a run from the log, else from its copy. Raises AuditBroken when nothing is readable."""
     async with opened(runtime) as (log, place):
         found = await find_run(runtime, log, ref)
         result = await verify_one(log, place, found)
-    is_read = result["where"] == "log" or found.summary is None  # a copy that was edited changes nothing here
+    is_read = result["where"] == "log" or found.summary is None  # an edited copy does not matter when the log is read
     return _read(found, str(result["why"]) if not result["valid"] and is_read else None)
 
 
@@ -104,7 +99,7 @@ def _read(found: FoundRun, damage: str | None) -> ReadRun:
 
 
 def note_damage(call: Call, read: ReadRun) -> None:
-    """On stderr in any case: what is printed may go to a program that has no field for it."""
+    """Shows damage on stderr: a program that reads stdout may have no field for it."""
     run = visible(read.summary.run)
     if read.damage is not None:
         call.screen.note(f"warning: this record is not what was written: prowess runs verify {run}")
@@ -144,7 +139,7 @@ def _print(screen: Screen, moment: Moment, *, indent: str, width: int) -> None:
 @click.argument("a")
 @click.argument("b")
 def diff(call: Call, a: str, b: str) -> int:
-    """Compare two runs: the first event that is another one, and what each of them came to.
+    """Compare two runs: the first event that differs, and a summary of each.
 
     Times, durations, ids and hashes are not compared. Exit code 0 when there is no difference, 1 when there is one.
     """
@@ -226,8 +221,8 @@ def show_difference(screen: Screen, difference: Difference, ours: str, theirs: s
 def export(call: Call, run: str, form: str, output: str | None, force: bool) -> int:
     """Write a run for other programs: as OpenTelemetry spans (OTLP as JSON, GenAI conventions), or its events.
 
-    Spans have names, numbers and digests, and nothing of what was said; events have all of it. Exit code 1 when the
-    record is not what was written; what is there is exported all the same.
+    Spans have names, numbers and digests, and no texts; events have all texts. Exit code 1 when the record is not what
+    was written; it is exported all the same.
     """
     path = find_target(call.cwd, output, force)
     with call.runtime() as runtime:
@@ -245,7 +240,7 @@ def export(call: Call, run: str, form: str, output: str | None, force: bool) -> 
         sys.stdout.write(text)
         note_damage(call, read)
         return code
-    with open_target(call.cwd, path, force, mode=0o600) as file:  # events have what was said, which is their owner's
+    with open_target(call.cwd, path, force, mode=0o600) as file:  # events have private texts
         file.write(text.encode("utf-8", "surrogateescape"))
     if call.screen.is_json:
         told = {"run": read.summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}

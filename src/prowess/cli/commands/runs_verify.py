@@ -1,4 +1,4 @@
-"""prowess runs verify"""
+"""Action `prowess runs verify`: checks records in the log and in run folders, and compares both."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
 def verify(call: Call, run: str | None, everything: bool) -> int:
     """Check that a record is what was written: no line changed, lost, moved, or cut off at its end.
 
-    In the log, and in the folder of the run, which is also compared with the log. Exit code 1 when it is not.
+    The log and the folder of the run are checked, and compared with each other. Exit code 1 when a record is not valid.
     """
     if (run is None) == (not everything):
         raise ConfigError("Name a run, or say --all.", code="usage", hint="prowess runs verify RUN; see: prowess runs")
@@ -76,7 +76,7 @@ async def _one(runtime: Runtime, ref: str) -> dict[str, Any]:
 
 
 async def verify_one(log: EventLog | None, place: str, found: FoundRun) -> dict[str, Any]:
-    """With what the log has of its session outside of what the session's row counts."""
+    """Checks a run, and events of its session in the log that the session's row does not count."""
     result = verify_found(found, store_id(place))
     strays = await log.strays() if log is not None else ()
     mine = [stray for stray in strays if (stray.tenant, stray.session) == ("default", result["session"])]
@@ -84,7 +84,7 @@ async def verify_one(log: EventLog | None, place: str, found: FoundRun) -> dict[
 
 
 def verify_found(found: FoundRun, store: str | None) -> dict[str, Any]:
-    """A run in the log and as a copy, as far as there are any; the first fault of either. `store` is the log's."""
+    """Checks a run in the log and as a copy, and returns the first fault. `store` is the id of the log's store."""
     told = load_summary(found.folder) if found.folder else None
     checks: list[tuple[str, Check]] = []
     elsewhere = found.summary is None and _is_of_another_store(told, store, found.record)
@@ -116,15 +116,15 @@ def verify_found(found: FoundRun, store: str | None) -> dict[str, Any]:
 
 
 def _is_of_another_store(told: Mapping[str, Any] | None, store: str | None, record: SessionRecord | None) -> bool:
-    """What a run.json says of itself counts for little: one that goes on from an event of ours was ours."""
+    """True when run.json names another store, unless the run follows an event of ours: run.json alone proves little."""
     named, after = told.get("store") if told else None, kept_head(told, "after")
     ours = record is not None and after is not None and after.hash in record.ends
     return isinstance(named, str) and named != store and not ours
 
 
 def _what_it_lacks(found: FoundRun) -> str | None:
-    """Of a copy that says nothing else than the log, but less: a full disk or a kill cut it short, and the log has the
-    rest. One that has a run.json says that all of it is there."""
+    """Describes what an incomplete copy lacks. A full disk or a kill cut it short; what it has is the same as in the
+    log. A copy with a run.json claims to be complete, so it is checked as a whole instead."""
     folder, record, summary = found.folder, found.record, found.summary
     if folder is None or record is None or summary is None or os.path.lexists(os.path.join(folder, SUMMARY)):
         return None
@@ -158,7 +158,7 @@ def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
 def _bad_summary(
     folder: str, told: Mapping[str, Any] | None, lines: list[str], summary: RunSummary | None
 ) -> str | None:
-    """A run that has not ended has none; one that was written has to say what the events say."""
+    """Returns the fault of run.json, if any. A run that has not ended has none; else it must fit the events."""
     if told is None:
         return f"{SUMMARY} cannot be read" if os.path.lexists(os.path.join(folder, SUMMARY)) else None
     if summary is None:
@@ -168,7 +168,7 @@ def _bad_summary(
 
 
 def _bad_output(folder: str, told: Mapping[str, Any]) -> str | None:
-    """A text that is kept as a file has the hash that it is named by."""
+    """Returns the first output file that is missing or whose content does not fit the hash in its name."""
     listed = told.get("outputs")
     for output in listed if isinstance(listed, list) else ():
         name = output.get("sha256") if isinstance(output, dict) else None
@@ -233,7 +233,7 @@ async def _everything(runtime: Runtime) -> tuple[list[dict[str, Any]], list[dict
             sessions.append(_session_row(info.key.session, record))
             for summary in record.runs:
                 runs.append(verify_found(FoundRun(summary.run, record, summary, folders.pop(summary.run, None)), store))
-            bare = SessionRecord(info.key, (), record.head)  # that it is there, where its runs end, and no more
+            bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
             bare.ends, known[info.key.session] = record.ends, bare
         for stray in await log.strays() if log is not None else ():
             _add_stray(sessions, stray)
@@ -255,7 +255,7 @@ def _session_row(session: str, record: SessionRecord) -> dict[str, Any]:
 
 
 def _add_stray(sessions: list[dict[str, Any]], stray: OrphanedEvents) -> None:
-    """To the session that it is of, if that is there; what else is wrong with that comes first."""
+    """Adds stray events to the row of their session, if there is one. An earlier fault of the row stays."""
     for place, row in enumerate(sessions):
         if (stray.tenant, stray.session) == ("default", row["session"]) and not stray.orphaned:
             sessions[place] = _stray_row(row, stray) if row["valid"] else row

@@ -1,4 +1,4 @@
-"""prowess schema"""
+"""Command `prowess schema`: prints a JSON Schema, or the names of all."""
 
 from __future__ import annotations
 

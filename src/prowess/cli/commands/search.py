@@ -1,4 +1,4 @@
-"""prowess search"""
+"""Command `prowess search`: finds skills by their purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prowess sessions"""
+"""Command `prowess sessions`: lists, shows and deletes sessions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REQUEST = 60  # characters of a request in the list
 def list_sessions(call: Call, limit: int) -> int:
     """Show the sessions there are, the one used last first.
 
-    Those that have expired are removed.
+    Expired sessions are removed.
     """
     with call.runtime() as runtime:
         note_findings(call, runtime)
@@ -67,11 +67,11 @@ async def _list(runtime: Runtime, limit: int) -> tuple[str, list[dict[str, Any]]
 
 
 async def _row(log: EventLog, info: SessionInfo) -> dict[str, Any]:
-    """A damaged session must not hide the others."""
+    """Returns the row of a session. A damaged session gets one, too, so that it does not hide the others."""
     runs: list[RunSummary] = []
     damage = None
     try:
-        # Only the lines that say where a run begins and ends are read as events: a session can have very many others.
+        # Parses only the lines where a run begins or ends: a session can have very many others.
         lines = [line async for line in log.lines(info.key) if '"type":"run_' in line]
         runs = summarise(parse_event(json.loads(line)) for line in lines)
     except (AuditBroken, ValueError) as broken:
@@ -153,7 +153,7 @@ async def _print_lines(runtime: Runtime, key: SessionKey) -> None:
 def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     """Remove a session: what was said and done in it, for good.
 
-    The user's own artifacts stay in any case. A session that somebody works in is not removed.
+    The user's own artifacts stay in any case. A session that is in use is not removed.
     """
     key = SessionKey(session=id)
     with call.runtime() as runtime:
@@ -189,7 +189,7 @@ async def _artifacts(store: ArtifactStore | None, key: SessionKey) -> list[tuple
 
 
 async def _delete(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[str, int]] | None) -> str | None:
-    """The record last: while it is there, whatever went wrong can be tried again."""
+    """Removes the files, and the record last: while the record is there, a failed removal can be repeated."""
     folder, named = workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
     workspace = None
     with hold_session(folder, named, key):
@@ -215,7 +215,7 @@ def _confirm(id: str, head: ChainHead, files: bool, artifacts: Sequence[tuple[st
         raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
 
 
-# --- which one is meant -----------------------------------------------------------------------------------------------
+# --- find the session ------------------------------------------------------------------------------------------------
 
 
 async def _find(log: EventLog | None, key: SessionKey) -> tuple[SessionInfo, EventLog]:

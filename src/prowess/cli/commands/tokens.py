@@ -1,4 +1,4 @@
-"""prowess tokens"""
+"""Command `prowess tokens`: counts the tokens of skills, catalog and tool schemas."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
 
 
 def _fixed(runtime: Runtime, profile: Profile, counter: TokenCounter) -> dict[str, int]:
-    """What every request carries whatever skills there are."""
+    """Returns the tokens of guidance and tool schemas, which every request carries."""
     guidance, specs = fixed_prompt(runtime, profile)
     told = [{"name": s.name, "description": s.description, "parameters": s.parameters} for s in specs]
     schemas = sum(counter(json.dumps(each, ensure_ascii=False, separators=(",", ":"))) for each in told)

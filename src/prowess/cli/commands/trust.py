@@ -1,4 +1,4 @@
-"""prowess trust"""
+"""Command `prowess trust`: trusts a folder or an address, lists trust, and revokes it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
     """Trust a folder or an address, show what is trusted, or take it back.
 
     Without PATH, the project around the working folder. Skills of a folder that is not trusted are listed for people
-    and kept from models. An address is trusted by its content: when that changes, it asks again.
+    and kept from models. An address is trusted by its content: when that changes, you are asked again.
     """
     places = find_places(call.cwd, os.environ)
     if listing:
@@ -56,7 +56,7 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
             "The whole file system cannot be trusted.", code="trust-too-wide", hint="Name the folder of a project."
         )
     roots = (Root("project", place, expected=False) for place in roots_below(target))
-    catalog = discover(*roots, nested=True)  # the folder's configuration may ask for these
+    catalog = discover(*roots, nested=True)  # the folder's configuration may turn nested skills on
     files = [path for path in configs_below(target) if os.path.isfile(path)]
     wide = " That is your home folder, with everything in it." if target == os.path.realpath(places.home) else ""
     _say_records(call, target)
@@ -66,12 +66,12 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
 
 
 def roots_below(target: str) -> list[str]:
-    """Every place below a folder where skills of a project are looked for: all becomes trusted, so all is shown."""
+    """Returns every place below a folder where project skills are searched: all become trusted, so all are shown."""
     return [os.path.join(folder, name, "skills") for folder in _folders(target) for name in FOLDERS]
 
 
 def records_below(target: str) -> list[str]:
-    """Sessions and runs that are recorded in the folder already, by whomever."""
+    """Returns the records of sessions and runs that are already in the folder, made by anybody."""
     places = (os.path.join(folder, ".agent", name) for folder in _folders(target) for name in ("prowess.db", "runs"))
     return [place for place in places if os.path.lexists(place)]
 
@@ -140,7 +140,7 @@ def _confirm(call: Call, question: str, catalog: Catalog, files: list[str], yes:
 
 
 def _find_mistake(path: str) -> str | None:
-    """In a policy; of a configuration the next command says it."""
+    """Returns the mistake in a policy file. A mistake in a configuration is reported by the next command."""
     if not path.endswith("policy.toml"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""prowess validate"""
+"""Command `prowess validate`: checks skills; answers in text, JSON or SARIF."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
 
 
 def _bounds(call: Call, profile: Profile) -> Bounds:
-    """How far to look: as flags say, or the configuration, which the reference library does not have."""
+    """Returns the search limits from options and configuration. The reference library has no configuration."""
     if profile == "spec":
         return call.bounds
     with call.runtime() as runtime:
@@ -89,7 +89,7 @@ def _bounds(call: Call, profile: Profile) -> Bounds:
 
 
 def _show_as_reference(call: Call, paths: tuple[str, ...], reports: list[Report]) -> None:
-    """In the reference library's words: what is valid on stdout, what is not on stderr."""
+    """Shows reports in the reference library's words: valid skills on stdout, invalid ones on stderr."""
     for path, report in zip(paths, reports, strict=True):
         place = visible(folder_of(path))
         if report.valid:
@@ -121,7 +121,7 @@ def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
 
 
 def to_sarif(reports: list[Report], cwd: str) -> dict[str, Any]:
-    """SARIF 2.1.0: one run, our registry as rules, one result per finding."""
+    """Renders SARIF 2.1.0: one run, our registry as rules, one result per finding."""
     findings = [finding for report in reports for finding in report.findings]
     codes = sorted({finding.code for finding in findings})
     levels = {"error": "error", "warning": "warning", "info": "note"}

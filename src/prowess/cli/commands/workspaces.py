@@ -1,4 +1,4 @@
-"""prowess workspaces"""
+"""Command `prowess workspaces`: lists and cleans workspaces, packages and published skills; builds the image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from prowess.workspace.session_folder import PlaceInfo, store_is_gone
 from prowess.workspace.skill_trees_in_use import TreeInfo
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_PACKAGES = 60  # characters
+_PACKAGES = 60  # characters of a list of packages
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -54,7 +54,7 @@ _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def command(call: Call, action: str, **given: Any) -> int:
     """Show and clean what sessions have left on disk; build the image for containers.
 
-    That is workspaces, the packages that were installed for scripts, and published skills. What is in use is never
+    These are workspaces, packages that were installed for scripts, and published skills. What is in use is never
     cleaned, nor is a published skill that a session may go on from. Artifacts and records are kept elsewhere and stay.
     """
     if action == "build-image":
@@ -97,18 +97,18 @@ class Cleaned(NamedTuple):
     removed: Leftovers
     in_use: Leftovers
     needed: int = 0  # published skills that sessions may go on from
-    others: Sequence[str] = ()  # the stores of other projects that may need some of them
+    others: Sequence[str] = ()  # stores of other projects that may need some of them
     problem: str | None = None  # why no published skill was removed
 
 
 def _clean(runtime: Runtime, dir: str, older: float | None, keep: int | None, *, dry_run: bool) -> Cleaned:
-    """Published skills have an age and no share of the size: what they were made of may be gone."""
+    """Cleans by age and size; published skills by age only, because their source may be gone."""
     removed, in_use = clean(dir, older_than_s=older, keep_bytes=keep, dry_run=dry_run)
     if older is None and keep is not None:
         return Cleaned(removed, in_use)
     try:
         store, old, named = asyncio.run(_find_old_trees(runtime, dir, older or 0.0))
-    except (ProwessError, OSError, ValueError, RecursionError) as error:  # then nobody knows which of them are needed
+    except (ProwessError, OSError, ValueError, RecursionError) as error:  # unknown which of them are needed
         return Cleaned(removed, in_use, problem=str(error))
     trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
     of_others = [info for info in old.of_others if info.digest not in named]
@@ -122,7 +122,7 @@ def _clean(runtime: Runtime, dir: str, older: float | None, keep: int | None, *,
 
 
 async def _find_old_trees(runtime: Runtime, dir: str, older: float) -> tuple[str, OldTrees, set[str]]:
-    """(our store, what is old enough, the contents that sessions of our store have loaded)."""
+    """Returns (our store, trees that are old enough, digests that sessions of our store have loaded)."""
     async with opened(runtime) as (log, store):
         old = find_old_trees(dir, store, older_than_s=older)
         named: set[str] = set()
@@ -133,7 +133,7 @@ async def _find_old_trees(runtime: Runtime, dir: str, older: float) -> tuple[str
 
 
 async def _named(log: EventLog, tenant: str) -> set[str]:
-    """The contents that its sessions have loaded. Only lines that may say so are parsed: there can be very many."""
+    """Returns the digests that the tenant's sessions have loaded. Parses only lines that can name one."""
     found: set[str] = set()
     for info in await log.sessions(tenant):
         async for line in log.lines(info.key):
@@ -222,7 +222,7 @@ def _named_lines(found: Leftovers) -> list[tuple[str, PlaceInfo | EnvironmentInf
 
 
 def _counted(left: Leftovers) -> str:
-    """`2 workspaces · 1 environment · 31.4 MB`: what there is none of is not worth a word, but for workspaces."""
+    """Renders `2 workspaces · 1 environment · 31.4 MB`. Leaves out zero counts, except that of workspaces."""
     parts = [count(len(left.places), "workspace")]
     parts += [count(len(left.environments), "environment")] if left.environments else []
     parts += [count(len(left.trees), "published skill")] if left.trees else []
@@ -289,7 +289,7 @@ def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> dict[str, Any]:
 
 
 def _packages(info: EnvironmentInfo) -> str:
-    """As many of the packages that were asked for as a line has room for."""
+    """Renders the requested packages, cut to the length of a line."""
     if not info.is_whole:
         return "(unfinished)"
     text = ", ".join(info.dependencies)
