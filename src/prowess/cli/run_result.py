@@ -104,7 +104,7 @@ _HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourse
 
 
 def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, given: dict[str, Any]) -> bool:
-    """Shows the files that a run made, and copies them on request. False when not all could be copied."""
+    """Shows and copies the files of a run, while its workspace is open. False when not all could be copied."""
     root = session.kit.work.root
     if not screen.is_json:
         for file in result.files:

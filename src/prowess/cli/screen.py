@@ -1,7 +1,7 @@
 """Writes output: tables and sentences for people, one JSON document for programs. Never both on stdout.
 
-JSON goes to stdout alone. Text for people goes to stderr, except the answer itself. Colour and cut
-columns appear only on a terminal; piped output is plain, aligned and never cut. Text from a skill is always escaped.
+JSON goes to stdout alone. Text for people goes to stderr, except the answer itself. Colour and cut columns
+appear only on a terminal; piped output is plain, aligned and never cut. Text from a skill is always escaped.
 """
 
 from __future__ import annotations

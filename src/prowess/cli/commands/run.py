@@ -50,8 +50,8 @@ prowess run --session s-1f2e3d4c5b6a --resume""",
 def command(call: Call, request: str | None, **given: Any) -> int:
     """Let a model do something with skills.
 
-    The answer alone goes to stdout, what happens meanwhile to stderr. `@path` in REQUEST gives a file with it, as does
-    standard input; without a REQUEST standard input is the request. `/name …` at its start and `$name` in it put a
+    The answer alone goes to stdout, what happens meanwhile to stderr. `@path` in REQUEST attaches a file, as does
+    standard input; without a REQUEST, standard input is the request. `/name …` at its start and `$name` in it put a
     skill to use. Exit code: 0 there is an answer, 1 a limit or an error, 2 usage or configuration, 3 a skill that you
     named was denied, 4 a call waits for approval, 130 interrupted.
     """
@@ -150,7 +150,7 @@ class RunCommand:
     async def _run(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
         task = asyncio.current_task()
         if self._display is None and task is not None:
-            self._watch.stop = task.cancel  # stdout can no longer be written
+            self._watch.stop = task.cancel  # called when stdout can no longer be written
         try:
             return await self._in_session(runtime, text, files)
         except asyncio.CancelledError:
