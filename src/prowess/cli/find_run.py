@@ -219,7 +219,7 @@ def _unknown(ref: str, runs: list[str], several: list[str]) -> StoreError:
         return StoreError(
             f"'{ref[:100]}' can be one of {len(several)} runs.",
             code="run-ambiguous",
-            hint=f"Say more of it: {', '.join(several[:4])}.",
+            hint=f"Give more of its id: {', '.join(several[:4])}.",
         )
     near = difflib.get_close_matches(ref, runs, n=3)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""

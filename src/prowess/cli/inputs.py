@@ -126,7 +126,7 @@ def read_request() -> str:
         raise ConfigError(
             f"A request of more than {LONGEST_REQUEST >> 20} MiB came on standard input.",
             code="stdin-too-large",
-            hint='Say what is wanted, and it is given as a file: … | prowess run "summarise this"',
+            hint='Add a request, and the input is attached as a file: … | prowess run "summarise this"',
         )
     try:
         return data.decode("utf-8-sig")
@@ -134,7 +134,7 @@ def read_request() -> str:
         raise ConfigError(
             "The request on standard input is not UTF-8 text.",
             code="stdin-not-text",
-            hint='Say what is wanted, and it is given as a file: … | prowess run "what is this?"',
+            hint='Add a request, and the input is attached as a file: … | prowess run "what is this?"',
         ) from None
 
 

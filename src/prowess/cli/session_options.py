@@ -77,7 +77,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--max-cost", type=click.FloatRange(0, min_open=True), metavar="X", help="Money, in the currency of `prices`."
     ),
-    click.option("--output-dir", metavar="DIR", help="Copy the files that it made to DIR; 1 when not all could be."),
+    click.option("--output-dir", metavar="DIR", help="Copy the files that it made to DIR; exit code 1 if not all."),
     click.option("--force", is_flag=True, help="Let copies replace what is in DIR."),
 )
 

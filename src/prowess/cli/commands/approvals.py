@@ -224,7 +224,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
     """
     given = _ANSWERS[said]
     if because is not None and given != "no":
-        raise ConfigError("--because says why not, and this is no 'no'.", code="usage", hint="Leave it out.")
+        raise ConfigError("--because is the reason for a 'no' only.", code="usage", hint="Leave it out.")
     with call.runtime() as runtime:
         note_findings(call, runtime)
         _, sessions = asyncio.run(_find(runtime, session))
@@ -273,7 +273,7 @@ def choose(sessions: Sequence[PendingSession], call_id: str, session: str | None
         )
     if any(call_id in each.calls for each in sessions):
         raise StoreError(
-            f"The call '{call_id}' waits for nobody.",
+            f"The call '{call_id}' does not wait for an answer.",
             code="not-waiting",
             hint="It was made, denied or given up. See: prowess approvals list",
         )
@@ -349,7 +349,7 @@ def check_not_in_vain(call: Call, question: Waiting, given: Answer) -> None:
     about = question.decision.about
     if given == "always" and not (about.get("skill") and about.get("digest")):
         raise ConfigError(
-            f"{question.capability} is of no skill, so there is no content to bind an 'always' to.",
+            f"{question.capability} belongs to no skill, so there is no content that an 'always' can be bound to.",
             code="approval-not-bound",
             hint="Answer 'yes', or 'run' for the whole run.",
         )

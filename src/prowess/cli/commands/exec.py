@@ -59,13 +59,13 @@ _EMPTY: dict[str, Any] = {
     "--input", "inputs", multiple=True, metavar="FROM[=TO]", help="Copy a file, folder or ref in. Repeatable."
 )
 @click.option("--output", "outputs", multiple=True, metavar="GLOB", help="Files to bring back. Repeatable.")
-@click.option("--output-dir", metavar="DIR", help="Copy what it made to DIR; 125 when not all of it could be copied.")
+@click.option("--output-dir", metavar="DIR", help="Copy what it made to DIR; exit code 125 when not all was copied.")
 @click.option("--force", is_flag=True, help="Let copies replace what is in DIR.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for it. Repeatable.")
 @click.option(
     "--install", multiple=True, metavar="PACKAGE", help="Install a Python package that a run lacked; asks. Repeatable."
 )
-@click.option("--save", is_flag=True, help="Keep what it made as artifacts; 125 when nothing, or not all, could be.")
+@click.option("--save", is_flag=True, help="Keep what it made as artifacts; exit code 125 if not all or nothing was.")
 @click.option("--cwd", metavar="PATH", help="Start below the skill's folder, or in $WORK_DIR, $OUTPUT_DIR, …")
 @click.option("--stdin", "with_stdin", is_flag=True, help="Give it our standard input.")
 @click.option("--shell", is_flag=True, help="COMMAND is one text for bash -c.")
