@@ -1,8 +1,8 @@
 """Prowess, the Agent Skills runtime for Python.
 
-A skill is a folder with a SKILL.md: a name, a description, and instructions an agent can follow. Prowess finds skills,
-shows an agent only their names and descriptions, loads a body when a task needs it, runs its scripts in an isolated
-workspace, and records what it did.
+A skill is a folder with a SKILL.md: a name, a description, and instructions for an agent. Prowess finds skills and
+shows an agent only their names and descriptions. It loads a body when a task needs it, runs the skill's scripts in an
+isolated workspace, and records each step.
 
     import prowess
 
@@ -12,14 +12,14 @@ workspace, and records what it did.
     kit = prowess.SkillKit("./skills")           # skills for an agent that you already have
     print(kit.instructions, kit.schemas("openai"))
 
-    catalog = prowess.discover("./skills")       # folders to a catalog: nothing hidden, nothing lost
-    print(prowess.render_catalog(catalog))       # what a model is shown
+    catalog = prowess.discover("./skills")       # reads folders into a catalog, with every skill found
+    print(prowess.render_catalog(catalog))       # the text that a model is shown
     skill = prowess.load(catalog, "pdf")         # the body, the files, the digest
-    print(prowess.render_skill(skill))           # what a model gets when it loads it
-    for finding in catalog.findings:             # what should be known about the library
+    print(prowess.render_skill(skill))           # the text that a model gets when it loads the skill
+    for finding in catalog.findings:             # problems and notes about the library
         print(finding.severity, finding.path, finding.message)
 
-Names are imported when they are first used, so `import prowess` costs nothing, reads nothing and configures nothing.
+Names are imported on first use, so `import prowess` is cheap. It reads no file and configures nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# public name -> where it lives
+# public name -> module that defines it
 _HOME = {
     "AgentSpec": "prowess.agent.agent",
     "Catalog": "prowess.skills.catalog",

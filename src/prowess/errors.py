@@ -1,4 +1,4 @@
-"""Every failure is a ProwessError: what happened, to which thing, what to do next, under a code that never changes.
+"""Every failure is a ProwessError: it says what happened, to which thing, and what to do next. Codes never change.
 
     ProwessError(message, *, code, hint)
     ├─ ConfigError                                 exit 2
@@ -10,7 +10,7 @@
     ├─ FetchError(retryable)
     └─ MissingExtra(extra)             pip install 'prowess[serve]'
 
-Signals a tool raises for the loop, which are not errors: ToolRetry(why) · ToolFailed(why).
+A tool raises ToolRetry(why) or ToolFailed(why) as a signal to the loop. These two are not errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 
 class ProwessError(Exception):
-    """What happened, to which thing, what to do next; `code` never changes its meaning."""
+    """Base of every failure, with a message, a hint and a `code`. A code never changes its meaning."""
 
     code: ClassVar[str] | str = "error"
     exit_code: ClassVar[int] = 1
@@ -40,20 +40,20 @@ class ProwessError(Exception):
 
 
 class ConfigError(ProwessError):
-    """A setting, a file of settings or a command line that cannot be used as it is."""
+    """A setting, a settings file or a command line cannot be used."""
 
     code = "config-invalid"
     exit_code = 2
 
 
 class SkillError(ProwessError):
-    """Something about a skill; one of those below says what."""
+    """Base of the errors about a skill."""
 
     code = "skill-error"
 
 
 class SkillNotFound(SkillError):
-    """No skill of that name, several, or one that was removed; `near` has what comes close."""
+    """No skill has this name, several have it, or the skill was removed. `near` has similar names."""
 
     code = "skill-not-found"
 
@@ -65,14 +65,14 @@ class SkillNotFound(SkillError):
 
 
 class SkillDenied(SkillError):
-    """The skill exists, and whoever asked may not have it now."""
+    """The skill exists, but the caller may not use it now."""
 
     code = "skill-denied"
     exit_code = 3
 
 
 class SkillInvalid(SkillError):
-    """The skill is there and its files cannot be used; `findings` says why."""
+    """The skill exists, but its files cannot be used. `findings` says why."""
 
     code = "skill-invalid"
 
@@ -84,13 +84,13 @@ class SkillInvalid(SkillError):
 
 
 class ResourceNotFound(SkillError):
-    """A file of a skill that is not there, changed since the load, or is too large."""
+    """A file of a skill does not exist, has changed since the skill was loaded, or is too large."""
 
     code = "resource-not-found"
 
 
 class WorkspaceError(ProwessError):
-    """Something about the place where scripts run; `op` says during what."""
+    """The workspace, in which scripts run, failed. `op` names the operation."""
 
     code = "workspace-error"
 
@@ -109,25 +109,25 @@ class WorkspaceError(ProwessError):
 
 
 class PathEscape(WorkspaceError):
-    """A path that leads outside the folder it belongs to."""
+    """A path leads outside its folder."""
 
     code = "path-escape"
 
 
 class ExecTimeout(WorkspaceError):
-    """A script took longer than it may."""
+    """A script ran longer than its time-out."""
 
     code = "exec-timeout"
 
 
 class WorkspaceUnavailable(WorkspaceError):
-    """Nothing here can run scripts the way it was asked for."""
+    """No executor here can run scripts in the requested way."""
 
     code = "workspace-unavailable"
 
 
 class ModelError(ProwessError):
-    """A model or its provider failed; `retryable` says whether trying again can help."""
+    """A model or its provider failed. `retryable` says whether a retry can help."""
 
     code = "model-error"
 
@@ -139,13 +139,13 @@ class ModelError(ProwessError):
 
 
 class ModelAuth(ModelError):
-    """The provider refused the key, or there is none."""
+    """The provider refused the API key, or no key is set."""
 
     code = "model-auth"
 
 
 class ModelOverloaded(ModelError):
-    """The provider asks to wait; `retry_after_s` says how long, when it is known."""
+    """The provider asks to wait. `retry_after_s` says how long, if the provider told it."""
 
     code = "model-overloaded"
 
@@ -162,55 +162,55 @@ class ModelOverloaded(ModelError):
 
 
 class ModelMalformed(ModelError):
-    """The model answered something that is not an answer."""
+    """The model's reply cannot be read."""
 
     code = "model-malformed"
 
 
 class StoreError(ProwessError):
-    """What must be kept could not be read or written."""
+    """A store could not read or write its data."""
 
     code = "store-error"
 
 
 class SessionConflict(StoreError):
-    """Somebody else wrote to the session; nothing was mixed."""
+    """Another writer changed the session first. Nothing was written."""
 
     code = "session-conflict"
 
 
 class AuditBroken(StoreError):
-    """A record is not what was written."""
+    """A record is not the same as it was written."""
 
     code = "audit-broken"
 
 
 class PackError(ProwessError):
-    """An archive or a pack that cannot be used."""
+    """An archive or a pack cannot be used."""
 
     code = "pack-error"
 
 
 class PackUnsafe(PackError):
-    """An archive that would write where it must not, or grow without bound; nothing was unpacked."""
+    """An archive would write outside its folder or grow without limit. Nothing was unpacked."""
 
     code = "pack-unsafe"
 
 
 class PackMismatch(PackError):
-    """The content is not the one that was promised."""
+    """The content does not match its digest."""
 
     code = "pack-mismatch"
 
 
 class SignatureInvalid(PackError):
-    """The signature does not belong to the content, or to nobody who is trusted."""
+    """The signature does not match the content, or its signer is not trusted."""
 
     code = "signature-invalid"
 
 
 class FetchError(ProwessError):
-    """An address gave no usable content; `retryable` says whether trying again can help."""
+    """A download gave no usable content. `retryable` says whether a retry can help."""
 
     code = "fetch-failed"
 
@@ -222,7 +222,7 @@ class FetchError(ProwessError):
 
 
 class MissingExtra(ProwessError):
-    """A part of Prowess that is installed only on request."""
+    """An optional part of Prowess is needed and not installed."""
 
     code = "missing-extra"
     exit_code = 2
@@ -236,8 +236,8 @@ class MissingExtra(ProwessError):
 
 
 class ToolRetry(Exception):
-    """The tool asks the model to call again, differently, and says why."""
+    """A tool's signal: the model should call again with other arguments. The text says why."""
 
 
 class ToolFailed(Exception):
-    """The tool could not do it and says why; the model sees the reason as the outcome."""
+    """A tool's signal: the call failed. The model sees the reason as the outcome."""

@@ -1,4 +1,4 @@
-"""Events of a run: what the log keeps and what a stream yields."""
+"""Events of a run, as the log stores them and a stream yields them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocols that a model, a store, an executor or an approver follows, and the values that they pass."""
+"""Protocols that models, stores, executors and approvers implement, and the values that they exchange."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The kit for tests of agents and skills: a model that is scripted, stores that forget, an approver that was told what
-to say. Each takes the place of the real thing by the same door, and complains about what was missing or not used.
+"""Test kit for agents and skills: a scripted model, stores in memory, and a scripted approver.
+
+Each double implements the same protocol as the real thing. It complains about steps that are missing or were not used.
 
     model = ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}, {"text": "Done."}])
     root = skill_dir(tmp_path, "demo", "# How to demo").parent
@@ -46,7 +47,7 @@ def skill_dir(
     files: Mapping[str, str | bytes] | None = None,
     **front_matter: Any,
 ) -> Path:
-    """Write the skill `folder/name` and give its path. `allowed_tools=…` becomes the field `allowed-tools`."""
+    """Writes the skill `folder/name` and returns its path. `allowed_tools=…` becomes the field `allowed-tools`."""
     skill = Path(folder, name)
     fields = {"name": skill.name, "description": description}
     fields |= {field.replace("_", "-"): value for field, value in front_matter.items()}
@@ -62,7 +63,8 @@ def skill_dir(
 
 
 class ScriptedApprover:
-    """An Approver. Each question takes the next answer; None is nobody there. `asked` has the questions."""
+    """Approver that takes the next answer for each question. None means that nobody answered. `asked` has the
+    questions."""
 
     def __init__(self, answers: Sequence[Answer | ApprovalAnswered | None]) -> None:
         for answer in answers:
@@ -85,16 +87,16 @@ class ScriptedApprover:
         return ApprovalAnswered(call_id=call.id, answer=answer, by="script") if isinstance(answer, str) else answer
 
     def assert_finished(self) -> None:
-        """As many questions as answers. A missing one is said here too, because a run takes an approver that fails for
-        one that has not answered."""
+        """Checks that each answer was used and that none was missing. A missing answer is reported here too, because a
+        run treats an approver that raises like one that did not answer."""
         if len(self.asked) != len(self._answers):
             tools = ", ".join(call.tool for call, _ in self.asked) or "nothing"
             raise AssertionError(f"{len(self._answers)} answers were given and {len(self.asked)} asked for: {tools}")
 
 
 async def events_of(log: EventLog, key: SessionKey) -> list[dict[str, Any]]:
-    """A session's events as flat dictionaries, without what differs each time: when, whose, and the chain. Calls and
-    runs are numbered as they come (`c1`, `r1`), so that two streams can be compared as a whole."""
+    """Returns a session's events as flat dictionaries, without the fields that differ each time: time, owner and hash
+    chain. Calls and runs get numbers in order of appearance (`c1`, `r1`), so that two whole streams can be compared."""
     names = _Names()
     return [names.plain(render_event(envelope)) async for envelope in log.read(key)]
 
