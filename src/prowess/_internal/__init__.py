@@ -1,23 +1,21 @@
-"""Helpers that know no word of the domain.
+"""Helpers without any domain knowledge: paths, files, downloads, archives, text.
 
-- addresses: the one table of addresses
-- archive: nothing an archive says about itself is believed
-- digest: the tree digest names a skill's content
-- fetch: A download ends, within its time, size and redirects; and the target is then the whole new file, or untouched
-- files: only regular files are opened, reads are bounded, and a written file is whole or not there at all
-- globs: the one matcher for `*`, `**` and `?`
-- json_file: A JSON file of the user's own
-- mime: what kind of content a file has
-- paths: A path from outside is used only in its resolved form, and only when that form is inside the folder it
-  belongs to
-- protected_names: names that are never written outside a workspace
-- redirects: where each request of a download goes
-- state_folder: where a project keeps what its runs leave behind, and that version control does not pick it up
-- tar: A tar is read forwards, in small pieces, to its end mark
-- text: what a model sees has no characters that a person cannot see, and where in a Markdown text something stands
-- tokens: A token count says how it was made
-- tracing: spans for whoever traces
-- urls: which URLs may be fetched, and what of a URL may be shown
-- worker_thread: one thread does what waits for a disk, in the order in which it was asked, so that no event loop ever
-  does
+- addresses: table of IP address ranges: public, private, this machine, never allowed
+- archive: unpacks zip and tar archives within limits
+- digest: computes the tree digest, which names a skill's content
+- fetch: downloads a URL into a file within limits of time, size and redirects
+- files: opens regular files only, with bounded reads and atomic writes
+- globs: matches `*`, `**` and `?` in bounded time
+- json_file: reads and writes a JSON file in the user's folder, under a lock
+- mime: guesses the MIME type of a file
+- paths: joins a relative path to a root and refuses paths that leave it
+- protected_names: names that are never written outside a workspace, such as `.git`
+- redirects: resolves and checks the address of each request of a download
+- state_folder: folder for the data of a project's runs, and its `.gitignore`
+- tar: reads a tar as a stream, in constant memory
+- text: removes invisible characters, and finds lines and code blocks in Markdown
+- tokens: counts tokens, by an estimate or exactly
+- tracing: opens OpenTelemetry spans, if OpenTelemetry is installed
+- urls: decides which URLs may be fetched, and hides the secrets of a URL in messages
+- worker_thread: runs blocking disk work in one thread, in order
 """

@@ -1,7 +1,7 @@
-"""The one table of addresses: what is public, what is inside, and what nothing here ever connects to.
+"""Table of IP address ranges: public, private, this machine, and never allowed.
 
-An address is judged after the name was looked up, and the connection goes to the judged address, not to the name.
-Whatever carries an IPv4 address inside (::ffff:…, NAT64, 6to4, Teredo) is judged by that one, too.
+A name is looked up first, then its address is checked, and the connection goes to the checked address, not to the name.
+An IPv6 address that contains an IPv4 address (::ffff:…, NAT64, 6to4, Teredo) is also checked by the IPv4 address.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-PUBLIC, PRIVATE, OWN = range(3)  # how far inside an address is
+PUBLIC, PRIVATE, OWN = range(3)  # from outside to inside: the public internet, a private network, this machine
 
 
 def address_problem(address: Address) -> str | None:
-    """The kind of an address that is not part of the public internet. Pure: it asks nobody."""
+    """Returns why an address is not on the public internet, else None. Sends no request."""
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         address = _last_32_bits(address)
     kind = _kind(address)
@@ -24,30 +24,30 @@ def address_problem(address: Address) -> str | None:
 
 
 def why_not_outside(address: Address) -> str | None:
-    """As `address_problem`; also for a public address that belongs to this machine."""
+    """Returns why an address is not outside: like `address_problem`, and also for a public address of this machine."""
     return address_problem(address) or (f"{address} is this machine" if is_own(address) else None)
 
 
 def why_never(address: Address) -> str | None:
-    """The kind of an address that a download never connects to, whoever wrote it."""
+    """Returns why a download never connects to this address, even if the user wrote it."""
     return next((f"{address} is {kind}" for each in _meanings(address) if (kind := _kind(each)) in _NEVER), None)
 
 
 def how_far_inside(address: Address) -> int:
-    """PUBLIC, PRIVATE, or OWN for this machine."""
+    """Returns PUBLIC, PRIVATE, or OWN for this machine."""
     if is_own(address) or any(_kind(each) in _OWN for each in _meanings(address)):
         return OWN
     return PUBLIC if address_problem(address) is None else PRIVATE
 
 
 def is_own(address: Address) -> bool:
-    """Whether it is one of this machine's, public or not: such a connection would pass by every firewall. Nothing is
-    sent; the kernel only chooses where it would send from."""
+    """True for an address of this machine, public or not: no firewall sees such a connection. No packet is sent; the
+    kernel only chooses the source address."""
     with new_socket(address, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect((str(address), 9))
             return asked.getsockname()[0] == str(address)
-        except OSError:  # there is no way there at all
+        except OSError:  # no route to it
             return False
 
 
@@ -56,7 +56,7 @@ def new_socket(address: Address, kind: socket.SocketKind) -> socket.socket:
 
 
 def _meanings(address: Address) -> Iterator[Address]:
-    """The address, and those that it is another way to write or to reach."""
+    """Yields the address and the addresses that it contains or leads to."""
     yield address
     if isinstance(address, ipaddress.IPv6Address):
         if address.sixtofour:
@@ -85,8 +85,8 @@ def _networks(text: str) -> Iterable[tuple[ipaddress.IPv4Network | ipaddress.IPv
             yield ipaddress.ip_network(network), kind.strip()
 
 
-# IANA's registries of special addresses, and those that answer for a cloud's own services. The first line that fits
-# counts. Written out, because what Python calls private differs between its versions.
+# IANA's registries of special addresses, and the addresses of cloud metadata services. The first matching line counts.
+# The table is written out, because Python's `is_private` differs between versions.
 _SPECIAL = tuple(
     _networks("""
     168.63.129.16/32 100.100.100.200/32 192.0.0.192/32 fd00:ec2::254/128 fd20:ce::254/128  a cloud's own service

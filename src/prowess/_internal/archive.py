@@ -1,6 +1,7 @@
-"""Nothing an archive says about itself is believed: limits hold on bytes really produced, and a refusal leaves nothing.
+"""Unpacks zip and tar archives within limits. If an archive is refused, nothing of it stays on disk.
 
-The names of members only ever become new regular files and folders below one fresh folder.
+No number in an archive is trusted: the limits count the bytes that were really produced. Members become only new
+regular files and folders below one new folder.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from prowess._internal.tar import BLOCK_BYTES, CHUNK_BYTES, Member, MemberKind, 
 from prowess.errors import PackError, PackUnsafe, PathEscape
 
 _MIB = 1024 * 1024
-_MAX_NAME_BYTES = 255  # of one part of a path: what every file system allows
-_TAR_OVERHEAD_BYTES = 4096  # per entry: headers and padding of an honest tar
+_MAX_NAME_BYTES = 255  # of one part of a path; every file system allows this much
+_TAR_OVERHEAD_BYTES = 4096  # per entry: headers and padding of a normal tar
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _CONTROL_OR_BACKSLASH = re.compile(r"[\x00-\x1f\x7f\\]")
 _ZIP_ENCRYPTED = 0x1 | 0x40 | 0x2000  # encrypted, strongly encrypted, directory masked
 _ZIP_UTF8 = 0x800
 
-# What the parsers of the standard library raise for bytes they cannot make sense of.
+# Errors of the standard library's parsers for damaged input.
 _CORRUPT = (zipfile.BadZipFile, gzip.BadGzipFile, tarfile.TarError, zlib.error, struct.error)
 _CORRUPT += (EOFError, ValueError, NotImplementedError)
 
@@ -44,7 +45,7 @@ class ArchiveLimits:
     max_entries: int = 10_000
     max_file_bytes: int = 64 * _MIB
     max_total_bytes: int = 256 * _MIB
-    max_ratio: int = 200  # bytes out per byte of archive, judged after the first MiB
+    max_ratio: int = 200  # unpacked bytes per archive byte, checked after the first MiB
     max_path_bytes: int = 1024
     max_depth: int = 32
 
@@ -55,10 +56,11 @@ DEFAULT_LIMITS = ArchiveLimits()
 def extract(
     archive: str | os.PathLike[str], into: str | os.PathLike[str], *, limits: ArchiveLimits = DEFAULT_LIMITS
 ) -> list[str]:
-    """Unpack a zip, tar or gzipped tar, told apart by content, into a new or empty folder; its files' paths, sorted.
+    """Unpacks a zip, tar or gzipped tar into a new or empty folder, and returns the sorted paths of its files.
 
-    PackUnsafe when a member is anything but a plain file or folder, or there is too much; PackError when it is no
-    archive or a damaged one. Then `into` is gone.
+    The content decides the format, not the name. PackUnsafe: a member is not a plain file or folder, or a limit is
+    exceeded. PackError: the file is not an archive, or it is damaged. After an error `into` is deleted, except if it
+    was not empty before.
     """
     source, folder = os.fspath(archive), os.fspath(into)
     with _whole_or_gone(folder), _as_pack_error(source), os.fdopen(open_regular(source, follow=True), "rb") as file:
@@ -78,7 +80,7 @@ def _whole_or_gone(folder: str) -> Iterator[None]:
             os.mkdir(folder, 0o755)
         if os.path.islink(folder) or os.listdir(folder):
             raise OSError(errno.ENOTEMPTY, "it is not an empty folder")
-    except OSError as error:  # nothing was written yet, so what is there belongs to somebody else and stays
+    except OSError as error:  # nothing was written yet, so the files there are not ours and stay
         raise PackError(
             f"Cannot unpack into {folder}: {error.strerror}.", code="archive-target", hint="Name a new or empty folder."
         ) from error
@@ -94,7 +96,7 @@ def _as_pack_error(archive: str) -> Iterator[None]:
     try:
         yield
     except (*_CORRUPT, OSError) as error:
-        # BadGzipFile is an OSError too; EINVAL is a seek to where only a broken directory could point.
+        # BadGzipFile is an OSError too. EINVAL comes from a seek that only a broken zip directory asks for.
         if isinstance(error, _CORRUPT) or error.errno == errno.EINVAL:
             raise PackError(
                 f"This archive is damaged or cut off: {error}.",
@@ -130,7 +132,7 @@ def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
             name = _zip_name(info)
             if info.flag_bits & _ZIP_ENCRYPTED:
                 raise _unsafe("encrypted", name, "is encrypted", "Pack it without a password.")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others need not be frugal
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others can use much memory
                 raise _unsafe("special", name, "is compressed in an unusual way", "Pack it again with deflate.")
             mode = info.external_attr >> 16
             kind = "folder" if name.endswith("/") else _zip_kind(mode)
@@ -138,7 +140,8 @@ def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
 
 
 def _check_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
-    """Before zipfile makes an object of each entry: each has a signature, so there are no more entries than those."""
+    """Counts entry signatures before zipfile makes an object of each entry. An archive cannot have more entries than
+    signatures."""
     count, tail = 0, b""
     while chunk := file.read(CHUNK_BYTES):
         count += (tail + chunk).count(b"PK\x01\x02")
@@ -149,7 +152,8 @@ def _check_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """As stored, so with whatever follows a NUL. macOS writes UTF-8 without the flag that says so."""
+    """Returns the name as stored, including the bytes after a NUL. macOS writes UTF-8 without setting the UTF-8
+    flag."""
     if not info.flag_bits & _ZIP_UTF8:
         with contextlib.suppress(UnicodeError):
             return info.orig_filename.encode("cp437").decode("utf-8")
@@ -172,7 +176,7 @@ def _zip_chunks(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[byte
 
 
 class _Tree:
-    """The fresh folder. It judges each member, and counts what it really writes."""
+    """The new folder. Checks each member and counts the bytes that it really writes."""
 
     def __init__(self, folder: str, limits: ArchiveLimits, *, archive_bytes: int) -> None:
         self.limits = limits
@@ -196,7 +200,8 @@ class _Tree:
             self._make_file("/".join(parts), member)
 
     def count_tar_bytes(self, size: int) -> None:
-        """Headers and skipped members become no files, and yet a bomb can be made of them."""
+        """Counts all bytes of a tar. Headers and skipped members do not become files, but an archive bomb can consist
+        of them."""
         self._tar_bytes += size
         self._judge(self._tar_bytes, overhead_bytes=_MIB + _TAR_OVERHEAD_BYTES * self.limits.max_entries)
 
@@ -226,7 +231,7 @@ class _Tree:
             path = "/".join(parts[:depth])
             if path in self._folders:
                 continue
-            if len(self._folders) >= self.limits.max_entries:  # a few deep names can ask for very many folders
+            if len(self._folders) >= self.limits.max_entries:  # a few deep paths can ask for very many folders
                 raise _too_many(self.limits)
             with _refusing_duplicates(path):
                 os.mkdir(inside(self._folder, path), 0o755)
@@ -280,5 +285,5 @@ def _too_many(limits: ArchiveLimits) -> PackUnsafe:
 
 
 def _shown(name: str) -> str:
-    """A hostile name may be very long, or drive a terminal."""
+    """Shortens and escapes a name for a message. A hostile name can be very long or contain terminal control codes."""
     return f"{name[:80]!a}" + ("…" if len(name) > 80 else "")

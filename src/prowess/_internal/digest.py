@@ -1,7 +1,8 @@
-"""The tree digest names a skill's content: sha256 over its sorted (path, executable bit, sha256 of content).
+"""Computes the tree digest, which names a skill's content: sha256 over sorted (path, executable bit, sha256 of
+content).
 
-It is what approvals, locks, the audit and MCP refer to. Two trees have one digest exactly when a run could not tell
-them apart.
+Approvals, locks, audit and MCP refer to a skill by this digest. Two trees have the same digest exactly if a run cannot
+tell them apart.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ class FileDigest(NamedTuple):
 
 
 def tree_digest(files: Iterable[FileDigest]) -> str:
-    import hashlib  # only those who digest pay for it
+    import hashlib  # imported late, because it slows the start
 
     whole = hashlib.sha256()
     for path, executable, sha256 in sorted(files):
-        # NUL cannot occur in a path, so no two different lists can produce the same bytes.
+        # NUL cannot occur in a path, so two different lists never give the same bytes.
         whole.update(f"{path}\0{'x' if executable else '-'}\0{sha256}\n".encode("utf-8", "surrogateescape"))
     return f"sha256:{whole.hexdigest()}"
 

@@ -1,12 +1,12 @@
-"""A download ends, within its time, size and redirects; and the target is then the whole new file, or untouched.
+"""Downloads a URL into a file, within limits of time, size and redirects. On an error the target file is untouched.
 
-Each redirect is judged like the first address, and may not lead further inside (see `_hops`).
+Each redirect is checked like the first address, and it may not lead further inside (see `redirects`).
 
-What was asked for over https never arrives over http, unless a sha256 pin makes the way it came by irrelevant. The
-user, password and query string of a URL never reach a message.
+A request over https is never redirected to http, except with a sha256 pin, which makes the transport irrelevant. The
+user, password and query string of a URL never appear in a message.
 
-A request is over when its time is. httpx times each read alone, so a server that drips its headers byte by byte
-could keep a client for ever; at the deadline its socket is cut.
+The total time-out holds for the whole request. httpx only limits each single read, so a server could send its headers
+byte by byte for ever. At the deadline the socket is shut down.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Deadline:
         return max(0.0, self._ends - time.monotonic())
 
     def watch(self, event: str, info: dict[str, Any]) -> None:
-        """The `trace` extension of a request: it is told of each connection that is made."""
+        """Receives httpx's `trace` events and remembers the socket of each new connection."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             self._socket = info["return_value"].get_extra_info("socket")
             if not self.left_s():
@@ -61,8 +61,8 @@ class Deadline:
 
     def _cut(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # it was closed meanwhile
-                # Not the method of an SSLSocket: that one drops the TLS state which the reading thread is using.
+            with contextlib.suppress(OSError):  # already closed
+                # Not SSLSocket.shutdown: it drops the TLS state that the reading thread still uses.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
@@ -84,7 +84,8 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """`url` is the last one after redirects. An unchanged file was not sent, so it has no sha256 and no size."""
+    """Result of a download. `url` is the last one after redirects. An unchanged file has no sha256 and no size, because
+    its content was not sent."""
 
     status: Literal["new", "unchanged"]
     url: str
@@ -108,7 +109,7 @@ def fetch(
     sha256: str | None = None,
     resolve: Resolve = look_up,
 ) -> Fetched:
-    """Put what `url` holds into the file `to`, unless it still has the given etag or date. FetchError says why not."""
+    """Downloads `url` to the file `to`, unless it still has the given etag or date. FetchError says why it failed."""
     target = os.fspath(to)
     with _part_beside(target) as part:
         if url[:5].lower() == "file:":
@@ -131,7 +132,7 @@ def _part_beside(target: str) -> Iterator[IO[bytes]]:
             try:
                 yield part
             finally:
-                with contextlib.suppress(FileNotFoundError):  # it became the target
+                with contextlib.suppress(FileNotFoundError):  # it was renamed to the target
                     os.unlink(part.name)
     except OSError as error:
         message = f"Cannot write {target}: {error.strerror or error}."
@@ -176,7 +177,7 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
 
 
 class _Download:
-    """Attempts at one URL. They share the part file, so that one goes on where the one before was cut off."""
+    """Attempts to download one URL. They share the part file, so that a retry resumes after the last received byte."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class _Download:
     ) -> None:
         self._url, self._part, self._limits = url, part, limits
         self._validators, self._resolve, self._pinned = validators, resolve, pinned
-        self._resume_etag: str | None = None  # a strong one, of what the part file begins with
+        self._resume_etag: str | None = None  # strong etag of the content in the part file
         self._in_body = False
 
     def run(self) -> Fetched:
@@ -232,7 +233,7 @@ class _Download:
             raise self._explained(error, shown_url(str(hop.url)), deadline) from error
 
     def _send(self, hop: Hop, deadline: Deadline, stack: contextlib.ExitStack) -> httpx.Response:
-        """The answer of the first address that can be connected to."""
+        """Returns the response of the first address that accepts a connection."""
         import httpx
 
         addresses = (None,) if hop.proxy else hop.addresses
@@ -317,7 +318,7 @@ def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:
             timeout=timeout,
             trust_env=False,
             proxy=hop.proxy,
-            # Plain http needs no certificates, and loading them takes longer than all the rest.
+            # Plain http needs no certificates, and loading them is slow.
             verify=httpx.create_ssl_context() if hop.url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         )
     except (ImportError, OSError, ValueError) as error:
@@ -329,7 +330,8 @@ def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:
 def _request(
     client: httpx.Client, hop: Hop, address: Address | None, headers: dict[str, str], deadline: Deadline
 ) -> httpx.Request:
-    """With the address instead of the name: nobody looks it up again. TLS and the server still hear the name."""
+    """Builds a request to the checked address, so that the name is not looked up again. TLS and the Host header still
+    use the name."""
     url, extensions = hop.url, {"trace": deadline.watch}
     if address is None or url.host == str(address):
         return client.build_request("GET", url, headers=headers, extensions=extensions)
@@ -342,7 +344,8 @@ def _request(
 
 
 def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> Iterator[bytes]:
-    """Servers may encode although asked not to. Of a .gz file the encoding *is* the content, as every client has it."""
+    """Decodes a compressed response: some servers compress although the request forbids it. A .gz file stays
+    compressed, as in every HTTP client."""
     if encoding in ("", "identity") or (encoding in ("gzip", "x-gzip") and path.endswith((".gz", ".tgz"))):
         yield from chunks
         return
@@ -364,7 +367,8 @@ def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> I
 
 
 def _is_sendable(value: str) -> bool:
-    """What a server once sent, or a cache on disk says it did, may not be fit to be sent back."""
+    """True if an etag or date may be sent in a header. It comes from a server or from a cache on disk and may be
+    invalid."""
     return value.isascii() and value.isprintable()
 
 

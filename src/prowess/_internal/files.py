@@ -1,4 +1,4 @@
-"""Only regular files are opened, reads are bounded, and a written file is whole or not there at all."""
+"""Opens regular files only, with bounded reads, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 class NotRegular(OSError):
-    """The path is a FIFO, a device, a socket or a folder: opening it could hang or do something."""
+    """The path is a FIFO, a device, a socket or a folder. Opening it could block or have side effects."""
 
 
 def open_regular(path: str, *, follow: bool = False) -> int:
-    """A descriptor of a regular file. It is looked at before it is opened, and again after, so that nothing can be
-    swapped in between; O_NONBLOCK means that even a FIFO that wins that race cannot hang us."""
+    """Returns a descriptor of a regular file. The type is checked before and after opening, so that a swap in between
+    is noticed. With O_NONBLOCK even a FIFO that is swapped in cannot block."""
     before = os.stat(path, follow_symlinks=follow)
     if not stat.S_ISREG(before.st_mode):
         raise NotRegular(f"{kind_of(before.st_mode)}, not a regular file: {path}")
@@ -29,7 +29,7 @@ def open_regular(path: str, *, follow: bool = False) -> int:
 
 
 def read_regular(path: str, limit_bytes: int, *, follow: bool = False) -> bytes:
-    """At most limit_bytes + 1 bytes, so that the caller can tell 'at the limit' from 'over it'."""
+    """Reads at most limit_bytes + 1 bytes, so that the caller can tell "at the limit" from "over the limit"."""
     fd = open_regular(path, follow=follow)
     with open(fd, "rb") as file:
         return file.read(limit_bytes + 1)
@@ -50,8 +50,9 @@ def kind_of(mode: int) -> str:
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, mode: int = 0o644) -> None:
-    """Write beside the target and rename over it: a reader, a crash or a full disk never sees half a file."""
-    import tempfile  # only writers pay for it
+    """Writes a temporary file beside the target and renames it. A reader never sees half a file, even after a crash or
+    on a full disk."""
+    import tempfile  # imported late: readers do not need it
 
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."

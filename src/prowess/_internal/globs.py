@@ -1,8 +1,10 @@
-"""The one matcher for `*`, `**` and `?`. Patterns come from skills and models, and names from scripts: the time is that
-of pattern times text, whatever stars there are, and a few thousand characters of each take milliseconds.
+"""Matches `*`, `**` and `?` in bounded time.
 
-All places in the text at which the pattern so far can end are the bits of one number, so that each piece of the pattern
-is a few operations on it.
+Patterns come from skills and models, and names come from scripts, so both can be hostile. The time is at most pattern
+length times text length, however many stars there are; some thousand characters take milliseconds.
+
+All places in the text at which the pattern so far can end are the bits of one integer. Each piece of the pattern is
+then a few operations on this integer.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ _PIECE_OF_PATH = re.compile(rf"(?:\*\*++/)++|{_PIECE.pattern}")
 
 
 class _Piece(NamedTuple):
-    kind: str  # `text`, `set`, `any`, or how it is written: `*`, `**`, `**/`, `?`
+    kind: str  # `text`, `set`, `any`, or the wildcard itself: `*`, `**`, `**/`, `?`
     text: str = ""
     letters: re.Pattern[str] | None = None
 
 
 class Glob:
-    """`*` and `?` stay within a folder, `**` crosses folders, and `**/` is any number of them. With `sets`, `[…]` is
-    one of some characters. Without `folders`, a slash is a character like any other."""
+    """Compiled pattern. `*` and `?` stay within a folder, `**` crosses folders, and `**/` is any number of folders.
+    With `sets`, `[…]` matches one character of a set. Without `folders`, a slash is an ordinary character."""
 
     def __init__(self, pattern: str, *, sets: bool = False, folders: bool = True) -> None:
         self.pattern = pattern
@@ -34,7 +36,7 @@ class Glob:
         return self._match(text if isinstance(text, IndexedText) else IndexedText(text), begins=False)
 
     def may_begin(self, text: str) -> bool:
-        """Tells whether something that begins with this text could fit."""
+        """True if some text that starts with this one could match."""
         return self._match(IndexedText(text), begins=True)
 
     def _match(self, where: IndexedText, *, begins: bool) -> bool:
@@ -58,7 +60,7 @@ class Glob:
                     ends = (ends & where.letter(letter)) << 1
                     if not ends or (begins and ends > where.all):
                         break
-            else:  # one place, as at the beginning of most patterns
+            else:  # a single place, as at the start of most patterns
                 at = ends.bit_length() - 1
                 if begins and len(text) - at <= len(piece.text) and piece.text.startswith(text[at:]):
                     return True
@@ -69,7 +71,8 @@ class Glob:
 
 
 class IndexedText:
-    """The places of characters in a text, as the bits of a number: found once, for however many patterns."""
+    """Text with the places of each character as the bits of an integer. They are computed once and serve many
+    patterns."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -106,7 +109,7 @@ def _pieces(pattern: str, sets: bool, folders: bool) -> Iterator[_Piece]:
         at, text = found.end(), found[0]
         if text == "[" and sets:
             end = pattern.find("]", at + 1)
-            sets = end > 0  # none of the brackets that follow is closed either
+            sets = end > 0  # no later bracket is closed either
             if sets and (letters := _letters(pattern[at:end], folders)):
                 yield _Piece("set", letters=letters)
                 at = end + 1
@@ -120,7 +123,7 @@ def _pieces(pattern: str, sets: bool, folders: bool) -> Iterator[_Piece]:
 
 
 def _letters(body: str, folders: bool) -> re.Pattern[str] | None:
-    """None when the brackets hold no set: then they are characters."""
+    """Compiles a set. Returns None if the brackets hold no valid set; then they are ordinary characters."""
     negated = body[0] in "!^"
     members = re.findall(r"(?s)(.)-(.)|(.)", body[negated:])
     if not members or any(first > last for first, last, _ in members):

@@ -1,4 +1,4 @@
-"""A JSON file of the user's own: read whole or not at all, written by one at a time, kept aside when it is broken."""
+"""Reads and writes a JSON file in the user's folder: one writer at a time, and a broken file is kept aside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMIT_BYTES = 16 << 20
 
 
 class UserFile(NamedTuple):
-    """`<folder>/<name>.json`, which says `"schema": "<schema>"`."""
+    """File `<folder>/<name>.json`, which contains `"schema": "<schema>"`."""
 
     folder: str
     name: str
@@ -26,7 +26,8 @@ class UserFile(NamedTuple):
         return os.path.join(self.folder, f"{self.name}.json")
 
     def read(self) -> dict[str, Any]:
-        """FileNotFoundError when there is none; OSError, ValueError or RecursionError when it cannot be read."""
+        """Reads the file. FileNotFoundError if it does not exist; OSError, ValueError or RecursionError if it cannot be
+        read."""
         data = read_regular(self.path, _LIMIT_BYTES, follow=True)
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it is larger than {_LIMIT_BYTES} bytes")
@@ -36,15 +37,15 @@ class UserFile(NamedTuple):
         return store
 
     def write(self, store: dict[str, Any]) -> None:
-        """Holding the lock. What could not be read again is not written: OSError."""
+        """Writes the file; the caller holds the lock. OSError if the result would be too large to read again."""
         data = json.dumps({"schema": self.schema, **store}, indent=1).encode() + b"\n"
         if len(data) > _LIMIT_BYTES:
             raise OSError(f"it would be larger than {_LIMIT_BYTES} bytes")
-        # Through a link, if a person keeps the file elsewhere: the link is theirs and stays.
+        # The file may be a link that the user made. The link stays, and its target is written.
         write_whole(os.path.realpath(self.path), data, mode=0o600)
 
     def move_aside(self) -> str:
-        """Holding the lock: a broken file is never overwritten. Where it is now."""
+        """Renames a broken file instead of overwriting it, and returns its new path. The caller holds the lock."""
         number = 1
         while os.path.lexists(kept := f"{self.path}.broken-{number}"):
             number += 1
@@ -53,14 +54,14 @@ class UserFile(NamedTuple):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time, in this process and in others, so that of two changes at once none is lost."""
+        """Locks the file against other writers, in this process and in others, so that no change is lost."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         lock = os.path.join(self.folder, f"{self.name}.lock")
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             try:
                 import fcntl
-            except ImportError:  # Windows: a lost race there loses a change, never the file
+            except ImportError:  # Windows has no flock: a race can lose a change there, but never the file
                 pass
             else:
                 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -70,7 +71,7 @@ class UserFile(NamedTuple):
 
 
 def file_signature(path: str) -> object:
-    """Another one whenever the file was written anew; never None."""
+    """Returns a value that changes whenever the file is rewritten. Never None."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What kind of content a file has: by its name, else by its first bytes, and the same on every machine."""
+"""Guesses the MIME type of a file by its name, then by its first bytes. The result is the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 SNIFF_BYTES = 512
 
-_TYPES = mimetypes.MimeTypes(filenames=())  # not the tables of this machine: a file has one type everywhere
+_TYPES = mimetypes.MimeTypes(filenames=())  # no tables of this machine: a file has one type everywhere
 _OUR_TYPES = {
     ".md": "text/markdown",
     ".yaml": "application/yaml",
@@ -34,7 +34,7 @@ _MAGIC = (
 
 
 def guess_mime(name: str, start: bytes) -> str:
-    """By the name's ending, else by how the content begins."""
+    """Returns the MIME type by the extension, else by the first bytes."""
     ending = re.search(r"\.[a-z0-9]+$", name.lower())
     if ending and ending[0] in _OUR_TYPES:
         return _OUR_TYPES[ending[0]]
@@ -50,7 +50,7 @@ def guess_mime(name: str, start: bytes) -> str:
 
 
 def is_text(start: bytes, *, whole: bool = False) -> bool:
-    """UTF-8 without a NUL. The start of a file may end within a character, a whole file may not."""
+    """True for UTF-8 without a NUL. Without `whole`, the bytes may end in the middle of a character."""
     if b"\0" in start:
         return False
     try:

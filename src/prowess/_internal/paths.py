@@ -1,6 +1,6 @@
-"""A path from outside is used only in its resolved form, and only when that form is inside the folder it belongs to.
+"""Joins a relative path to a root folder and refuses every path that leaves it.
 
-`inside` is the one place where a relative path is joined to a root. Everyone else asks it.
+`inside` is the only place that does this; all other code calls it. A path is checked and used in its resolved form.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
 def inside(root: str | os.PathLike[str], relative: str) -> str:
-    """The absolute, resolved path of `relative` below `root`; PathEscape when it leads anywhere else.
+    """Returns the absolute, resolved path of `relative` below `root`. PathEscape if it leads anywhere else.
 
-    Links are followed before the check, so a link out of the root is an escape however innocent its name looks.
+    Links are followed before the check, so a link that leads out of the root is refused too.
     """
     check_safe_name(relative)
     base = os.path.realpath(root)
@@ -31,12 +31,12 @@ def inside(root: str | os.PathLike[str], relative: str) -> str:
 
 
 def is_inside(base: str, path: str) -> bool:
-    """Both resolved already. The base is inside itself."""
+    """True if `path` is `base` or below it. Both are resolved already."""
     return path == base or path.startswith(base.rstrip(os.sep) + os.sep)
 
 
 def check_safe_name(relative: str) -> None:
-    """Refuse, by its spelling alone, a name that no relative path needs: absolute, drive, NUL or `..`."""
+    """Refuses a name by its spelling alone: an absolute path, a drive, a NUL or `..`."""
     parts = relative.replace("\\", "/").split("/")
     if not _can_be_a_name(relative) or relative.startswith(("/", "\\")) or _DRIVE.match(relative) or ".." in parts:
         raise PathEscape(
@@ -47,7 +47,7 @@ def check_safe_name(relative: str) -> None:
 
 
 def _can_be_a_name(relative: str) -> bool:
-    """A NUL, or half of a surrogate pair, cannot be passed to the system."""
+    """False for a name with a NUL or half of a surrogate pair: the system cannot take it."""
     try:
         return b"\0" not in os.fsencode(relative)
     except UnicodeEncodeError:

@@ -1,8 +1,9 @@
-"""Names that are never written outside a workspace: a file of such a name acts by lying there.
+"""Names that are never written outside a workspace, because other programs obey such files.
 
-`git status` runs what `.git/config` says; a shell reads `.bashrc`, an editor `.vscode`, an agent `.agent/skills`.
-Names are compared as the most forgiving file system does: without case, characters that nobody sees, dots and spaces at
-the end, NTFS streams, and with NTFS short names (`GIT~1`).
+`git status` runs commands from `.git/config`, a shell reads `.bashrc`, an editor `.vscode`, an agent `.agent/skills`.
+
+Names are compared like in the most tolerant file system: case, invisible characters, dots and spaces at the end, and
+NTFS streams do not count. NTFS short names (`GIT~1`) are recognised.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ PROTECTED = frozenset(
     .irbrc .pryrc .eslintrc.js .pnp.cjs .bazelrc .gradle
     """.casefold().split()
 )
-_AS_A_FILE = "head"  # makes any folder a repository; as the name of a folder it does nothing
-_ENV = ".env."  # and whatever follows: `.env.production`
+_AS_A_FILE = "head"  # a file HEAD makes a folder a git repository; a folder of this name is harmless
+_ENV = ".env."  # with any ending: `.env.production`
 _SEPARATOR = re.compile(r"[/\\]")
 _SHORT = re.compile(r"(?P<stem>[^~]{1,6})~\d+(?:\.[^.]{0,3})?")
-_HASHED = re.compile(r"[0-9a-f]{4}")  # in the middle of a short name of which there are many
+_HASHED = re.compile(r"[0-9a-f]{4}")  # in the middle of a short name, when many names have the same start
 _STEMS = frozenset(name[1:].split(".")[0][:6] for name in PROTECTED if name.startswith("."))
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -38,14 +39,14 @@ _UNSEEN = re.compile(
 
 
 def find_protected(path: str) -> str | None:
-    """The first part of the path that is such a name, as it is written there; None when there is none."""
+    """Returns the first protected part of the path, as it is written there, or None."""
     parts = _SEPARATOR.split(path)
     found = next((part for part in parts if _is_protected(part)), None)
     return parts[-1] if found is None and _folded(parts[-1]) == _AS_A_FILE else found
 
 
 def hidden_parts(path: str) -> list[str]:
-    """The parts of a relative path that begin with a dot."""
+    """Returns the parts of a relative path that start with a dot."""
     return [part for part in path.split("/") if _UNSEEN.sub("", part).startswith(".")]
 
 

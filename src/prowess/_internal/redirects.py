@@ -1,9 +1,9 @@
-"""Where each request of a download goes: the name is looked up once, and the connection goes to an address that was
-judged.
+"""Resolves and checks the address of each request of a download.
 
-Whoever writes an address may write a private one. A redirect never leads further inside than where it came from, and
-nothing leads to link-local addresses. Behind a proxy of the environment the proxy looks names up and connects: what
-this machine knows of a name is judged all the same.
+The name is looked up once, and the connection goes to an address that was checked. The first URL may be a private
+address, because the user wrote it. A redirect never leads further inside than the request before it. Link-local
+addresses are always refused. Behind a proxy from the environment, the proxy looks up names and connects; the addresses
+that this machine finds are checked anyway.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _MOST_ADDRESSES = 4
 
-Resolve = Callable[[str], Sequence[str]]  # a name to its addresses; OSError when there are none
+Resolve = Callable[[str], Sequence[str]]  # name -> its addresses; OSError if it has none
 
 
 class Hop(NamedTuple):
-    """One request on the way to a download."""
+    """Request of a download."""
 
     url: httpx.URL
-    addresses: tuple[Address, ...]  # judged; none when only the proxy knows them
+    addresses: tuple[Address, ...]  # checked; empty if only the proxy can look up the name
     proxy: str | None
     inside: int  # PUBLIC, PRIVATE or OWN
 
@@ -40,14 +40,15 @@ def look_up(host: str) -> list[str]:
 
 
 def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve, wait_s: float) -> Hop:
-    """Where `text` leads, after a redirect relative to `previous`. FetchError says why it may not be asked for."""
+    """Returns the next request: `text` is a URL, relative to `previous` after a redirect. FetchError says why it is
+    refused."""
     url = allowed_url(text, previous.url if previous else None, pinned=pinned)
     proxy = _proxy(url)
     found = _addresses(url, resolve, wait_s, needed=proxy is None)
     problems = {address: _why_not(address, url, previous, pinned=pinned) for address in found}
     good = tuple(address for address in found if problems[address] is None)
     bad = [problem for problem in problems.values() if problem]
-    if bad and (proxy or not good):  # a proxy chooses for itself
+    if bad and (proxy or not good):  # a proxy chooses the address itself
         message = f"{shown_url(str(url))} leads to an address that is refused: {'; '.join(bad[:_MOST_ADDRESSES])}."
         hint = "If it is meant, write the address that it leads to. Link-local addresses are always refused."
         raise FetchError(message, code="fetch-refused-address", hint=hint)
@@ -55,7 +56,7 @@ def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve,
 
 
 def _proxy(url: httpx.URL) -> str | None:
-    """The proxy that the environment has for a URL. This machine is not behind one."""
+    """Returns the proxy that the environment sets for a URL. Loopback addresses use no proxy."""
     from urllib.request import getproxies, proxy_bypass
 
     if is_loopback(url.host) or proxy_bypass(f"{url.host}:{url.port}" if url.port else url.host):
@@ -71,7 +72,7 @@ def _addresses(url: httpx.URL, resolve: Resolve, wait_s: float, *, needed: bool)
         return [_parsed(host)]
     except ValueError:
         pass
-    thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")  # a lookup cannot be called back
+    thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")  # a lookup cannot be cancelled
     try:
         found = [_parsed(each) for each in dict.fromkeys(thread.submit(resolve, host).result(wait_s))]
         if not found:
@@ -90,7 +91,7 @@ def _addresses(url: httpx.URL, resolve: Resolve, wait_s: float, *, needed: bool)
 
 
 def _parsed(text: str) -> Address:
-    """Without its zone: that names one of this machine's neighbours, and those are refused."""
+    """Parses an address without its zone. A zone belongs to link-local addresses, and these are refused."""
     return ipaddress.ip_address(text.partition("%")[0])
 
 

@@ -1,4 +1,4 @@
-"""Where a project keeps what its runs leave behind, and that version control does not pick it up."""
+"""Finds the folder for the data of a project's runs, and keeps that data out of version control."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
 
 
 def state_folder(project: str, state_dir: str) -> str:
-    """A project's own `.agent/`, else the user's folder."""
+    """Returns the project's `.agent/` folder if it exists, else the user's state folder."""
     own = os.path.join(project, ".agent")
     return own if os.path.isdir(own) else state_dir
 
 
 def artifacts_folder(text: str, base: str, home: str) -> str:
-    """The folder that the setting `artifacts` names: a path, or `file:` and a path; a relative one is below `base`."""
+    """Returns the folder that the setting `artifacts` names: a path, or `file:` and a path. A relative path is below
+    `base`."""
     path = text.removeprefix("file:")
     if path.startswith("//"):
         path = unquote(path.removeprefix("//localhost").removeprefix("//"))
-        path = path if path.startswith("/") else ""  # a folder of another machine
+        path = path if path.startswith("/") else ""  # a folder on another machine
     scheme, meant = find_scheme(path), find_meant("artifacts", text)
     if scheme or meant or not path:
         begins = f" is {text!r}" if meant else f" begins with {scheme!r}" if scheme else " is no path"
@@ -47,7 +48,8 @@ _NOTHING = ("", "none", "null", "nil", "no", "off", "false", "nothing", "disable
 
 
 def find_meant(setting: Literal["store", "artifacts"], text: str) -> str | None:
-    """Hint with the value to write, for a word that is near it (`None`, `off`, `memory`); None of a path."""
+    """Returns a hint with the right value for a word that is close to one (`None`, `off`, `memory`), or None for a
+    path."""
     word = text.strip().lower().rstrip(":")
     if word != "memory" and word not in _NOTHING:
         return None
@@ -60,14 +62,15 @@ def find_meant(setting: Literal["store", "artifacts"], text: str) -> str | None:
 
 
 def find_scheme(text: str) -> str | None:
-    """`foo:` of an address `foo://x` or `foo:`; None of a path. One letter and a colon is a drive."""
+    """Returns `foo:` for an address `foo://x` or `foo:`, and None for a path. One letter and a colon is a Windows
+    drive."""
     found = re.match(r"(?![.~])(?:[^/\\:]{2,}+|[^/\\:](?=://)):", text)
     return found[0][-20:] if found else None
 
 
 def ensure_ignored(folder: str) -> None:
-    """The first write into a project's `.agent/` says what of it is not to be committed. A file of ours that is older
-    gets the lines it lacks; anybody else's stays as it is."""
+    """Writes `.gitignore` before the first write into a project's `.agent/`. An older file that Prowess wrote gets the
+    missing lines; a file that somebody else wrote stays unchanged."""
     path = os.path.join(folder, ".gitignore")
     if os.path.basename(folder) != ".agent":
         return
@@ -76,7 +79,7 @@ def ensure_ignored(folder: str) -> None:
         return
     try:
         text = read_regular(path, _MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError):  # a link, a folder, another encoding: not ours
+    except (OSError, UnicodeDecodeError):  # a link, a folder or another encoding: Prowess did not write it
         return
     lines = text.splitlines()
     missing = [line for line in RUN_DATA if line not in lines]

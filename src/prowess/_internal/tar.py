@@ -1,7 +1,7 @@
-"""A tar is read forwards, in small pieces, to its end mark: memory is constant and a cut-off tar never passes as whole.
+"""Reads a tar as a stream, in constant memory and up to its end mark. A truncated tar is always noticed.
 
-The standard library parses each 512-byte header. The loop around it is ours, because tarfile reads long names and
-sparse maps of any size into memory, and stops without a word where an archive was cut off between two members.
+The standard library parses each 512-byte header. The loop around it is our own, because tarfile reads long names and
+sparse maps of any size into memory. It also stops silently if an archive is cut off between two members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MemberKind = Literal["file", "folder", "link", "special"]
 
 
 class Member(NamedTuple):
-    """One entry of an archive of any kind, not judged yet. Its chunks can be read once, before the next member."""
+    """Member of a zip or tar, not checked yet. Its chunks can be read once, before the next member."""
 
     name: str
     kind: MemberKind
@@ -31,9 +31,10 @@ class Member(NamedTuple):
 
 
 def tar_members(file: IO[bytes], count: Callable[[int], None]) -> Iterator[Member]:
-    """`count` is told of every byte and may raise. EOFError, ValueError or TarError when this is not a whole tar."""
+    """Yields the members. `count` gets the number of bytes read and may raise. EOFError, ValueError or TarError if the
+    tar is damaged or truncated."""
     stream = _Stream(file, count)
-    said: dict[str, str] = {}  # by extended headers, about the next member
+    said: dict[str, str] = {}  # values of extended headers for the next member
     while any(block := stream.take(BLOCK_BYTES)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if info.type in _EXTENDED:
@@ -43,10 +44,10 @@ def tar_members(file: IO[bytes], count: Callable[[int], None]) -> Iterator[Membe
         kind, said = _kind_of(info, said), {}
         content = stream.chunks(size if kind == "file" else 0)
         yield Member(name, kind, bool(info.mode & 0o111), content)
-        for _ in content:  # what the reader did not want
+        for _ in content:  # skip chunks that the caller did not read
             pass
         stream.take(-size % BLOCK_BYTES if kind == "file" else 0)
-    stream.drain()  # only its end proves that a gzip stream was whole
+    stream.drain()  # a truncated gzip stream shows only at its end
 
 
 def is_tar(head: bytes) -> bool:
@@ -68,7 +69,7 @@ def _extended(info: tarfile.TarInfo, data: bytes) -> dict[str, str]:
         return {"path": data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
     records = dict(_pax_records(data))
     if info.type == tarfile.XGLTYPE:
-        # git writes a comment here. A header that renames or resizes every member has no honest use.
+        # git writes a comment here. No honest archive renames or resizes all members.
         if records.keys() & {"path", "size", "linkpath"}:
             raise PackUnsafe(
                 "A header in this archive renames or resizes all of its members.",
@@ -80,7 +81,7 @@ def _extended(info: tarfile.TarInfo, data: bytes) -> dict[str, str]:
 
 
 def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
-    """Each record is its own length in digits, a space, key=value and a newline."""
+    """Parses pax records: the record's length in digits, a space, key=value and a newline."""
     at = 0
     while at < len(data):
         space = data.index(b" ", at, at + 10)

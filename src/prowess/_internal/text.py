@@ -1,7 +1,8 @@
-"""What a model sees has no characters that a person cannot see, and where in a Markdown text something stands.
+"""Removes invisible characters from text for a model, and finds lines and code blocks in Markdown.
 
-A joiner stays where writing systems and emoji need it: one, between two letters or symbols beyond ASCII. A variation
-selector stays where it can change a look: one, right after a symbol. All others are hidden text.
+A joiner stays where writing systems and emoji need it: one, between two letters or symbols outside ASCII. A variation
+selector stays where it can change the look of a symbol: one, right after the symbol. All other invisible characters are
+hidden text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ZERO_WIDTH = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
 _TAGS = "\U000e0000-\U000e007f"
-_PLANE_14 = "\U000e0080-\U000e0fff"  # more variation selectors, and what Unicode keeps for more of the kind
+_PLANE_14 = "\U000e0080-\U000e0fff"  # more variation selectors, and characters that Unicode reserves for similar use
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"
 _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0f"
@@ -28,12 +29,12 @@ _FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTIL
 
 
 def strip_invisible(text: str) -> str:
-    """The text without invisible, direction-changing and control characters. Tabs and line ends stay."""
+    """Removes invisible, direction-changing and control characters. Tabs and line ends stay."""
     return text if _is_plain(text) else _RUN.sub(lambda run: "".join(text[at] for at in _kept(run)), text)
 
 
 def find_invisible(text: str) -> list[tuple[int, str]]:
-    """(offset, 'U+202E RIGHT-TO-LEFT OVERRIDE') of each character that `strip_invisible` would remove."""
+    """Returns (offset, 'U+202E RIGHT-TO-LEFT OVERRIDE') for each character that `strip_invisible` would remove."""
     if _is_plain(text):
         return []
     return [
@@ -46,7 +47,7 @@ def find_invisible(text: str) -> list[tuple[int, str]]:
 
 
 def find_tag_text(text: str) -> list[tuple[int, str]]:
-    """(offset, the ASCII text that a run of Unicode tag characters spells)."""
+    """Returns (offset, ASCII text) for each run of Unicode tag characters, which can spell hidden text."""
     if _is_plain(text):
         return []
     return [
@@ -56,10 +57,10 @@ def find_tag_text(text: str) -> list[tuple[int, str]]:
 
 
 def _kept(run: re.Match[str]) -> list[int]:
-    """Of a run of characters without a look of their own, the offsets of the one or two that have an effect."""
+    """Returns the offsets of the one or two characters in a run of invisible ones that have a visible effect."""
     text, (start, end) = run.string, run.span()
     before, after = text[start - 1 : start], text[end : end + 1]
-    if before.isspace() or (before.isascii() and before not in tuple("0123456789#*")):  # or nothing before it
+    if before.isspace() or (before.isascii() and before not in tuple("0123456789#*")):  # or at the start of the text
         return []
     kept = [start] if "\ufe00" <= text[start] <= "\ufe0f" else []
     joiner = next((at for at in range(start, end) if text[at] in _JOINERS), None)
@@ -80,7 +81,8 @@ def _describe(character: str) -> str:
 
 
 class LineNumbers:
-    """Line numbers of offsets, from 1. Counted once, because a hostile text may have a hundred thousand matches."""
+    """Line numbers of offsets, starting at 1. Line ends are found once, because a hostile text can have 100,000
+    matches."""
 
     def __init__(self, text: str) -> None:
         self._ends = [found.start() for found in re.finditer("\n", text)]
@@ -90,7 +92,7 @@ class LineNumbers:
 
 
 class Spans:
-    """Which offsets lie in some of the given spans, which do not overlap and come in order."""
+    """Set of offsets, given as sorted spans that do not overlap."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._spans = list(spans)
@@ -100,18 +102,18 @@ class Spans:
         return self.start_around(offset) is not None
 
     def start_around(self, offset: int) -> int | None:
-        """Where the span begins in which the offset lies."""
+        """Returns the start of the span that contains the offset."""
         at = bisect_right(self._starts, offset) - 1
         return self._starts[at] if at >= 0 and offset < self._spans[at][1] else None
 
 
 def fenced_code(text: str) -> Spans:
-    """The insides of fenced code blocks. One that is never closed goes on to the end, as in Markdown."""
+    """Returns the insides of fenced code blocks. A block that is never closed goes to the end, as in Markdown."""
     spans = []
     opened: re.Match[str] | None = None
     for found in _FENCE.finditer(text):
         if opened is None:
-            if found["fence"][0] == "~" or "`" not in found["info"]:  # else it is code within a line
+            if found["fence"][0] == "~" or "`" not in found["info"]:  # otherwise it is inline code
                 opened = found
         elif found["fence"].startswith(opened["fence"]) and not found["info"].strip():
             spans.append((opened.end(), found.start()))

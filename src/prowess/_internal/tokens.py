@@ -1,4 +1,4 @@
-"""A token count says how it was made: exact, in the o200k_base vocabulary, or estimated from the shape of the text.
+"""Counts tokens: exactly, with the o200k_base vocabulary, or by an estimate. The counter names its method.
 
 Error of the estimate on held-out text, p5 / p50 / p95: -8 / 0 / +7 % for 451 bodies of real skills in English, Chinese
 and Japanese, -10 / 0 / +11 % for 866 catalog entries. `benchmarks/calibrate_tokens.py` measures it on your files.
@@ -17,7 +17,7 @@ from prowess.errors import MissingExtra
 
 
 class TokenCounter(NamedTuple):
-    """Call it with a text. `method` goes wherever its numbers go."""
+    """Function from a text to its token count. `method` is shown together with the numbers."""
 
     exact: bool
     method: str
@@ -28,7 +28,8 @@ class TokenCounter(NamedTuple):
 
 
 def get_counter(exact: bool | None = None) -> TokenCounter:
-    """An estimate, unless `exact` is asked for: that needs the extra `tokens`, and is MissingExtra without it."""
+    """Returns an estimating counter, or an exact one if `exact`. MissingExtra if the extra `tokens` is not
+    installed."""
     if not exact:
         return TokenCounter(exact=False, method="estimate", counts=estimate)
     _vocabulary()
@@ -36,19 +37,20 @@ def get_counter(exact: bool | None = None) -> TokenCounter:
 
 
 def estimate(text: str) -> int:
-    """At least 1 for any text, 0 for none. Joining two texts never costs more than counting both and adding 2."""
+    """Returns at least 1 for any text and 0 for an empty one. The estimate of two joined texts is at most the sum of
+    both, plus 2."""
     if not text:
         return 0
-    # Every character becomes one byte that names its kind, so that a feature of the text is one bytes.count: a megabyte
-    # takes a few tens of milliseconds. The space in front lets a text begin as a word in a sentence does.
+    # Each character becomes one byte that names its kind, so that a feature of the text is one bytes.count. A megabyte
+    # takes a few tens of milliseconds. The space in front makes the first word count like a word within a sentence.
     data = b" " + text.encode("utf-8", "surrogatepass")
     kinds = data.translate(_KINDS, _CONTINUATION).count
     words = data.translate(_IS_LETTER, _CONTINUATION).count
     tokens = (
         0.95 * words(b"-+")  # a word, with the space or the mark before it
-        + 0.16 * words(b"++++")  # longer words are a little more often two tokens,
-        + 2.5 * kinds(b"a" * 16)  # and a very long one is not a word
-        + 1.44 * kinds(b"aA")  # camelCase is split, as is most of base64
+        + 0.16 * words(b"++++")  # long words are more often two tokens
+        + 2.5 * kinds(b"a" * 16)  # a very long "word" is encoded data
+        + 1.44 * kinds(b"aA")  # camelCase is split, and so is most of base64
         + 0.37 * kinds(b"AA")
         + 0.47 * data.translate(_IS_MARK, _CONTINUATION).count(b"-+")  # a run of punctuation
         + 0.47 * kinds(b" .")
@@ -57,8 +59,8 @@ def estimate(text: str) -> int:
         + 0.3 * kinds(b"\n ")  # indentation
     )
     if kinds(b"0"):
-        tokens += 1.54 * data.translate(_IS_DIGIT, _CONTINUATION).count(b"-+")  # a number,
-        tokens += 0.6 * kinds(b"000")  # and more of it for each three digits
+        tokens += 1.54 * data.translate(_IS_DIGIT, _CONTINUATION).count(b"-+")  # a number
+        tokens += 0.6 * kinds(b"000")  # and more for each three digits
     if not text.isascii():
         cjk_marks = data.count(b"\xe3\x80")
         tokens += (
@@ -78,7 +80,8 @@ def estimate(text: str) -> int:
 
 
 def estimate_bytes(size_bytes: int) -> int:
-    """From the size of a file alone, without reading it: real skills have 3.3 to 4.7 bytes for a token (p5 to p95)."""
+    """Estimates from a file's size alone, without reading it. Real skills have 3.3 to 4.7 bytes per token (p5 to
+    p95)."""
     return (max(0, size_bytes) + 3) // 4
 
 
@@ -90,7 +93,8 @@ def _count_exactly(text: str) -> int:
 @cache
 def _vocabulary() -> Any:
     with warnings.catch_warnings():
-        # On Python 3.11 it uses something deprecated, which must not stop a program that turns warnings into errors.
+        # On Python 3.11 the module uses a deprecated feature. A program that turns warnings into errors must still
+        # work.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             import bpe_openai
@@ -99,9 +103,9 @@ def _vocabulary() -> Any:
         return bpe_openai.get_encoding("o200k_base")
 
 
-# A word or number is never joined with a mark after it, the apostrophe excepted: cutting there changes no count.
+# A word or number is never one token with the mark after it, except an apostrophe. A cut there changes no count.
 _SEAM = re.compile(r"(?<=[^\W_])(?=[\s!-&(-/:-@\[-`{-~，。、])")
-# bpe-openai refuses a text of 200,000 tokens, and a character can be four.
+# bpe-openai refuses a text of 200,000 tokens, and one character can be four tokens.
 _PIECE_CHARS = 50_000
 
 
@@ -109,7 +113,7 @@ def _pieces(text: str) -> Iterator[str]:
     start = 0
     while len(text) - start > _PIECE_CHARS:
         limit = start + _PIECE_CHARS
-        # Only a word of 2,000 letters has no seam there. It is cut anywhere, which can move the count by one.
+        # Only a word of 2,000 letters has no seam here. A cut inside it can change the count by one.
         end = max((seam.start() for seam in _SEAM.finditer(text, limit - 2_000, limit)), default=limit)
         yield text[start:end]
         start = end
@@ -117,7 +121,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _table(kinds: dict[int, bytes]) -> bytes:
-    """A bytes.translate table: from each key on, that kind, until the next key."""
+    """Builds a bytes.translate table. Each key starts a range of bytes of this kind, up to the next key."""
     table = bytearray()
     kind = b"."
     for byte in range(256):
@@ -126,7 +130,7 @@ def _table(kinds: dict[int, bytes]) -> bytes:
     return bytes(table)
 
 
-# The kind of a character is decided by its first UTF-8 byte; the bytes that follow are dropped.
+# The first UTF-8 byte decides the kind of a character. The bytes after it are dropped.
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _KINDS = _table(
     {
@@ -144,14 +148,14 @@ _KINDS = _table(
         0x5B: b".",
         0x61: b"a",
         0x7B: b".",
-        0xC2: b"S",  # signs of Latin-1
+        0xC2: b"S",  # Latin-1 signs
         0xC3: b"l",  # accented Latin
         0xCE: b"O",  # Greek
         0xD0: b"C",  # Cyrillic
-        0xD4: b"O",  # Armenian, Hebrew, Arabic, the scripts of India, Thai
+        0xD4: b"O",  # Armenian, Hebrew, Arabic, Indic scripts, Thai
         0xE1: b"v",  # Vietnamese
         0xE2: b"S",  # typographic marks, arrows, boxes
-        0xE3: b"K",  # kana, and the marks of Chinese and Japanese
+        0xE3: b"K",  # kana, and Chinese and Japanese punctuation
         0xE4: b"H",  # Han
         0xEA: b"U",  # hangul
         0xEE: b"F",  # full-width forms

@@ -1,7 +1,7 @@
-"""Spans for whoever traces: OpenTelemetry's when its API is installed, and nothing at all when it is not.
+"""Opens OpenTelemetry spans if its API is installed; otherwise spans do nothing.
 
-The names of all spans are in docs/workspaces.md; those of runs, model requests and calls, which follow OpenTelemetry's
-GenAI conventions, are made by `records.spans` (docs/audit.md). Attributes hold names, numbers and digests, never
+docs/workspaces.md lists the names of all spans. `records.spans` makes the spans of runs, model requests and calls,
+which follow OpenTelemetry's GenAI conventions (docs/audit.md). Attributes hold names, numbers and digests, never
 content.
 """
 
@@ -28,8 +28,8 @@ class _NoSpan:
 
 @contextmanager
 def span(name: str, **attributes: Value | None) -> Iterator[Span]:
-    """What happens inside is one span. An error that leaves it is told by its code or its class alone: its message may
-    hold what was to be taken out of it later."""
+    """Wraps the block in one span. An exception is recorded only by its code or class, because its message may contain
+    secrets that are removed later."""
     tracer = find_tracer()
     if tracer is None:
         yield _NoSpan()
@@ -61,7 +61,7 @@ class _Prefixed:
 
 
 def find_tracer() -> Any:
-    """OpenTelemetry's, of whoever has set it up; None when it is not installed."""
+    """Returns the tracer of the program's OpenTelemetry setup, or None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import trace
     except ImportError:

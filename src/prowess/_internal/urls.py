@@ -1,4 +1,4 @@
-"""Which URLs may be fetched, and what of a URL may be shown. Asked again at each redirect."""
+"""Decides which URLs may be fetched, and hides the secrets of a URL in messages. Each redirect is checked again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _HOST = re.compile(r"(\[[\w:.%]*\]|[^:\[\]]*)(:\d*)?")
 
 
 def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) -> httpx.URL:
-    """`url`, after a redirect relative to `previous`, if it may be asked for: https, or http nobody can tamper with."""
+    """Returns `url`, relative to `previous` after a redirect, if it may be fetched: https, or http that is local or
+    pinned."""
     import httpx
 
     try:
         parsed = httpx.URL(url) if previous is None else previous.join(url)
-    except httpx.InvalidURL:  # which quotes the URL
+    except httpx.InvalidURL:  # its message contains the URL
         message = f"{shown_url(url)} is not a URL."
         raise FetchError(message, code="fetch-invalid-url", hint="Check its spelling.") from None
     shown = shown_url(str(parsed))
@@ -36,12 +37,12 @@ def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) ->
 
 
 def shown_url(url: str) -> str:
-    """The URL as anyone may see it: without user, password, query and fragment."""
+    """Returns the URL without user, password, query and fragment, safe to show."""
     match = _URL.match(url)
     if not match:
         return "(unreadable URL)" if "@" in url else re.split(r"[?#]", url, maxsplit=1)[0]
     host = match["authority"].rpartition("@")[2]
-    # A bare / or ? in a password looks like the end of the host, and what is left of it like a port.
+    # An unescaped / or ? in a password looks like the end of the host, and the rest of the password like a port.
     return f"{match['scheme']}://" + (f"{host}{match['path']}" if _HOST.fullmatch(host) else "…")
 
 

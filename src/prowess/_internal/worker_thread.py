@@ -1,6 +1,6 @@
-"""One thread does what waits for a disk, in the order in which it was asked, so that no event loop ever does.
+"""Runs blocking disk work in one thread, in order, so that no event loop blocks.
 
-A pool of one thread does the same and takes twice as long to get there and back, which is a good part of a commit.
+A ThreadPoolExecutor with one thread takes twice as long per job, which matters for a commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class OneThread:
-    """Several loops may ask. What waits in line when its asker is cancelled is not begun."""
+    """Worker thread with a queue. Several event loops may use it. A job is not started if its caller was
+    cancelled."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -31,12 +32,12 @@ class OneThread:
         return job.future
 
     def end(self) -> None:
-        """After what is in line. Ask nothing any more."""
+        """Stops the thread after the jobs in the queue. Call `ask` no more after this."""
         self._line.put(None)
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:  # a daemon: a log that nobody closed must not keep the process alive
+            if self._thread is None:  # a daemon, so that a log that was not closed does not keep the process alive
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
@@ -45,7 +46,7 @@ class OneThread:
             if not job.future.cancelled():
                 with job:
                     job.result = job.work()
-            del job  # what it holds is not to wait here for the next one
+            del job  # free its objects before waiting for the next job
 
 
 class _Job(Generic[T]):
@@ -62,11 +63,11 @@ class _Job(Generic[T]):
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Whatever it was, whoever asked is told."""
+        """Reports every exception to the caller, of any kind."""
         self.error = error
         try:
             self.loop.call_soon_threadsafe(self._tell)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so nobody waits for the result
             pass
         return True
 
