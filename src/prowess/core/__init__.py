@@ -1,9 +1,9 @@
-"""Values, events and ports: what everybody shares and nobody implements.
+"""Values, events, findings and protocols that all other packages share.
 
-- catalog_values: the nouns of the library
-- events: A run is the list of its events
-- findings: every finding has one entry here
-- ports: what the spine needs from the outside world, as protocols; it never names an implementation
-- storage_values: the nouns of what is kept
-- values: the nouns that travel
+- catalog_values: values for listing skills, such as Finding and CatalogPlan
+- events: all events of a run, and their JSON form
+- findings: severity, message, hint and reason of every finding code
+- ports: protocols of models, tools, workspaces, stores and approvers
+- storage_values: values of stores: session keys, leases, chain heads, artifact names
+- values: values of a run: messages, calls, outcomes, decisions, plans; and JSON conversion
 """

@@ -1,7 +1,7 @@
-"""The nouns of the library: the few values that listing skills needs. They are public as `prowess.ports`.
+"""Values that are needed to list skills. They are public in `prowess.ports`.
 
-They are named tuples and stand apart, because `prowess list` makes them at every start: a dataclass takes five times as
-long to make, and those of a run are not needed to list.
+They are named tuples in a module of their own, because `prowess list` creates these classes at every start. A dataclass
+takes five times as long to create, and listing does not need the values of a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Trigger = Literal["model", "user", "caller", "path", "nested"]
 
 
 class Finding(NamedTuple):
-    """Something true about a file that a person should know: what, where, and what to do about it."""
+    """Fact about a file that a person should know: the problem, its place, and a hint."""
 
     code: str
     severity: Severity
@@ -27,7 +27,7 @@ class Finding(NamedTuple):
 
 
 class SkillRef(NamedTuple):
-    """Which skill, exactly: a name is a request, a ref with a digest is an identity."""
+    """Identity of a skill. A name is only a request; a ref with a digest names exact content."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class TokenUse(NamedTuple):
 
 
 class CatalogPlan(NamedTuple):
-    """What the model is shown of the library, and where the rest went. Every visible skill is in exactly one list."""
+    """Plan of the catalog that the model is shown. Every visible skill is in exactly one of the lists."""
 
     tokens: TokenUse
     shown: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""A run is the list of its events: the screen, the log, the server, the scorers and recovery all read this one union.
+"""All events of a run, and their JSON form. Screen, log, server, scorers and recovery all read these events.
 
-On a line an event is flat: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. A type
-that this version does not know is kept as it came, so that a record written by a newer release still opens.
+An event is a flat JSON line: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. An
+unknown type is kept unchanged, so that a record written by a newer release still opens.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from prowess.core.values import (
 )
 
 SCHEMA = "prowess.events/1"
-EPHEMERAL = frozenset({"text_delta", "call_delta"})  # shown while it happens, never numbered, never stored
-PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # no event has such a field
+EPHEMERAL = frozenset({"text_delta", "call_delta"})  # sent while it happens; never numbered, never stored
+PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # not fields of events
 
-ProtocolName = Literal["tools", "actions"]  # how a model says what it wants
+ProtocolName = Literal["tools", "actions"]  # how a model requests tool calls
 Answer = Literal["once", "run", "always", "no"]
-# Why the model stopped: it was done, it wants calls made, its length was used up, the provider refused or filtered it.
+# Why the model stopped: it is done, it requests calls, it reached its length limit, or the provider filtered the reply.
 Finish = Literal["stop", "calls", "length", "filter"]
 StopReason = Literal[
     "answer",
@@ -64,23 +64,23 @@ class RunStarted:
     load_mode: Literal["turn", "once", "session"] = "turn"
     placement: Literal["tool_result", "system"] = "tool_result"
     limits: dict[str, float] = field(default_factory=dict)
-    parent: str | None = None  # the run that this one is a part of
-    call: str | None = None  # the call of that run which this one carries out
-    resumes: str | None = None  # the run that this one goes on with
-    wishes: tuple[dict[str, Any], ...] = ()  # skills that the caller wants in use, as arguments of skill_load
-    again: tuple[str, ...] = ()  # what `prowess run` has to be told again when this run is resumed
-    notes: tuple[str, ...] = ()  # what a person should know, such as that no language model is at work
-    mark: str | None = None  # of the home that wrote it; see policy/marks
+    parent: str | None = None  # run that this one is a child of
+    call: str | None = None  # call of the parent run that this run carries out
+    resumes: str | None = None  # run that this one continues
+    wishes: tuple[dict[str, Any], ...] = ()  # skills that the caller requested, as arguments of skill_load
+    again: tuple[str, ...] = ()  # options of `prowess run` that a resume must repeat
+    notes: tuple[str, ...] = ()  # facts for a person, such as that no language model is in use
+    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochStarted:
-    """The request no longer extends the one before it, for this reason. With the transcript, system text and tools
-    give its bytes; what is None is as it was in the epoch before."""
+    """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
+    transcript together give the bytes of the request. A field that is None did not change."""
 
     type: ClassVar[str] = "epoch_started"
     why: str
-    first_changed: int | None = None  # byte of the neutral request before; None: there was none
+    first_changed: int | None = None  # offset of the first changed byte in the neutral request before, if any
     system: str | None = None
     tools: tuple[ToolSpec, ...] | None = None
 
@@ -93,7 +93,7 @@ class CatalogPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequested:
-    """The size and hash of the neutral request; the bytes themselves follow from the events before this one."""
+    """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
     type: ClassVar[str] = "model_requested"
     bytes: int
@@ -107,14 +107,14 @@ class ModelReplied:
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
     finish: Finish = "stop"
-    request_id: str | None = None  # of the provider
-    model: str | None = None  # that answered, as the provider names it
-    code: str | None = None  # the text reports a failure of this code, and the run ends as an error
+    request_id: str | None = None  # given by the provider
+    model: str | None = None  # model that answered, by the provider's name
+    code: str | None = None  # set when the text reports a failure; the run then ends as an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole."""
+    """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
     type: ClassVar[str] = "text_delta"
     text: str
@@ -122,10 +122,10 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDelta:
-    """A piece of a call as it arrives: `tool` once, when it is known, then its arguments as JSON text. Ephemeral."""
+    """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
     type: ClassVar[str] = "call_delta"
-    index: int  # which call of the reply
+    index: int  # index of the call in the reply
     tool: str = ""
     args: str = ""
 
@@ -138,7 +138,7 @@ class PlanChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlanned:
-    """The model asked for this. Nothing has been decided yet."""
+    """Call that the model requested. Nothing is decided yet."""
 
     type: ClassVar[str] = "call_planned"
     call: ToolCall
@@ -146,7 +146,8 @@ class CallPlanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided:
-    """Written before the call is executed; a call without `call_acted` after it was interrupted."""
+    """Decision about a call, written before the call is executed. A call without `call_acted` after it was
+    interrupted."""
 
     type: ClassVar[str] = "call_decided"
     call_id: str
@@ -158,8 +159,8 @@ class ApprovalAsked:
     type: ClassVar[str] = "approval_asked"
     call_id: str
     why: str
-    capability: str = ""  # the tool, or what else the call needs
-    mark: str | None = None  # of the home that wrote it; see policy/marks
+    capability: str = ""  # the tool, or another capability that the call needs
+    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +170,16 @@ class ApprovalAnswered:
     answer: Answer
     why: str | None = None
     by: str | None = None
-    capability: str = ""  # as it was asked about; empty: whatever the call was waiting for
-    asked: bool = True  # False: it was answered before anybody had to be asked, as with --yes
-    later: bool = False  # while nobody ran; the call is made when the session is resumed
-    mark: str | None = None  # of the home that wrote it; see policy/marks
+    capability: str = ""  # as in the question; empty means whatever the call waits for
+    asked: bool = True  # False: answered in advance, as with --yes
+    later: bool = False  # answered while no run was active; the call is made when the session is resumed
+    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallActed:
-    """What came of the call. The outcome has the state that the tool wanted, `state_delta` what the session took."""
+    """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
+    accepted."""
 
     type: ClassVar[str] = "call_acted"
     call_id: str
@@ -205,7 +207,7 @@ class SkillUnloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteAppended:
-    """Text that the runtime, not the model or the user, put at the tail of the request."""
+    """Text that the runtime, not the model or the user, added at the end of the request."""
 
     type: ClassVar[str] = "note_appended"
     text: str
@@ -218,10 +220,10 @@ class Compacted:
     why: str
     before_tokens: int
     after_tokens: int
-    replaced: dict[str, str] = field(default_factory=dict)  # call id -> where its full output can be read
-    dropped: int = 0  # messages of earlier runs, from the oldest on
+    replaced: dict[str, str] = field(default_factory=dict)  # call id -> reference to its full output
+    dropped: int = 0  # number of messages of earlier runs, oldest first
     summary: str | None = None
-    usage: Usage = field(default_factory=Usage)  # of the summary
+    usage: Usage = field(default_factory=Usage)  # tokens for the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,20 +236,20 @@ class ErrorRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """A run always says why it stopped."""
+    """Ends a run and says why it stopped."""
 
     type: ClassVar[str] = "run_finished"
     stop_reason: StopReason
     text: str = ""
     usage: Usage = field(default_factory=Usage)
-    code: str | None = None  # of the error that ended it
+    code: str | None = None  # code of the error that ended it
     hint: str | None = None
-    prompts: int = 0  # how often a person was asked
+    prompts: int = 0  # number of questions to a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """An event of a newer release: not understood, not lost."""
+    """Event of a newer release, kept unchanged."""
 
     type: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -280,8 +282,8 @@ EVENT_TYPES: dict[str, type[Any]] = {cls.type: cls for cls in typing.get_args(Ev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """An event with its place: `seq` counts per session. It is None until the log has numbered the event, and so are
-    `prev` and `hash`, its link to the event before it."""
+    """Event with its place in a session. `seq` counts per session. `seq`, `prev` and `hash` (the links of the chain)
+    are None until the log has stored the event."""
 
     seq: int | None = None
     at: str  # UTC, ISO 8601
@@ -300,7 +302,8 @@ class Envelope:
 
 
 def render_event(envelope: Envelope) -> dict[str, Any]:
-    """The flat line. What is not there yet is not in it, nor is a tenant, app or user that is the default one."""
+    """Returns the flat JSON object. Empty `seq`, `prev` and `hash` are left out, and so are default tenant, app and
+    user."""
     event = envelope.event
     line: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
     line["at"] = envelope.at
@@ -312,12 +315,12 @@ def render_event(envelope: Envelope) -> dict[str, Any]:
 
 
 def render_at(moment: datetime) -> str:
-    """The `at` of an envelope: UTC with microseconds, all of one length, so that they sort as they happened."""
+    """Returns the `at` of an envelope: UTC with microseconds. All have the same length, so that they sort by time."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def parse_event(data: Any) -> Envelope:
-    """The envelope that `render_event` came from. ValueError names the field that does not fit."""
+    """Parses the output of `render_event`. ValueError names the field that is wrong."""
     if not isinstance(data, Mapping):
         raise ValueError(f"an event must be an object, not {data!r}"[:300])
     seq = data.get("seq")

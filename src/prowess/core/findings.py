@@ -1,7 +1,7 @@
-"""Every finding has one entry here: its severity, what it says, what to do, and why it matters.
+"""Severity, message, hint and reason of every finding code.
 
-Parsing and scanning produce light `Note`s (code, line, details); `make_finding` turns one into the `Finding` a person
-or a program reads. A code never changes its meaning, owns a folder under tests/fixtures/bad/, and has a section in
+Parsing and scanning produce light `Note`s (code, line, details). `make_finding` turns a note into the `Finding` that a
+person or a program reads. A code never changes its meaning. It has a folder under tests/fixtures/bad/ and a section in
 docs/finding-codes.md.
 """
 
@@ -14,7 +14,7 @@ from prowess.core.catalog_values import Finding, Severity
 
 
 class Note(NamedTuple):
-    """A finding before it knows which file it is about."""
+    """Finding without its path."""
 
     code: str
     line: int | None = None
@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 class FindingRule(NamedTuple):
-    stage: str  # where it is seen: head | file | body | tree | library | url | trust | config | scan
+    stage: str  # place of the check: head | file | body | tree | library | url | trust | config | scan
     severity: Severity
     message: str
     hint: str
@@ -50,9 +50,8 @@ def _fill(template: str, details: dict[str, Any]) -> str:
 
 
 def visible(text: str) -> str:
-    """Text from a skill, safe to print: control and invisible characters are spelled out, never obeyed by a
-    terminal.
-    """
+    """Makes text from a skill safe to print: control and invisible characters are escaped, so that a terminal does not
+    obey them."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
@@ -72,21 +71,21 @@ RULES: dict[str, FindingRule] = {
         "error",
         "The front matter that begins on line 1 never ends.",
         "Add a line with only '---' after the last field.",
-        "Nobody can tell where the fields stop and the instructions start.",
+        "The end of the fields and the start of the instructions are unknown.",
     ),
     "head-not-utf8": FindingRule(
         "head",
         "error",
         "The front matter is not UTF-8 ({reason}).",
         "Save the file as UTF-8.",
-        "A name or description that depends on the reader's code page is a different one on every machine.",
+        "With another encoding, a name or description reads differently on each machine.",
     ),
     "head-too-large": FindingRule(
         "head",
         "error",
         "The front matter is longer than {limit_bytes} bytes.",
         "Close it with '---', and move long text into the body.",
-        "Discovery reads the head of every skill; a head without end would make it read whole files.",
+        "Discovery reads the front matter of every skill. Without a limit it would read whole files.",
     ),
     "yaml-invalid": FindingRule(
         "head",
@@ -107,28 +106,28 @@ RULES: dict[str, FindingRule] = {
         "error",
         "The front matter uses YAML anchors, aliases or tags, and no description could be saved from it: {reason}.",
         "Write the values out, or quote a value that begins with '&', '*' or '!'.",
-        "Expanding aliases lets a small file become a huge one; we never do.",
+        "Expanded aliases can turn a small file into a huge one, so we never expand them.",
     ),
     "yaml-too-deep": FindingRule(
         "head",
         "error",
         "The front matter is nested too deeply, and no description could be saved from it: {reason}.",
         "Keep fields flat.",
-        "Deep nesting is how parsers are crashed.",
+        "Deep nesting can crash a parser.",
     ),
     "yaml-repaired": FindingRule(
         "head",
         "warning",
         "The front matter is not valid YAML ({reason}); values on line {lines} were read as if they were quoted.",
         'Put these values in double quotes: description: "Use when: …".',
-        "We load it, other agents may drop the skill without a word.",
+        "We load the skill. Other agents may drop it silently.",
     ),
     "yaml-salvaged": FindingRule(
         "head",
         "warning",
         "The front matter could not be read as YAML ({reason}); only {fields} were saved, and no tool is allowed.",
-        "Mend the YAML: prowess validate shows the line.",
-        "What could not be read may have been a restriction, so the tool list counts as empty.",
+        "Repair the YAML: prowess validate shows the line.",
+        "The unreadable part may have been a restriction, so the tool list counts as empty.",
     ),
     "yaml-comment-cut": FindingRule(
         "head",
@@ -157,7 +156,7 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "The name '{name}' {problem}.",
         "Use 1 to 64 lower-case letters, digits and single hyphens, equal to the folder's name.",
-        "Other agents drop skills over it: 4 % of real skills.",
+        "Other agents drop such skills. 4 % of real skills have this.",
     ),
     "name-too-long": FindingRule(
         "head",
@@ -171,7 +170,7 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "The name '{name}' is not the folder's name '{folder}'; the folder's name counts, both are understood.",
         "{remedy}",
-        "A tenth of real skills; several loaders drop them.",
+        "A tenth of real skills have this, and several loaders drop them.",
     ),
     "name-not-portable": FindingRule(
         "head",
@@ -185,21 +184,21 @@ RULES: dict[str, FindingRule] = {
         "error",
         "There is no description.",
         "Add: description: What it does. Use when …",
-        "It is all an agent sees before it decides.",
+        "An agent decides by name and description alone.",
     ),
     "description-too-long": FindingRule(
         "head",
         "warning",
         "The description has {length} characters; the specification allows 1024.",
         "Move the details into the body.",
-        "Some agents cut it, some drop the skill. We show it whole.",
+        "Some agents cut the description, some drop the skill. We show all of it.",
     ),
     "description-too-many-tokens": FindingRule(
         "body",
         "warning",
         "The skill takes about {tokens} tokens of every request that shows it; more than 100 crowd out other skills.",
         "Shorten the description: what it does, when to use it, what it is not for. Count with: prowess tokens",
-        "Names and descriptions of all skills share one budget; what does not fit is shown by name only.",
+        "Names and descriptions of all skills share one budget. Skills that do not fit are shown by name only.",
     ),
     "description-no-when": FindingRule(
         "head",
@@ -227,35 +226,35 @@ RULES: dict[str, FindingRule] = {
         "info",
         "The field 'metadata' has values that are not texts.",
         "Use a map of texts: metadata: {author: …, version: …}.",
-        "The specification wants text to text; it is kept as it is.",
+        "The specification asks for a map from text to text. We keep the values unchanged.",
     ),
     "allowed-tools-invalid": FindingRule(
         "head",
         "warning",
         "The field 'allowed-tools' {problem}; it counts as an empty list, so no tool is allowed.",
         "Write one line: allowed-tools: Read Bash(git:*)",
-        "What cannot be read may have been a restriction.",
+        "The unreadable value may have been a restriction.",
     ),
     "allowed-tools-empty": FindingRule(
         "head",
         "info",
         "The field 'allowed-tools' is empty: the skill may use no tool.",
         "Name the tools, or remove the field.",
-        "An empty list is a list.",
+        "An empty list is a restriction too: it allows no tool.",
     ),
     "allowed-tools-unknown": FindingRule(
         "head",
         "warning",
         "These entries of 'allowed-tools' name no tool known here, or cannot be read, and allow nothing: {entries}.",
         "Correct them, or leave them for the agents that know them. The names: docs/permissions.md",
-        "A tool list that names a tool wrongly forbids the tool that was meant.",
+        "A misspelled tool stays forbidden.",
     ),
     "field-invalid": FindingRule(
         "head",
         "warning",
         "The field '{field}' {problem}.",
         "{remedy}",
-        "The value is not one we can honour.",
+        "The value cannot be used.",
     ),
     "field-misspelled": FindingRule(
         "head",
@@ -269,28 +268,28 @@ RULES: dict[str, FindingRule] = {
         "info",
         "Fields outside the specification and our extensions are kept, and have no effect: {fields}.",
         "Put them under metadata if they are only information.",
-        "Half of all real skills have some; none is a reason to drop a skill.",
+        "Half of all real skills have such fields. They are no reason to drop a skill.",
     ),
     "angle-brackets": FindingRule(
         "head",
         "warning",
         "The field '{field}' contains '<' or '>'; they are escaped in what a model is shown.",
         "Write it without angle brackets.",
-        "Some agents refuse them, because tags in a description can pose as instructions.",
+        "Some agents refuse them, because tags in a description can look like instructions.",
     ),
     "angle-brackets-refused": FindingRule(
         "head",
         "error",
         "The field '{field}' contains '<' or '>', which this configuration refuses.",
         "Write it without angle brackets, or unset security.block_angle_brackets_in_frontmatter.",
-        "The owner of this machine has asked for it.",
+        "The configuration of this machine asks for it.",
     ),
     "invisible-characters": FindingRule(
         "head",
         "warning",
         "The {where} has invisible or direction-changing characters ({characters}); no model is shown them.",
         "Delete them. An editor that shows them helps.",
-        "Text that people cannot see is how instructions are smuggled past them.",
+        "Invisible text can hide instructions from people.",
     ),
     # --- the file --------------------------------------------------------------------------------------------------
     "file-name-case": FindingRule(
@@ -305,28 +304,28 @@ RULES: dict[str, FindingRule] = {
         "error",
         "{kind} stands where SKILL.md should be; it was not opened.",
         "Replace it by a regular file.",
-        "Opening a FIFO can hang for ever, opening a device can do anything.",
+        "Opening a FIFO can block for ever, and opening a device can have side effects.",
     ),
     "file-outside": FindingRule(
         "file",
         "error",
         "{what} leads outside the skill's folder; it is not read.",
         "Copy the file into the skill.",
-        "A link out of a skill could pull any file of this machine into a prompt.",
+        "A link out of a skill could bring any file of this machine into a prompt.",
     ),
     "unreadable": FindingRule(
         "file",
         "error",
         "It cannot be read: {reason}.",
         "Check the permissions and that it still exists.",
-        "A skill that is there and cannot be read would otherwise just be missing.",
+        "Without this finding, an unreadable skill would just be missing.",
     ),
     "folder-name-bytes": FindingRule(
         "file",
         "warning",
         "The folder's name has bytes or characters that cannot be shown; it is shown as '{shown}'.",
         "Rename the folder.",
-        "A name that cannot be written down cannot be asked for.",
+        "Nobody can type such a name.",
     ),
     # --- the body --------------------------------------------------------------------------------------------------
     "body-empty": FindingRule(
@@ -334,14 +333,14 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "There are no instructions below the front matter.",
         "Write what the agent should do, step by step.",
-        "Loading the skill would teach nothing.",
+        "Loading the skill would give the agent no instructions.",
     ),
     "body-not-utf8": FindingRule(
         "body",
         "warning",
         "The body has bytes that are not UTF-8; they are shown as U+FFFD.",
         "Save the file as UTF-8.",
-        "The model would read something else than you wrote.",
+        "The model would not read the text that you wrote.",
     ),
     "body-too-long": FindingRule(
         "body",
@@ -362,14 +361,14 @@ RULES: dict[str, FindingRule] = {
         "error",
         "The file has more than {limit_bytes} bytes; it cannot be loaded.",
         "Move material into references/ or assets/.",
-        "A body is read as a whole, never cut; so there is a limit.",
+        "A body is always loaded whole, so its size is limited.",
     ),
     "body-over-limit": FindingRule(
         "body",
         "error",
         "The body has {lines} lines; this configuration refuses more than {limit}.",
         "Split it, or raise security.max_skill_body_lines.",
-        "The owner of this machine has asked for it.",
+        "The configuration of this machine asks for it.",
     ),
     "reference-missing": FindingRule(
         "body",
@@ -390,7 +389,7 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "The body uses the absolute path '{target}'.",
         "Use a path relative to the skill's folder.",
-        "It exists on your machine, not where the skill will run.",
+        "The path exists on your machine, but not where the skill runs.",
     ),
     # --- the tree --------------------------------------------------------------------------------------------------
     "script-no-interpreter": FindingRule(
@@ -405,21 +404,21 @@ RULES: dict[str, FindingRule] = {
         "info",
         "'{target}' has a '#!' line and no execute bit.",
         "chmod +x {target}",
-        "It runs here, because we choose the interpreter; elsewhere it may not.",
+        "We choose the interpreter, so it runs here. It may not run elsewhere.",
     ),
     "shipped-folder": FindingRule(
         "tree",
         "info",
         "The skill ships '{folder}', a name that leads to the workspace while it runs; look for it in _shipped/.",
         "Rename it.",
-        "Scripts write to out/ and work/, and read inputs/, from where they stand.",
+        "Scripts use out/, work/ and inputs/ relative to the skill's folder.",
     ),
     "special-file": FindingRule(
         "tree",
         "error",
         "'{target}' is {kind}; it is not part of the skill.",
         "Remove it.",
-        "Only regular files travel.",
+        "Only regular files can be packed and staged.",
     ),
     "too-many-files": FindingRule(
         "tree",
@@ -440,7 +439,7 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "This machine lacks what the skill requires: {missing}.",
         "Install or set it before you use the skill.",
-        "Better to know before the work starts than in the middle.",
+        "A missing requirement should be noticed before the work starts.",
     ),
     # --- the library -----------------------------------------------------------------------------------------------
     "root-missing": FindingRule(
@@ -448,7 +447,7 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "The root does not exist.",
         "Create it, or correct the path.",
-        "A root that was named and is not there is usually a typing mistake.",
+        "A configured root that does not exist is usually a typing mistake.",
     ),
     "root-not-folder": FindingRule(
         "library",
@@ -462,14 +461,14 @@ RULES: dict[str, FindingRule] = {
         "error",
         "There is no SKILL.md here or below.",
         "Give the folder of a skill, or a folder that holds skills. See: prowess new",
-        "A check that checked nothing must not look like one that passed.",
+        "A check of nothing must not look like a passed check.",
     ),
     "root-empty": FindingRule(
         "library",
         "warning",
         "There is no skill at this root.",
         "Check that it is the folder or archive you meant.",
-        "A root that was named and holds nothing is usually a mistake.",
+        "A configured root without skills is usually a mistake.",
     ),
     "environment-unknown": FindingRule(
         "config",
@@ -488,7 +487,7 @@ RULES: dict[str, FindingRule] = {
     "skipped-folder": FindingRule(
         "library",
         "info",
-        "'{folder}' holds a SKILL.md, and folders of that name are not searched.",
+        "'{folder}' holds a SKILL.md, but folders of that name are not searched.",
         "Rename the folder if it is a skill of yours.",
         "Dependency and cache folders are skipped for speed and safety.",
     ),
@@ -497,21 +496,21 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "Folders more than {limit} levels below the root were not searched, the first: {folder}.",
         "Move the skills up, or raise --max-depth.",
-        "A bound keeps a wrong root from being searched for minutes.",
+        "Without a limit, a wrong root could be searched for minutes.",
     ),
     "entry-limit": FindingRule(
         "library",
         "warning",
         "The search stopped after {limit} folder entries; what comes after {folder} was not seen.",
         "Point the root at the skills only, or raise --max-entries.",
-        "A bound keeps a wrong root from being searched for minutes.",
+        "Without a limit, a wrong root could be searched for minutes.",
     ),
     "link-again": FindingRule(
         "library",
         "info",
         "The link leads to a folder that was searched already: {target}.",
-        "Nothing to do; remove the link if it is not meant.",
-        "A folder is searched once, so links in a circle end.",
+        "Nothing to do. Remove the link if you do not want it.",
+        "Each folder is searched once, so circular links are harmless.",
     ),
     "link-broken": FindingRule(
         "library",
@@ -525,7 +524,7 @@ RULES: dict[str, FindingRule] = {
         "info",
         "A cache file was not usable: {reason}.",
         "Nothing to do. Caches can be deleted at any time.",
-        "A cache may never change an answer.",
+        "A broken cache must never change a result.",
     ),
     "cache-unwritable": FindingRule(
         "library",
@@ -539,14 +538,14 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "The mode '{mode}' for '{pattern}' matches no skill.",
         "Correct the pattern under [skills.modes].",
-        "A restriction that matches nothing restricts nothing.",
+        "A restriction that matches no skill has no effect.",
     ),
     "dependency-unmatched": FindingRule(
         "config",
         "warning",
         "The packages under [skills.dependencies] for '{pattern}' are for no skill: none here has such a name.",
         "{remedy}",
-        "A script of the skill that was meant runs without the packages.",
+        "The scripts of the intended skill run without the packages.",
     ),
     # --- roots behind an address -----------------------------------------------------------------------------------
     "url-failed": FindingRule(
@@ -583,42 +582,42 @@ RULES: dict[str, FindingRule] = {
         "warning",
         "'{field}' is ignored, because {why}.",
         "Look at the file, then run: prowess trust",
-        "The configuration of a folder that somebody else wrote may only restrict.",
+        "Configuration from a folder that is not trusted may only restrict.",
     ),
     "config-not-in-use": FindingRule(
         "config",
         "warning",
-        "'{field}' is set, and has no effect in this release.",
+        "'{field}' is set, but has no effect in this release.",
         "Do not rely on it yet.",
-        "A restriction that looks in force and is not is worse than none.",
+        "A restriction without effect is worse than none, because people rely on it.",
     ),
     "config-changed": FindingRule(
         "config",
         "warning",
         "The file changed since the folder was trusted; until it is trusted again it may only restrict.",
         "Look at the change, then run: prowess trust",
-        "Trust is given to a content, not to a name.",
+        "Trust belongs to the content of a file, not to its name.",
     ),
     "policy-ignored-untrusted": FindingRule(
         "config",
         "warning",
         "The policy of this folder, which is not trusted, is broken, and its rules are not in force: {reason}",
         "Mend or remove the file. In a folder that you trust, nothing runs until it is mended.",
-        "What a stranger wrote may tighten, and must not be able to stop your work; a policy of your own must.",
+        "A stranger's policy may restrict your work, but must not stop it. Your own broken policy must stop it.",
     ),
     "policy-allows-anything": FindingRule(
         "config",
         "warning",
-        "Rule {number} of the policy allows {command}, and so whatever program that starts.",
-        "Name each program, and with one that starts others also what it starts; or ask instead.",
-        "Who allows env, python3, a pattern or the whole tool allows every program: only isolation is in its way then.",
+        "Rule {number} of the policy allows {command}, and so every program that it starts.",
+        "Name each program. If it starts other programs, name those too. Or ask instead.",
+        "A rule that allows env, python3, a pattern or the whole tool allows every program. Only isolation limits it.",
     ),
     "policy-option-skipped": FindingRule(
         "config",
         "warning",
         "An option in a rule that asks or denies is skipped: '{command}' of rule {number} fits every '{rest}'.",
-        "Write '{rest}'; for a milder answer to a harmless form, put a rule that allows it above.",
-        "An option can be written in many ways (-rf, -fr, -r -f, --recursive), and a rule must not miss one.",
+        "Write '{rest}'. To allow a harmless form, put a rule that allows it above this one.",
+        "An option has many spellings (-rf, -fr, -r -f, --recursive), and a rule must not miss one.",
     ),
     # --- the security scan -----------------------------------------------------------------------------------------
     "scan-hidden-tags": FindingRule(
@@ -626,14 +625,14 @@ RULES: dict[str, FindingRule] = {
         "error",
         "The text contains Unicode tag characters, which spell hidden text: {text}.",
         "Delete them.",
-        "They are invisible to people and readable to models.",
+        "People cannot see them, but models can read them.",
     ),
     "scan-pipe-to-shell": FindingRule(
         "scan",
         "error",
         "Something is downloaded and run at once: {text}.",
         "Ship the script in the skill, or pin it by its sha256.",
-        "Whoever controls the address controls the machine.",
+        "The owner of the address then controls the machine.",
     ),
     "scan-encoded-command": FindingRule(
         "scan",
@@ -647,26 +646,26 @@ RULES: dict[str, FindingRule] = {
         "error",
         "This looks like a {kind}.",
         "Remove it, revoke it, and declare the name of the secret under requires.env.",
-        "Everybody who has the skill has the secret.",
+        "Everybody who gets the skill gets the secret.",
     ),
     "scan-sensitive-path": FindingRule(
         "scan",
         "warning",
-        "It reads a place where secrets are kept: {text}.",
+        "It reads a place where secrets are stored: {text}.",
         "Ask for exactly the file that is needed.",
-        "Keys and passwords live there.",
+        "Keys and passwords are stored there.",
     ),
     "scan-override": FindingRule(
         "scan",
         "warning",
         "A sentence tries to override instructions or to hide from the user: {text}.",
         "Say what the skill does; it needs no authority over the agent.",
-        "It is the form that prompt injection takes.",
+        "Prompt injection looks like this.",
     ),
     "scan-command-in-prose": FindingRule(
         "scan",
         "warning",
-        "A sentence names a command that downloads and runs, or decodes and runs: {text}.",
+        "A sentence names a command that downloads or decodes something and runs it: {text}.",
         "Remove it, or say plainly not to do it.",
         "A model that reads it may do it.",
     ),
@@ -675,13 +674,13 @@ RULES: dict[str, FindingRule] = {
         "info",
         "'{target}' has more than {limit_bytes} bytes and was not scanned.",
         "Look at it yourself, or ship it in parts.",
-        "What was not looked at must not pass for clean.",
+        "A file that was not scanned must not count as clean.",
     ),
     "scan-wide-tools": FindingRule(
         "scan",
         "warning",
         "'allowed-tools' asks for every command: {text}.",
         "Name the commands: Bash(git:*).",
-        "A list that allows everything is no list.",
+        "A list that allows everything restricts nothing.",
     ),
 }

@@ -1,7 +1,6 @@
-"""The nouns of what is kept: whose session, the end of its chain, the right to append to it, and a saved file's name.
+"""Values of the stores: session keys, leases, chain heads and artifact names. They are public in `prowess.ports`.
 
-They are public as `prowess.ports`. A key or a name that could not be stored safely cannot be made, so that no store
-has to think about it again.
+A key or a name that cannot be stored safely cannot be created, so that no store has to check it again.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from prowess._internal.paths import check_safe_name
 from prowess.errors import PathEscape, StoreError
 
-# Text on one line, without halves of surrogate pairs, which no file or database takes, and without marks that turn the
-# direction of writing, which make one thing look like another in a list.
+# Text on one line. Halves of surrogate pairs are refused, because no file or database takes them. Marks that change the
+# writing direction are refused, because they make a name look like another one in a list.
 _ONE_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 _VERSIONED = re.compile(r"(?s)(.*)@([0-9]{1,9})")
 _SCHEME = "artifact://"
@@ -23,7 +22,7 @@ USER_SCOPE = "user:"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SessionKey:
-    """Whose session this is. Every stored thing carries all four parts."""
+    """Owner and name of a session. Every stored thing carries all four parts."""
 
     tenant: str = "default"
     app: str = "default"
@@ -44,15 +43,16 @@ class SessionKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:
-    """The end of a session's chain: how many events there are, and the hash of the last."""
+    """End of a session's hash chain: the number of events and the hash of the last one."""
 
     seq: int = 0
-    hash: str = "0" * 64  # of a session without events
+    hash: str = "0" * 64  # the value for a session without events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to append to one session until somebody takes the next one: `token` is larger than all before it."""
+    """Right to append to one session until somebody takes the next lease. `token` is larger than in all leases
+    before."""
 
     key: SessionKey
     token: int
@@ -65,13 +65,13 @@ class SessionInfo:
     head: ChainHead
     created_at: str
     updated_at: str
-    expires_at: str | None = None  # from then on it is as if deleted
+    expires_at: str | None = None  # from this time on the session counts as deleted
 
 
 class OrphanedEvents(NamedTuple):
-    """Events that no reading of a session comes to: its row is gone (`orphaned`), or they are outside of what it
-    counts; or a moment of expiry in its row that nobody set. Names are as the store has them, which need not be a key.
-    """
+    """Events that cannot be reached by reading a session: the session's row is missing (`orphaned`), or they are
+    outside the range that the row counts. Also reports an expiry in the row that no API call set. Names are as stored
+    and may not be a valid key."""
 
     tenant: str
     session: str
@@ -83,7 +83,7 @@ class OrphanedEvents(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One saved version of one file."""
+    """Saved version of a file."""
 
     name: str
     version: int
@@ -95,14 +95,14 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactRef:
-    """`artifact://name[@version]`; without a version the newest is meant."""
+    """Reference `artifact://name[@version]`. Without a version it means the newest."""
 
     name: str
     version: int | None = None
 
 
 def parse_artifact_ref(text: str) -> ArtifactRef:
-    """The last `@` with nothing but digits after it begins the version; any other `@` belongs to the name."""
+    """Parses a reference. The last `@` starts the version if only digits follow; any other `@` belongs to the name."""
     if not text.startswith(_SCHEME):
         raise StoreError(
             f"{text!r} is not a reference to an artifact."[:300],
@@ -129,9 +129,9 @@ def render_artifact_ref(name: str, version: int | None = None) -> str:
 
 
 def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether the name belongs to the user and not to the session, and its parts; StoreError when it cannot be one.
+    """Returns (belongs to the user, parts of the name). StoreError if the name is invalid.
 
-    A name may have folders; they are part of the name and nothing else.
+    A name may contain slashes; they are only part of the name.
     """
     of_user = name.startswith(USER_SCOPE)
     path = name.removeprefix(USER_SCOPE)

@@ -1,7 +1,7 @@
-"""The nouns that travel: frozen, without behaviour, and the same after a trip through JSON.
+"""Values of a run: messages, calls, outcomes, decisions, plans. They are frozen and convert to JSON and back.
 
-`to_json(value)` and `from_json(Type, data)` are the only way in and out; a field that is unknown to this version is
-ignored on the way in, so that a record written by a newer release still opens.
+`to_json(value)` and `from_json(Type, data)` are the only conversions. `from_json` ignores unknown fields, so that a
+record written by a newer release still opens.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One piece of a message: text, or a picture or file held by reference. Of a text, `ref` says where it comes from:
+    """Piece of a message: text, or a reference to a picture or file. For text, `ref` names its source:
     `skill://<id>@<digest>` is a loaded body, `skill://<id>@<digest>/<path>` a doc, `note:<kind>` the runtime itself."""
 
     kind: Literal["text", "image", "file"] = "text"
@@ -101,7 +101,7 @@ class ToolCall:
     id: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
-    trigger: Trigger = "model"  # who wanted it
+    trigger: Trigger = "model"  # source of the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +109,12 @@ class Message:
     role: Role
     parts: tuple[Part, ...] = ()
     calls: tuple[ToolCall, ...] = ()
-    call_id: str | None = None  # the call that a `tool` message answers
+    call_id: str | None = None  # id of the call that a `tool` message answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as the model sees it, with what policy needs to know about it."""
+    """Tool as the model sees it, and the facts that policy needs."""
 
     name: str
     description: str
@@ -124,7 +124,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one call. Denials and failures are outcomes, so the model always learns what happened."""
+    """Result of one call. Denials and failures are outcomes too, so that the model always learns what happened."""
 
     status: Literal["ok", "failed", "denied", "interrupted", "waiting"]
     content: str = ""
@@ -136,26 +136,26 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
-    """A tool's wish for a child run: do this request with this skill, and answer the call with what comes of it."""
+    """Request of a tool for a child run: do `request` with this skill, and answer the call with its result."""
 
-    skill: str  # its id
+    skill: str  # id of the skill
     request: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Policy's answer about one call, with the limits that the tool then enforces while it runs."""
+    """Policy's answer about one call, with the limits that the tool enforces while it runs."""
 
     verdict: Verdict
     rule: str
     why: str
     limits: dict[str, Any] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)  # what a person who is asked has to know
+    about: dict[str, Any] = field(default_factory=dict)  # facts for a person who is asked
 
 
 class Located(NamedTuple):
-    """The file of the system that a program's name leads to in a run. Without one `path` is "", and `why_not` says
-    why: there is none of that name, or somebody other than root could have put it there."""
+    """System file that a program's name leads to in a run. If `path` is "", `why_not` says why: the program does not
+    exist, or a user other than root could have placed it."""
 
     path: str = ""
     why_not: str = ""
@@ -163,14 +163,14 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """What actually held around a run, limit by limit; never what was merely asked for."""
+    """Limits that were really in force around a run. A limit that was only requested does not count."""
 
     executor: str
     mechanism: str
     uid: int | None = None
     network: str = "host"  # "none", "proxy" (an allow-list), "host"
     limits: dict[str, LimitStatus] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what a person should know, such as why there is no better one
+    notes: tuple[str, ...] = ()  # facts for a person, such as why there is no stronger isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +196,13 @@ class Usage:
     cached: int = 0
     output: int = 0
     reasoning: int = 0
-    cache_written: int = 0  # what the provider put into its cache, and charges for
+    cache_written: int = 0  # tokens that the provider wrote into its cache and charges for
     requests: int = 0
     cost: float | None = None
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON data. Tuples become lists; a field that is None stays, because readers rely on its presence."""
+    """Converts to plain JSON data. Tuples become lists. A field that is None stays, because readers rely on it."""
     kind = type(value)
     if kind is str or value is None or kind is int or kind is bool or kind is float:
         return value
@@ -216,7 +216,7 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    return value  # a text or number of a class of its own
+    return value  # a subclass of str, int or float
 
 
 @cache
@@ -225,7 +225,7 @@ def _dataclass_fields(cls: type) -> tuple[str, ...]:
 
 
 def from_json(cls: type[T], data: Any) -> T:
-    """The value that `to_json` came from. ValueError names the field that does not fit."""
+    """Builds the value from the output of `to_json`. ValueError names the field that is wrong."""
     return _build(cls, data, cls.__name__)
 
 
@@ -259,7 +259,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 
 def _build_fields(cls: Any, data: Any, where: str) -> Any:
-    """A dataclass or a named tuple from an object."""
+    """Builds a dataclass or a named tuple from a JSON object."""
     _checked(isinstance(data, Mapping), data, where, "an object")
     given: dict[str, Any] = {}
     for name in _field_names(cls):
@@ -269,7 +269,7 @@ def _build_fields(cls: Any, data: Any, where: str) -> Any:
             raise ValueError(f"{where}.{name} is missing")
     try:
         return cls(**given)
-    except ProwessError as error:  # every field fits its type, and yet there can be no such value
+    except ProwessError as error:  # every type is right, but the class refuses the values
         raise ValueError(f"{where}: {error.message}") from error
 
 
