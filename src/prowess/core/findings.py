@@ -609,7 +609,7 @@ RULES: dict[str, FindingRule] = {
         "config",
         "warning",
         "Rule {number} of the policy allows {command}, and so every program that it starts.",
-        "Name each program. If it starts other programs, name those too. Or ask instead.",
+        "Name each program. If it starts other programs, name those too. Or use 'ask' instead.",
         "A rule that allows env, python3, a pattern or the whole tool allows every program. Only isolation limits it.",
     ),
     "policy-option-skipped": FindingRule(

@@ -1,11 +1,10 @@
-"""What an event list says. Pure reading: nothing here opens a store.
+"""Reads and checks the events of a run. No module here opens a store.
 
-- audit: whether a record is what was written
-- chain: every stored event carries the hash of the one before it, so no line can be changed, lost, moved or repeated
-  unseen
-- diff: where two records of a run part
-- marks: marks that this user's home leaves in a record
-- pending: questions that wait for a person
-- spans: A run as spans, with the names of OpenTelemetry's GenAI conventions
-- summary: A run in a few lines, from its events alone
+- audit: checks that a stored session, run or copy is unchanged
+- chain: links stored events by hashes, and verifies the links
+- diff: finds the first difference between two records of a run
+- marks: HMACs that prove which events this user's home wrote
+- pending: finds questions that wait for a person's answer
+- spans: turns a run's events into OpenTelemetry spans
+- summary: sums up a run from its events, for run.json
 """

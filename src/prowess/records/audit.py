@@ -1,8 +1,8 @@
-"""Whether a record is what was written: lines that were changed, lost, moved or cut off are found, wherever they are.
+"""Checks that a record is unchanged. Lines that were edited, lost, moved or cut off are found.
 
-A run is a slice of its session's chain, so it is checked with the event before it and the one after: the links at both
-ends. A copy (events.jsonl) is checked by itself, against the head that run.json keeps, and against the log. Nothing
-that is read here can do more harm than not to be valid.
+A run is a slice of its session's chain, so it is checked together with the event before it and the one after it. A copy
+(events.jsonl) is checked by itself, against the head in run.json, and against the log. Hostile data can only make a
+record invalid.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.chain import GENESIS, verify_chain
 from prowess.records.summary import SCHEMA, RunSummary, summarise
 
-_MOST_GAPS = 1000  # holes in one session that are looked behind
-LACKS = "missing, and the log has it"  # of a copy: what is there is right
-_UNREADABLE = ("store-error", "store-corrupt")  # a text that is none, a page that is damaged
+_MOST_GAPS = 1000  # gaps in one session after which reading goes on
+LACKS = "missing, and the log has it"  # about a copy: the lines that it has are right
+_UNREADABLE = ("store-error", "store-corrupt")  # text that is not UTF-8, or a damaged page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """`first_bad` is the number that the first wrong or missing event should have had; None with a `why`: it is not
-    about one event. `anchored`: a head that was kept apart from the lines agrees with them."""
+    """Result of a check. `first_bad` is the number that the first wrong or missing event should have; it is None if the
+    problem is not about one event. `anchored`: a head that is stored apart from the lines agrees with them."""
 
     valid: bool
     events: int
@@ -39,7 +39,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A line of the log at its place; `text` is None when there is none, `data` when it is no JSON object."""
+    """Line of the log with its number. `text` is None if the line is missing; `data` is None if it is not a JSON
+    object."""
 
     seq: int
     text: str | None
@@ -52,13 +53,13 @@ class LogLine:
 
 
 class SessionRecord:
-    """Everything that the log has of one session, whatever state it is in. `key` is the one under which it is stored;
-    None: it is of lines alone."""
+    """All lines that the log has of one session, valid or not. `key` is the key under which it is stored, or None for
+    lines from another place."""
 
     def __init__(self, key: SessionKey | None, lines: Sequence[LogLine], head: ChainHead | None) -> None:
         self.key, self.lines, self.head = key, lines, head
         self.envelopes: list[Envelope] = []
-        self._places: dict[str, list[int]] = {}  # of the lines of a run
+        self._places: dict[str, list[int]] = {}  # run -> indexes of its lines
         for place, line in enumerate(lines):
             envelope = _parse(line.data)
             if envelope is not None:
@@ -70,12 +71,12 @@ class SessionRecord:
 
     @cached_property
     def faults(self) -> list[str | None]:
-        """Of each line by itself: that it is missing, was edited, or stands in another place or session."""
+        """Fault of each single line: missing, edited, or at the wrong place or in the wrong session."""
         return [_fault(line, self.key) for line in self.lines]
 
     @cached_property
     def breaks(self) -> list[bool]:
-        """Whether a line is not linked to the one before it."""
+        """True for each line that is not linked to the line before it."""
         hashes = [GENESIS.hash, *(line.data.get("hash") if line.data else None for line in self.lines)]
         return [
             not line.data or line.data.get("prev") != before
@@ -84,13 +85,13 @@ class SessionRecord:
 
     @cached_property
     def last_bad(self) -> int:
-        """The number of the last line with a fault; 0 when there is none."""
+        """Number of the last line with a fault, or 0."""
         bad = [line.seq for line, fault, off in zip(self.lines, self.faults, self.breaks, strict=True) if fault or off]
         return bad[-1] if bad else 0
 
     def first_bad(self, start: int, end: int) -> tuple[int, str] | None:
-        """The first fault among the lines from `start` up to `end`, with the links between them and before the first
-        of the session."""
+        """Returns the first fault among the lines from `start` up to `end`. The links between them count, and so does
+        the link of the session's first line."""
         for place in range(start, end):
             if (fault := self.faults[place]) is not None:
                 return self.lines[place].seq, fault
@@ -100,7 +101,7 @@ class SessionRecord:
 
     @classmethod
     def of_lines(cls, lines: Sequence[str], head: ChainHead | None = None) -> SessionRecord:
-        """Of lines that were read from somewhere else, such as a copy; `head` is the one that was kept, if any."""
+        """Makes a record of lines from another place, such as a copy. `head` is the stored head, if there is one."""
         numbered = [LogLine(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
         return cls(None, numbered, head)
 
@@ -112,7 +113,8 @@ class SessionRecord:
         return [envelope for envelope in self.envelopes if envelope.run in runs]
 
     def slice(self, summary: RunSummary) -> list[LogLine]:
-        """From its first line to its last, with what is unreadable at its edges: that may be its own."""
+        """Returns the lines from the run's first to its last, and unreadable lines next to them, which may belong to
+        it."""
         places = [place for run in (summary.run, *summary.children) for place in self._places.get(run, ())]
         if not places:
             return []
@@ -125,11 +127,11 @@ class SessionRecord:
 
 
 async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
-    """Line by line, and on behind those that are missing."""
+    """Reads all lines, and continues after missing ones."""
     head = await log.head(key)
     lines: list[LogLine] = []
     gaps = 0
-    if type(head.seq) is not int:  # SQLite keeps whatever it is given
+    if type(head.seq) is not int:  # SQLite stores a value of any type
         return SessionRecord(key, lines, ChainHead(seq=-1, hash="not a number"))
     while len(lines) < head.seq and gaps <= _MOST_GAPS:
         try:
@@ -158,7 +160,7 @@ def explain_stray(stray: OrphanedEvents) -> str:
 
 
 def check_session(record: SessionRecord) -> Check:
-    """The whole chain, from its beginning to the head that the store keeps."""
+    """Checks the whole chain, from its start to the head in the store."""
     events = sum(line.text is not None for line in record.lines)
     fault = record.first_bad(0, len(record.lines))
     if fault is None and record.head is not None:
@@ -169,14 +171,15 @@ def check_session(record: SessionRecord) -> Check:
 
 
 def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None = None) -> Check:
-    """Its slice, and the links at both ends. `kept` is the head that was written down elsewhere when it ended."""
+    """Checks the run's slice and the links at both ends. `kept` is the head that was stored elsewhere when the run
+    ended."""
     part = record.slice(summary)
     events = sum(line.text is not None for line in part)
     if not part:
         return Check(valid=False, events=0, why="there is no event of it")
     first, last = part[0].seq, part[-1].seq
     end = len(record.lines)
-    fault = record.first_bad(max(0, first - 2), min(end, last + 1))  # with one line before it and one after
+    fault = record.first_bad(max(0, first - 2), min(end, last + 1))  # including one line before and one after
     if fault is None and last == end and record.head is not None:
         fault = _differs(part[-1], record.head)
     if fault is None and kept is not None:
@@ -196,7 +199,7 @@ def _fault(line: LogLine, key: SessionKey | None) -> str | None:
 
 
 def _differs(last: LogLine | None, head: ChainHead) -> tuple[int, str] | None:
-    """From the head that was kept; no line is the beginning."""
+    """Compares the last line with the stored head. None means that there is no line."""
     seq, found = (last.seq, last.data.get("hash") if last.data else None) if last else (0, GENESIS.hash)
     if seq < head.seq:
         return seq + 1, "the end is cut off"
@@ -218,7 +221,7 @@ def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
 
 
 def check_copy(lines: Sequence[str], summary: Mapping[str, Any] | None) -> Check:
-    """The lines of an events.jsonl, with the run.json beside it, if there is one."""
+    """Checks the lines of an events.jsonl, with the run.json beside it, if there is one."""
     after, head = kept_head(summary, "after"), kept_head(summary)
     if not lines:
         return Check(valid=False, events=0, first_bad=after.seq + 1 if after else 1, why="there is no event in it")
@@ -236,7 +239,7 @@ def check_copy(lines: Sequence[str], summary: Mapping[str, Any] | None) -> Check
 
 
 def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummary) -> tuple[int, str] | None:
-    """The first line of a copy that says something else than the log. How a line is laid out is not looked at."""
+    """Returns the first line of a copy that differs from the log. The layout of a line does not count."""
     theirs = [line for line in record.slice(summary) if line.data is not None]
     for copied, kept in zip(lines, theirs, strict=False):
         data = _object(copied)
@@ -250,27 +253,27 @@ def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummar
 
 
 def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: bool = False) -> str | None:
-    """What run.json says otherwise than the events, or besides them. A schema has its fields: all of them are compared,
-    and there is no other. `alone`: the events before them are not known, and so neither is where they begin."""
+    """Returns the difference between run.json and the events, if any. All fields of the schema are compared, and other
+    fields are not allowed. With `alone` the events before the run are unknown, and so is its start."""
     wanted = summary.to_json()
     if document.get("schema") != SCHEMA:
         return f"run.json is of another schema than {SCHEMA}, which is all that this release knows"
-    if unknown := sorted(document.keys() - wanted.keys() - {"store"}):  # no event says in which store
+    if unknown := sorted(document.keys() - wanted.keys() - {"store"}):  # the events do not name the store
         return f"run.json has the field '{unknown[0][:100]}', which {SCHEMA} does not have"
     if document.get("key_output", "") is None and (wanted["key_output"] or {}).get("name") == "stdout":
-        wanted["key_output"] = None  # records of before stdout was one
+        wanted["key_output"] = None  # older records had no stdout here
     names = [name for name in wanted if not (alone and name == "after")]
     wrong = [name for name in names if name not in document or _differ(document[name], to_json(wanted[name]))]
     return f"run.json does not have the {' and '.join(wrong)} of the events" if wrong else None
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """As JSON: true is not 1."""
+    """Compares as JSON, where true is not 1."""
     return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
 def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> ChainHead | None:
-    """The head that a run.json has kept: the one at its end, or the one before it (`after`)."""
+    """Returns the head stored in run.json: at the run's end, or before its start (`after`)."""
     found = document.get(name) if document else None
     if not isinstance(found, Mapping):
         return None
@@ -279,7 +282,7 @@ def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> ChainHe
 
 
 def _before(data: Mapping[str, Any] | None) -> ChainHead:
-    """Where a copy says that it begins: nothing says otherwise."""
+    """Returns the start that a copy's first line claims; the copy alone cannot prove it."""
     seq, prev = (data.get("seq"), data.get("prev")) if data else (None, None)
     return ChainHead(seq=seq - 1 if type(seq) is int else 0, hash=prev if isinstance(prev, str) else GENESIS.hash)
 

@@ -1,8 +1,9 @@
-"""Every stored event carries the hash of the one before it, so no line can be changed, lost, moved or repeated unseen.
+"""Links stored events by hashes and verifies the links, so that no line is changed, lost, moved or repeated unnoticed.
 
-`hash` is the sha256 of the line without it, as JSON in ASCII with sorted keys and no spaces; `prev` is the hash before.
-Who can write the log can also write a new chain, or cut its tail: only a head (count and hash) that is kept elsewhere
-shows that, and then the chain is anchored. How a line is laid out (spaces, order of keys) is not part of what it says.
+`hash` is the sha256 of the line without this field, as ASCII JSON with sorted keys and no spaces; `prev` is the hash of
+the line before. Anyone who can write the log can also write a new chain or cut off its end. Only a head (count and
+hash) that is stored elsewhere shows this; then the chain is anchored. The layout of a line (spaces, order of keys) is
+not part of its content.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainReport:
-    """`first_bad` is the number that the first wrong or missing event should have had; `why` says what is wrong."""
+    """Result of a verification. `first_bad` is the number that the first wrong or missing event should have; `why` says
+    what is wrong."""
 
     valid: bool
     events: int
@@ -40,11 +42,11 @@ def verify_chain(
     after: ChainHead = GENESIS,
     key: SessionKey | None = None,
 ) -> ChainReport:
-    """Check a session's lines against each other and, if given, against the head that was kept at their end and the
-    session under which they are stored.
+    """Verifies a session's lines against each other, and if given, against the stored head at their end and the session
+    key.
 
-    A run is a slice: `after` is the head before its first line. Prefer stored lines to envelopes: a field that this
-    version does not know is part of the hash, and is not in the envelope.
+    A run is a slice: `after` is the head before its first line. Prefer stored lines to envelopes: an unknown field is
+    part of the hash, but not of the envelope.
     """
     head, events, first_bad, why = after, 0, None, None
     for line in lines:
@@ -66,13 +68,14 @@ def verify_chain(
 
 
 def seal(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[Envelope], list[str]]:
-    """The events numbered and linked after `head`, and the lines to store. StoreError when one cannot be kept."""
+    """Returns the events numbered and linked after `head`, and the lines to store. StoreError if an event cannot be
+    stored."""
     lines, hashes = link(key, head, events)
     return numbered(head, events, hashes), lines
 
 
 def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
-    """The lines to store after `head`, and their hashes. StoreError when one cannot be kept."""
+    """Returns the lines to store after `head`, and their hashes. StoreError if an event cannot be stored."""
     seq, last = head.seq, head.hash
     lines: list[str] = []
     hashes: list[str] = []
@@ -81,10 +84,10 @@ def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[
         seq += 1
         line = render_event(envelope)
         line["seq"], line["prev"] = seq, last
-        line.pop("hash", None)  # of an envelope that was read from another place
+        line.pop("hash", None)  # set if the envelope was read from another log
         try:
             body = _canonical(line)
-            if "\\ud" in body:  # halves of a pair that met only here are one character from now on, and sort as one
+            if "\\ud" in body:  # joined halves of a surrogate pair are one character now, which sorts differently
                 body = _canonical(json.loads(body))
         except (TypeError, ValueError, RecursionError) as error:
             raise StoreError(
@@ -99,7 +102,7 @@ def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[
 
 
 def numbered(head: ChainHead, events: Sequence[Envelope], hashes: Sequence[str]) -> list[Envelope]:
-    """The same events, with their numbers and links."""
+    """Returns the same events with their numbers and links."""
     before = (head.hash, *hashes)
     return [
         Envelope(
@@ -119,7 +122,8 @@ def numbered(head: ChainHead, events: Sequence[Envelope], hashes: Sequence[str])
 
 
 def check_fence(key: SessionKey, lease: Lease, token: int, expected_seq: int, seq: int) -> None:
-    """Only the newest lease, and only right after the last event. SessionConflict otherwise."""
+    """Checks that the lease is the newest one and that the append starts after the last event. SessionConflict
+    otherwise."""
     if lease.key != key or lease.token != token:
         raise SessionConflict(
             f"Session '{key.session}' was taken over; nothing was written.",
@@ -149,13 +153,13 @@ def broken_record(key: SessionKey, what: str, hint: str | None = None) -> AuditB
 
 
 def parse_expiry(at: str | None) -> str | None:
-    """In the one form in which moments sort as text. StoreError when it is no moment, or does not say in which zone."""
+    """Returns the time in a form that sorts as text. StoreError if it is not a time or has no time zone."""
     if at is None:
         return None
     try:
         moment = datetime.fromisoformat(at)
         if moment.tzinfo is not None:
-            return render_at(max(moment, _FIRST))  # the year 999 would come after all others
+            return render_at(max(moment, _FIRST))  # the year 999 would sort after all others
     except (ValueError, OverflowError):
         pass
     raise StoreError(
@@ -214,7 +218,8 @@ def _fault_of(data: Any, before: ChainHead) -> str | None:
 
 
 def _moved(data: Mapping[str, Any], key: SessionKey) -> str | None:
-    """A whole session under another name, or another owner's, is a chain as good as before: only its lines know."""
+    """Returns a fault if the lines were stored under another key. A whole moved session is still a valid chain; only
+    its lines name the real key."""
     for name in ("session", "user", "app", "tenant"):
         written, found = data.get(name, "default"), getattr(key, name)
         if written != found:
@@ -223,7 +228,7 @@ def _moved(data: Mapping[str, Any], key: SessionKey) -> str | None:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two fields of one name say two things, depending on the reader."""
+    """Refuses an object with two fields of the same name, because readers disagree about such an object."""
     data = dict(pairs)
     if len(data) != len(pairs):
         raise ValueError("a field is there twice")

@@ -1,7 +1,7 @@
-"""Where two records of a run part: the first event that is another one, and what is other about it.
+"""Finds the first difference between two records of a run.
 
-What differs by nature is no difference: times, durations, ids that are made up, names of folders made for one run,
-hashes. The bytes of a request are compared as long as everything that went into them was the same to the letter.
+Expected differences do not count: times, durations, generated ids, temporary folders, hashes. The bytes of requests are
+compared only as long as everything that went into them was exactly equal.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ _NATURE = (
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?: [A-Z]{2,5})? \d{4}\b"), "…time"),  # ctime
     (re.compile(r"\b1[6-9]\d{8}(?:\.\d+)?\b"), "…time"),
     (re.compile(r"\b\d+(?:\.\d+)?\s?(?:ms|µs|us|ns|s|secs?|seconds?)\b"), "…time"),
-    (re.compile(r"\b(?:run|r|s)-[0-9a-f]{12}\b"), "…id"),  # ours, which may happen to be all digits
+    (re.compile(r"\b(?:run|r|s)-[0-9a-f]{12}\b"), "…id"),  # our ids, which can consist of digits only
     (re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{8,}\b"), "…id"),
     (re.compile(r'host://[^"\s\\]+'), "host://…"),
     (re.compile(r"(/(?:var/)?tmp/)[\w.-]+"), r"\1…"),
 )
-_TO_THE_LETTER = ("digest", "request-bytes")  # hashes that are the very thing that is compared
+_TO_THE_LETTER = ("digest", "request-bytes")  # hashes that are compared exactly
 _LONGEST = 300  # characters of a value in a report
 _STOPS = "nothing: the record ends here"
 
 
 class Difference(NamedTuple):
-    """`what` is a kind of difference; the numbers are those of the events, None where there is no event any more."""
+    """First difference. `what` is its kind. The numbers are those of the events, or None if a record has no event
+    there."""
 
     what: str
     seq: int | None
@@ -69,8 +70,9 @@ def first_difference(
     ignore: Sequence[str] = (),
     reordered: bool = False,
 ) -> Difference | None:
-    """`ignore` names kinds of difference that do not count; `reordered`: arguments of calls in what came before may
-    have another order. Child runs are compared in the order in which they began: they may have written in turns."""
+    """Returns the first difference. `ignore` names kinds that do not count. `reordered`: the arguments of earlier calls
+    may be in another order. Child runs are compared in the order of their starts, because their events can be
+    interleaved."""
     found = [
         difference
         for ours, theirs in zip_longest(_by_run(recorded), _by_run(actual), fillvalue=())
@@ -80,7 +82,7 @@ def first_difference(
 
 
 def mask(text: str) -> str:
-    """Without what differs by nature."""
+    """Replaces the expected differences by placeholders."""
     for pattern, instead in _NATURE:
         text = pattern.sub(instead, text)
     return text
@@ -94,7 +96,7 @@ def _by_run(envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
 
 
 def _in_order(envelopes: Sequence[Envelope]) -> list[Envelope]:
-    """Calls that were made at the same time were written down as it happened; one after the other, they compare."""
+    """Sorts the events of parallel calls call by call. They were stored as they happened, so their order varies."""
     found: list[Envelope] = []
     group: list[Envelope] = []
     for envelope in envelopes:
@@ -136,7 +138,7 @@ def _first(
 
 
 def _has_ended(events: Sequence[Envelope]) -> bool:
-    """What was killed has a record that only stops; a run that was never begun is not to be said more of."""
+    """True if the run has ended. The record of a killed run just stops. A run that never started needs no remark."""
     return not events or any(isinstance(each.event, RunFinished) for each in events)
 
 
@@ -153,9 +155,9 @@ def _other_event(ours: Envelope | None, theirs: Envelope | None, *, ended: tuple
 
 
 def _facts(ours: Any, theirs: Any, to_the_letter: bool, reordered: bool) -> Iterator[tuple[str, str, str]]:
-    """(kind of difference, before, now) of everything that two events of one type are compared by."""
+    """Yields (kind of difference, before, now) for all that is compared between two events of one type."""
     if isinstance(ours, ModelRequested):
-        # A line has its keys sorted: in which order a model named its arguments is in the first request only.
+        # A stored line has sorted keys, so the model's order of arguments is only in the first request.
         excused = reordered and ours.bytes == theirs.bytes
         if to_the_letter and not excused and ours.sha256 != theirs.sha256:
             yield "request-bytes", _bytes(ours), _bytes(theirs)
@@ -219,7 +221,7 @@ def _nested(args: Mapping[str, Any]) -> bool:
 
 
 def _is_same(ours: Any, theirs: Any) -> bool:
-    """What a request is made of is equal to the letter, also in what differs by nature."""
+    """True if the parts of a request are exactly equal, including times and ids."""
     if isinstance(ours, CallActed):
         return ours.outcome == theirs.outcome
     if isinstance(ours, NoteAppended | ModelReplied | EpochStarted):
@@ -228,7 +230,7 @@ def _is_same(ours: Any, theirs: Any) -> bool:
 
 
 def describe(event: Any) -> str:
-    """An event in one line."""
+    """Returns an event in one line."""
     if isinstance(event, CallPlanned):
         return f"call_planned {event.call.tool} {_text(event.call.args)}"[:_LONGEST]
     if isinstance(event, CallActed):
@@ -247,7 +249,7 @@ def _text(value: Any) -> str:
 
 
 def _around(before: str, now: str) -> tuple[str, str]:
-    """Of two long texts, the place at which they part."""
+    """Cuts two long texts to the place where they differ."""
     if len(before) <= _LONGEST and len(now) <= _LONGEST:
         return before, now
     before, now = mask(before), mask(now)

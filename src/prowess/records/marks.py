@@ -1,8 +1,8 @@
-"""Marks that this user's home leaves in a record. A record can come from anywhere, and so can a yes in it.
+"""Marks events that this user's home wrote, so that an approval in a foreign record has no effect.
 
-A mark is an HMAC with a key that is kept in `<state_dir>/record-key.json` alone. It covers the store, the session, the
-run, the event and the hash of the event before it: it holds for one history, in one place. A store that somebody else
-made, a copy of one's own that lies elsewhere, and an event behind another history have no mark that fits.
+A mark is an HMAC. Its key is stored only in `<state_dir>/record-key.json`. It covers the store, the session, the run,
+the event and the hash of the event before, so it is valid for one history in one place. It does not fit in a store from
+somebody else, in a copy at another place, or after another history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEY_BYTES = 32
 
 
 class Marks:
-    """Of one home in one store. `place` is the file or the address of the store."""
+    """Marks of one home in one store. `place` is the file or the address of the store."""
 
     def __init__(self, state_dir: str, place: str) -> None:
         self._file = UserFile(state_dir, "record-key", SCHEMA)
@@ -30,11 +30,12 @@ class Marks:
         self._key: bytes | None = None
 
     def mark(self, envelope: Envelope, prev: str) -> Envelope:
-        """With a mark, if its event takes one and the home can keep a key. `prev` is the hash of the event before."""
+        """Returns the event with a mark, if its type takes one and the home can store a key. `prev` is the hash of the
+        event before."""
         event = envelope.event
         if not isinstance(event, RunStarted | ApprovalAsked | ApprovalAnswered):
             return envelope
-        if isinstance(event, ApprovalAnswered) and not event.asked:  # --yes holds for as long as it is said
+        if isinstance(event, ApprovalAnswered) and not event.asked:  # --yes is valid only for its own run
             return envelope
         self._key = self._key or _find_key(self._file) or _make_key(self._file)
         if self._key is None:
@@ -42,7 +43,7 @@ class Marks:
         return replace(envelope, event=replace(event, mark=self._compute(self._key, envelope, prev)))
 
     def fits(self, envelope: Envelope) -> bool:
-        """Whether this home wrote the event, here and behind this history. Whether the chain holds is not looked at."""
+        """True if this home wrote the event, in this store and after this history. The chain is not checked here."""
         self._key = self._key or _find_key(self._file)
         mark, prev = getattr(envelope.event, "mark", None), envelope.prev
         if self._key is None or mark is None or prev is None:
@@ -71,10 +72,11 @@ def _find_key(file: UserFile) -> bytes | None:
 
 
 def _make_key(file: UserFile) -> bytes | None:
-    """None where the home cannot be written: then nothing in a record is known to be of this home."""
+    """Creates and returns the key. Returns None if the home cannot be written; then no event counts as written by this
+    home."""
     try:
         with file.locked():
-            if (key := _find_key(file)) is None:  # nobody was faster
+            if (key := _find_key(file)) is None:  # no other process was faster
                 if os.path.lexists(file.path):
                     file.move_aside()
                 key = secrets.token_bytes(_KEY_BYTES)

@@ -1,4 +1,4 @@
-"""Questions that wait for a person: nobody could be asked, somebody is being asked now, or the run was cut off then."""
+"""Finds questions that wait for a person's answer: nobody could be asked, a run asks now, or a run was cut off."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken
 from prowess.records.marks import Marks
 
-_LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many others
+_LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
 
 
 class Waiting(NamedTuple):
-    """One question: about a call, or about something else that the call needs."""
+    """Question about a call, or about another capability that the call needs."""
 
     key: SessionKey
-    run: str  # in which it was asked
+    run: str  # run that asked
     call: ToolCall
     decision: Decision
     capability: str
     why: str
     since: str
-    of_child: bool  # a child run asked it
-    ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off while it did
-    again: tuple[str, ...] = ()  # what has to be said again to resume the run
-    answer: ApprovalAnswered | None = None  # when it was answered since, and nobody has gone on
-    own: bool = True  # this user's home asked it; else it came with the record, and says what it likes
+    of_child: bool  # a child run asked
+    ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off
+    again: tuple[str, ...] = ()  # options that a resume must repeat
+    answer: ApprovalAnswered | None = None  # answer that no run has used yet
+    own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
 
 
 class PendingSession(NamedTuple):
     key: SessionKey
     questions: tuple[Waiting, ...]
-    calls: frozenset[str]  # every call that was ever made in it
+    calls: frozenset[str]  # every call in the session
     damage: str | None = None
 
 
 async def find_waiting(log: EventLog | None, marks: Marks | None, session: str | None = None) -> list[PendingSession]:
-    """Every session, or the one of that name, with what waits in it. A damaged one hides no other. `marks` are those of
-    this user's home; None: whatever the log holds is its own."""
+    """Returns every session, or the one of that name, with its waiting questions. A damaged session does not hide the
+    others. `marks` are those of this user's home; with None, all events in the log count as its own."""
     infos = await log.sessions() if log is not None else []
     return [
         await read_waiting(log, info.key, marks)
@@ -71,7 +71,8 @@ async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> P
 
 
 def find_questions(key: SessionKey, envelopes: Iterable[Envelope], marks: Marks | None = None) -> list[Waiting]:
-    """Those that are open when the last run of the session ended as waiting or has not ended, as they were asked."""
+    """Returns the open questions, in the order in which they were asked. A session has them if its last run ended as
+    waiting or has not ended."""
     reading = _PendingReader(key, marks)
     for envelope in envelopes:
         reading.apply(envelope)
@@ -79,11 +80,12 @@ def find_questions(key: SessionKey, envelopes: Iterable[Envelope], marks: Marks 
 
 
 class _PendingReader:
-    """A child run can have calls of the same name as its parent; one that is resumed is the same work."""
+    """Collects questions. A child run can use the same call ids as its parent. A resumed run counts as the same
+    work."""
 
     def __init__(self, key: SessionKey, marks: Marks | None) -> None:
         self._key, self._marks = key, marks
-        self._work: dict[str, str] = {}  # run -> the first one of those that went on with each other
+        self._work: dict[str, str] = {}  # run -> first run of a chain of resumes
         self._children: set[str] = set()
         self._calls: dict[tuple[str, str], ToolCall] = {}
         self._decisions: dict[tuple[str, str], Decision] = {}
@@ -107,7 +109,7 @@ class _PendingReader:
                     continue
                 if event.asked:
                     self._asked[place] = self._asked[place]._replace(answer=event)
-                else:  # by --yes: nobody waits, and whoever resumes says it again
+                else:  # answered by --yes: a resume gives it again
                     del self._asked[place]
         elif isinstance(event, CallActed) and event.outcome.status != "waiting":
             for place in self._places(run, event.call_id):
@@ -116,7 +118,7 @@ class _PendingReader:
             self._ending = event.stop_reason
 
     def questions(self) -> list[Waiting]:
-        """What was answered in a run that has not ended is being done."""
+        """Returns the open questions. In a run that has not ended, an answered question is already being worked on."""
         ended = self._ending == "waiting"
         if not ended and self._ending:
             return []
@@ -132,7 +134,7 @@ class _PendingReader:
             self._children.add(run)
             return
         self._last, self._ending, self._again = run, "", event.again if own else ()
-        if event.resumes is None:  # what was asked for before is given up
+        if event.resumes is None:  # a new request gives up the old questions
             self._asked.clear()
 
     def _ask(self, event: ApprovalAsked, run: str, at: str, own: bool) -> None:

@@ -1,11 +1,11 @@
-"""A run as spans, with the names of OpenTelemetry's GenAI conventions: live while it happens, or from its record.
+"""Turns a run's events into spans of OpenTelemetry's GenAI conventions, live or from a record.
 
     invoke_agent              a run, and each child run
     ├─ chat MODEL             a request to the model, until its reply
-    └─ execute_tool NAME      a call, from when it was planned until its outcome
+    └─ execute_tool NAME      a call, from its plan to its outcome
 
-Both are made from the same events by the same code, so a trace that was watched and one that was exported agree.
-Attributes hold names, numbers and digests, never content.
+Live and exported spans are made from the same events by the same code, so they agree. Attributes hold names, numbers
+and digests, never content.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FINISH = {"stop": "stop", "calls": "tool_call", "length": "length", "filter": "
 
 
 class Sink(Protocol):
-    """Where spans go. Times are nanoseconds since 1970; an attribute that is None is not there."""
+    """Receiver of spans. Times are nanoseconds since 1970. An attribute that is None is left out."""
 
     def open(self, key: Key, name: str, kind: Kind, parent: Key | None, at: int, given: Mapping[str, Any]) -> None: ...
 
@@ -53,15 +53,15 @@ class Sink(Protocol):
 
 
 def live_spans(tracer: Any = None) -> Callable[[Envelope], None] | None:
-    """An observer that makes spans while a run happens, below the span that is current now; None without
-    OpenTelemetry. One for each session. `tracer` is another one than that of the process."""
+    """Returns an observer that makes spans during a run, below the current span; None without OpenTelemetry. Use one
+    for each session. `tracer` replaces the tracer of the process."""
     tracer = tracer or find_tracer()
     return None if tracer is None else SpanTeller(_LiveSink(tracer))
 
 
 @dataclass(slots=True)
 class _InUse:
-    """A skill while it is in use, and what the requests made meanwhile came to."""
+    """Skill in use, with the tokens of the requests during this time."""
 
     loaded: SkillLoaded
     input: int = 0
@@ -71,7 +71,7 @@ class _InUse:
 
 @dataclass(slots=True)
 class _OpenRun:
-    """A run that has not ended: its spans that are open, and its skills."""
+    """Run that has not ended, with its open spans and its skills."""
 
     model: str = ""
     parent: Key | None = None
@@ -83,7 +83,7 @@ class _OpenRun:
 
 
 class SpanTeller:
-    """Envelopes in, spans out."""
+    """Turns envelopes into spans."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -98,7 +98,7 @@ class SpanTeller:
             return
         opened = self._runs.get(run)
         if opened is None:
-            return  # it began before we looked
+            return  # the run began before this observer
         if isinstance(event, ModelRequested | ModelReplied):
             self._chat(run, opened, event, at)
         elif isinstance(event, CallPlanned | CallDecided | ApprovalAnswered | CallActed):
@@ -118,7 +118,7 @@ class SpanTeller:
             self._finish(run, opened, event, at)
 
     def close(self) -> None:
-        """What has not ended in the record ends with its last event, and says so."""
+        """Ends the spans that have no end in the record at its last event, as "unfinished"."""
         for run in list(self._runs):
             self._end(run, self._runs[run], self._at, {}, "unfinished")
 
@@ -141,7 +141,7 @@ class SpanTeller:
         self._sink.open(("run", envelope.run), "invoke_agent prowess", "internal", opened.parent, at, given)
 
     def _parent(self, run: str | None) -> Key | None:
-        """A child run is done for a call of its parent: the one that loads a skill, else the last that is open."""
+        """Returns the parent's call that a child run belongs to: the one that loads a skill, else the last open one."""
         opened = self._runs.get(run or "")
         if run is None or opened is None:
             return None
@@ -173,7 +173,7 @@ class SpanTeller:
     # --- requests and calls -----------------------------------------------------------------------------------------
 
     def _chat(self, run: str, opened: _OpenRun, event: ModelRequested | ModelReplied, at: int) -> None:
-        if opened.chat is not None and isinstance(event, ModelRequested):  # tried again
+        if opened.chat is not None and isinstance(event, ModelRequested):  # a retry
             self._sink.close(opened.chat, at, {}, "retried")
         if opened.chat is None or isinstance(event, ModelRequested):
             opened.chats += 1
@@ -277,7 +277,8 @@ def _skill_attributes(event: SkillLoaded) -> dict[str, Any]:
 
 
 def split_model(name: str) -> tuple[str, str]:
-    """(provider, model) as the conventions want them: `openai:gpt-5` is gpt-5 of openai, `offline` is its own."""
+    """Returns (provider, model) for the conventions: `openai:gpt-5` is ("openai", "gpt-5"), `offline` is ("offline",
+    "offline")."""
     provider, mark, model = name.partition(":")
     return (provider, model) if mark and model else (name, name)
 
@@ -294,7 +295,7 @@ def nanoseconds(at: str, instead: int) -> int:
 
 
 def render_spans(envelopes: Iterable[Envelope]) -> dict[str, Any]:
-    """A run as OTLP in its JSON form, which every collector takes. The same record gives the same ids."""
+    """Returns a run as OTLP JSON, which every collector accepts. The same record gives the same ids."""
     sink = _FileSink()
     teller = SpanTeller(sink)
     for envelope in envelopes:
@@ -366,7 +367,7 @@ def _value(value: Any) -> dict[str, Any]:
 
 
 class _LiveSink:
-    """Through OpenTelemetry's API. It is called from a thread of its own, so parents are named, not current."""
+    """Sends spans to OpenTelemetry's API. It runs in another thread, so parents are given explicitly."""
 
     def __init__(self, tracer: Any) -> None:
         from opentelemetry import context, trace

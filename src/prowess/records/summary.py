@@ -1,7 +1,7 @@
-"""A run in a few lines, from its events alone: who asked what, which skills and tools, why it stopped.
+"""Sums up a run from its events alone: request, skills, tools, outputs and stop reason.
 
-A child run is part of the run that it belongs to: its events, skills and calls count there. A run that has no
-`run_finished` has not ended, or was cut off: it has used what the replies that came say.
+A child run is part of its parent: its events, skills and calls count there. A run without `run_finished` is still
+active or was cut off; its usage is the sum of its replies.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage,
 from prowess.records.chain import GENESIS
 
 SCHEMA = "prowess.run/1"
-LARGE_BYTES = 64 << 10  # a text of an outcome that is larger is also kept as a file of its own
+LARGE_BYTES = 64 << 10  # a larger text of an outcome is also stored as a file
 _KEY_OUTPUT = 500  # characters
-_STDOUT = "stdout"  # no file has this name: theirs begin with out/, work/ or runs/
+_STDOUT = "stdout"  # no file has this name: file names start with out/, work/ or runs/
 _DEEPEST = 64
 _READING = ("skill_read", "skill_select_docs", "skill_load")
 _RUNNING = ("skill_run", "skill_exec")
 
 
 class LargeOutput(NamedTuple):
-    """A text that is kept as `outputs/<sha256>`; `field` says where in the outcome it stands: `data.stdout`."""
+    """Text that is stored as `outputs/<sha256>`. `field` is its place in the outcome, such as `data.stdout`."""
 
     call_id: str
     field: str
@@ -47,7 +47,8 @@ class LargeOutput(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RunSummary:
-    """`after` is the head before its first event, `head` the one at its last: the run is the slice between."""
+    """Summary of a run: the slice of its session between the heads `after` (before its first event) and `head` (its
+    last)."""
 
     key: SessionKey
     run: str
@@ -72,12 +73,12 @@ class RunSummary:
     commands: list[dict[str, Any]] = field(default_factory=list)
     isolation: list[dict[str, Any]] = field(default_factory=list)
     asked: int = 0
-    answered: dict[str, int] = field(default_factory=dict)  # by whom
+    answered: dict[str, int] = field(default_factory=dict)  # by -> count
     outputs: list[LargeOutput] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """run.json"""
+        """Returns the content of run.json."""
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -113,15 +114,15 @@ class RunSummary:
 
 
 def normalise(request: str) -> str:
-    """The same words are the same request: composed characters (NFC), nothing around them."""
+    """Returns the request in NFC and without outer spaces, so that equal words are equal requests."""
     return unicodedata.normalize("NFC", request).strip()
 
 
 def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> list[RunSummary]:
-    """The runs of one session, in the order in which they began; `after` is the head before the first event."""
+    """Returns the runs of a session in the order of their starts. `after` is the head before the first event."""
     runs: dict[str, RunSummary] = {}
-    calls: dict[tuple[str, str], ToolCall] = {}  # of a run, by id
-    asking: set[tuple[str, str, str]] = set()  # questions that nobody has answered yet
+    calls: dict[tuple[str, str], ToolCall] = {}  # by run and id
+    asking: set[tuple[str, str, str]] = set()  # open questions
     head = after
     for envelope in envelopes:
         event = envelope.event
@@ -148,7 +149,7 @@ def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> l
             asking.add((envelope.run, event.call_id, event.capability))
         elif isinstance(event, ApprovalAnswered):
             if (envelope.run, event.call_id, event.capability) in asking and not event.asked:
-                summary.asked -= 1  # it was answered before anybody had to be
+                summary.asked -= 1  # answered in advance
             asking.discard((envelope.run, event.call_id, event.capability))
             by = event.by or "unknown"
             summary.answered[by] = summary.answered.get(by, 0) + 1
@@ -158,12 +159,12 @@ def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> l
 
 
 def is_cut_off(runs: Sequence[RunSummary], run: RunSummary) -> bool:
-    """Of the runs of a session: one that has no end while another began after it will not get one."""
+    """True if the run has no end but a later run of the session has begun, so that it will never end."""
     return run.finished_at is None and any(each.run == run.run for each in runs[:-1])
 
 
 def find_resuming(runs: Sequence[RunSummary], run: RunSummary) -> str | None:
-    """The run that goes on with it."""
+    """Returns the id of the run that resumes this one."""
     return next((each.run for each in runs if each.resumes == run.run), None)
 
 
@@ -188,7 +189,7 @@ def _frame(summary: RunSummary, envelope: Envelope) -> None:
         summary.attachments = [
             {"name": part.text, "ref": part.ref, "mime_type": part.mime_type}
             for part in event.attachments
-            if part.kind == "file"  # a picture is there twice: as a file, and to be looked at
+            if part.kind == "file"  # a picture is listed twice: as a file, and as an image for the model
         ]
     elif isinstance(event, RunFinished):
         summary.finished_at, summary.stop_reason, summary.code = envelope.at, event.stop_reason, event.code
@@ -217,7 +218,7 @@ def _acted(summary: RunSummary, event: CallActed, call: ToolCall | None) -> None
 
 
 def _last_lines(stdout: object) -> dict[str, str] | None:
-    """Whole lines from the end of it, as many as fit; the end of its last line when that alone is longer."""
+    """Returns whole lines from the end, as many as fit, or the end of the last line if that line alone is longer."""
     text = stdout.rstrip() if isinstance(stdout, str) else ""
     tail = text[-_KEY_OUTPUT:]
     if len(text) > _KEY_OUTPUT and text[-_KEY_OUTPUT - 1] != "\n":
@@ -226,7 +227,7 @@ def _last_lines(stdout: object) -> dict[str, str] | None:
 
 
 def _resources(tool: str, outcome: Outcome) -> Iterator[dict[str, str]]:
-    """What was read of a skill besides its instructions."""
+    """Yields the files of a skill that were read besides its instructions."""
     skill = outcome.data.get("skill")
     if tool not in _READING or outcome.status != "ok" or not isinstance(skill, str):
         return
@@ -253,7 +254,7 @@ def _command(call: ToolCall, outcome: Outcome) -> dict[str, Any]:
 
 
 def large_outputs(event: CallActed) -> Iterator[tuple[LargeOutput, bytes]]:
-    """The texts of an outcome that are kept as files, too. One that stands in several places is listed at each."""
+    """Yields the texts of an outcome that are also stored as files. A text in several places is listed for each."""
     whole = {"content": event.outcome.content, "data": event.outcome.data}
     for place, text in _texts(whole, "", 0):
         if len(text) * 4 <= LARGE_BYTES:
