@@ -20,7 +20,7 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.chain import GENESIS, verify_chain
 from prowess.records.summary import SCHEMA, RunSummary, summarise
 
-_MOST_GAPS = 1000  # gaps in one session after which reading goes on
+_MOST_GAPS = 1000  # reading of a session stops after this many gaps
 LACKS = "missing, and the log has it"  # about a copy: the lines that it has are right
 _UNREADABLE = ("store-error", "store-corrupt")  # text that is not UTF-8, or a damaged page
 

@@ -1,9 +1,9 @@
-"""What stores of artifacts have in common: names on disk, kinds of content, pieces of it, and what can go wrong.
+"""Shared code of artifact stores: names on disk, chunks of content, and errors.
 
-A name is readable on disk where every file system can keep it as it is; one with capitals, other scripts or signs gets
-a hash of itself, so that names which differ only in case, or in how an accent is written, never meet.
+A name stays readable on disk if every file system can store it unchanged. Other names (capitals, other scripts, special
+characters) get a hash, so that names that differ only in case or in the encoding of an accent never collide.
 
-Content on its way into a store: what there is to know of it is learnt as it passes, and none of it is kept.
+`Measure` computes size, digest and the first bytes while content passes through, without storing it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from prowess.errors import StoreError
 PIECE_BYTES = 256 * 1024
 
 _PLAIN = re.compile(r"[a-z0-9_](?:[a-z0-9._-]{0,58}[a-z0-9_-])?")
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")  # means a device on Windows
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")  # a device name on Windows
 
 
 def folder_name(part: str) -> str:
-    """One part of a key or a name, as one name on disk; different parts never have the same one."""
+    """Returns one part of a key or a name as a name on disk. Different parts give different names."""
     if _PLAIN.fullmatch(part) and not _RESERVED.fullmatch(part):
         return part
     readable = re.sub(r"[^\w.-]+", "_", part).strip("._ ")[:16]  # 16 characters are at most 64 bytes
@@ -36,7 +36,7 @@ def folder_name(part: str) -> str:
 
 
 def pieces(data: Content) -> Iterator[bytes]:
-    """Bytes, an open file or anything that yields bytes, a piece at a time."""
+    """Yields chunks of bytes, of an open file, or of anything that yields bytes."""
     read = getattr(data, "read", None)
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data)
@@ -51,7 +51,7 @@ def pieces(data: Content) -> Iterator[bytes]:
 
 
 async def large_pieces(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """What arrives in crumbs is worth a trip to a thread only when there is enough of it."""
+    """Joins small chunks, because a call into a thread only pays off for a large one."""
     waiting = bytearray()
     async for piece in data:
         waiting += _checked(piece)
@@ -101,7 +101,8 @@ def corrupt(name: str, version: int) -> StoreError:
 
 
 def sync_folder(folder: str) -> None:
-    """A name is on the disk only after its folder is; Windows has no such call, and does it by itself."""
+    """Flushes a folder to disk. A new name is durable only after this call. Windows has no such call and does not need
+    it."""
     if os.name == "posix":
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -112,7 +113,7 @@ def sync_folder(folder: str) -> None:
 
 @contextmanager
 def trouble(path: str, missing: StoreError | None = None) -> Iterator[None]:
-    """What the system says about files, as something a person can act on."""
+    """Turns an OSError about files into a StoreError with a hint."""
     try:
         yield
     except OSError as error:
@@ -137,7 +138,7 @@ _TROUBLES = {
 
 
 class Measure:
-    """What is learnt of content while it passes through."""
+    """Computes size, sha256 and first bytes of content that passes through."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
         self._name, self._max_bytes = name, max_bytes
@@ -165,7 +166,7 @@ class Measure:
 
 
 async def in_parts(data: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
-    """Only the last one is smaller than a part must be."""
+    """Joins chunks to parts of at least `part_bytes`. Only the last part may be smaller."""
     waiting = bytearray()
     async for piece in data:
         waiting += piece

@@ -1,8 +1,8 @@
-"""A version of a saved file is whole or not there, its number is given once, and nothing is ever written over.
+"""Artifact store in a folder. A version is saved whole or not at all, its number is used once, and it never changes.
 
-In a folder, a version is a folder of its own that is made aside and then renamed into place: a rename onto a folder
-that has something in it fails, so of two savers one gets the number and the other the next. A deleted version leaves an
-empty marker behind, which keeps its number taken.
+A version is a folder. It is written in a draft folder and then renamed into place. A rename onto a folder with content
+fails, so of two writers one gets the number and the other gets the next. A deleted version leaves an empty marker,
+which keeps its number in use.
 
     <tenant>/<app>/<user>/session/<session>/charts/sales.png@/0/{data,artifact.json}
     <tenant>/<app>/<user>/user/profile.json@/3/deleted
@@ -53,13 +53,13 @@ from prowess.stores.memory import MemoryArtifacts
 
 __all__ = ["FolderArtifacts", "MemoryArtifacts", "parse_artifact_ref", "render_artifact_ref"]
 
-_ABANDONED_S = 24 * 3600  # a draft that nobody has touched for a day belongs to a process that was killed
+_ABANDONED_S = 24 * 3600  # a draft untouched for a day belongs to a process that was killed
 
 
 class FolderArtifacts:
-    """Artifacts in a folder, for any number of processes. Only its owner can look inside.
+    """Artifact store in a folder, for any number of processes. Only its owner can read it.
 
-    `prepare` is called before the first write: whoever only looks leaves no trace.
+    `prepare` is called before the first write, so that reading leaves no trace.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FolderArtifacts:
         self._max_bytes = max_bytes
         self._clock = clock
         self._prepare = prepare
-        self._swept = False  # of what killed savers left
+        self._swept = False  # drafts of killed processes were removed
 
     async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
         folder = self._folder(key, name)
@@ -116,7 +116,8 @@ class FolderArtifacts:
         await asyncio.to_thread(self._delete, key, name, version)
 
     async def sessions(self, key: SessionKey) -> Sequence[str]:
-        """Every session of that user, app and tenant that has artifacts, whichever `key` is in."""
+        """Returns every session with artifacts of the same tenant, app and user. The session in `key` does not
+        matter."""
         return await asyncio.to_thread(self._sessions, key)
 
     # --- on disk, in a thread
@@ -126,7 +127,8 @@ class FolderArtifacts:
         return f"{owner}/user" if of_user else f"{owner}/session/{folder_name(key.session)}"
 
     def _folder(self, key: SessionKey, name: str) -> str:
-        """The sign at its end tells the folder of a file's versions from a folder in a file's name."""
+        """Returns the folder of an artifact's versions. The `@` at its end distinguishes it from a folder in an
+        artifact's name."""
         of_user, parts = artifact_scope(name)
         return inside(self.path, f"{self._scope(key, of_user)}/{'/'.join(folder_name(part) for part in parts)}@")
 
@@ -167,7 +169,7 @@ class FolderArtifacts:
         return sorted(found)
 
     def _sessions(self, key: SessionKey) -> list[str]:
-        """The name of a folder can be made from the name of a session but not the other way round: records have it."""
+        """Reads session names from the records, because a folder name with a hash cannot be turned back into a name."""
         place = inside(self.path, os.path.dirname(self._scope(key, of_user=False)))
         found: list[str] = []
         with trouble(self.path):
@@ -183,17 +185,17 @@ class FolderArtifacts:
         with trouble(self.path):
             for number in _wanted(folder, name, version):
                 place = os.path.join(folder, str(number))
-                # First the marker: from here on the version is gone, and its number stays taken.
+                # The marker first: from here on the version is deleted, and its number stays in use.
                 os.close(os.open(os.path.join(place, "deleted"), os.O_CREAT | os.O_WRONLY, 0o600))
                 for part in ("data", "artifact.json"):
-                    with suppress(FileNotFoundError):  # somebody else deletes it too
+                    with suppress(FileNotFoundError):  # another process deletes it too
                         os.unlink(os.path.join(place, part))
 
 
 class _Draft:
-    """A version that is not one yet: all of it is on the disk before it gets its number.
+    """Version that is not published yet. All of its content is on disk before it gets a number.
 
-    The lock is for a cancelled save: whoever waited has gone, while a thread still writes.
+    The lock is for a cancelled save: the caller is gone while a thread still writes.
     """
 
     def __init__(self, drafts: str, name: str, mime_type: str | None, session: str | None, max_bytes: int) -> None:
@@ -230,7 +232,7 @@ class _Draft:
             self._file.close()
             artifact = Artifact(
                 name=self._name,
-                version=-1,  # its number is the name of its folder
+                version=-1,  # the number is the name of the folder
                 sha256=self._digest.hexdigest(),
                 size_bytes=self._size,
                 mime_type=self._mime_type or guess_mime(self._name, self._start),
@@ -245,9 +247,9 @@ class _Draft:
             return from_json(Artifact, known | {"version": number})
 
     def discard(self) -> None:
-        """Of a published draft nothing is left to discard."""
+        """Removes the draft. Does nothing after `publish`."""
         with self._lock:
-            with suppress(OSError):  # a full disk: what could not be written is of no use here
+            with suppress(OSError):  # a full disk: the data is not needed any more
                 self._file.close()
             if self._place is not None:
                 shutil.rmtree(self._place, ignore_errors=True)
@@ -265,11 +267,11 @@ def _rename_to_next(place: str, folder: str) -> int:
         except OSError:
             if not os.path.lexists(target):
                 raise
-            number += 1  # somebody else was faster
+            number += 1  # another writer was faster
         else:
             break
     sync_folder(folder)
-    if fresh:  # the folders above may be new as well
+    if fresh:  # the folders above may be new too
         root = os.path.dirname(os.path.dirname(place))
         while len(folder) > len(root):
             folder = os.path.dirname(folder)
@@ -320,6 +322,6 @@ def _sweep(drafts: str) -> None:
         try:
             touched = max(entry.stat().st_mtime, os.stat(os.path.join(entry.path, "data")).st_mtime)
         except FileNotFoundError:
-            continue  # just begun, or gone
+            continue  # just started, or already removed
         if touched < time.time() - _ABANDONED_S:
             shutil.rmtree(entry.path, ignore_errors=True)

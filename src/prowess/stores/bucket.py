@@ -1,11 +1,8 @@
-"""A bucket of S3, Google Cloud or Azure: every request is bounded in time and fails with words a person can act on.
+"""Client for a bucket of S3, Google Cloud or Azure. Every request has a time-out, and errors come with a hint.
 
-An address and what the caller passes along become an opened bucket.
-
-Where it is, as whom it is asked and how a request is signed comes from the variables that the providers' own tools know
-(AWS_*, GOOGLE_*, AZURE_*), in the environment that the caller passes, and from options, which win. Nothing here reads
-the environment of the process. Only when no key is passed does obstore look for one itself, as on a machine that has a
-role.
+Endpoint, credentials and signing come from the variables of the providers' own tools (AWS_*, GOOGLE_*, AZURE_*) in the
+environment that the caller passes, and from options, which win. Nothing here reads the environment of the process. Only
+if no key is passed, obstore looks for one itself, as on a machine with a role.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from prowess.errors import ConfigError, MissingExtra, StoreError
 SCHEMES = ("s3", "gs", "az")
 
 _URL = re.compile(r"(s3|gs|az)://([A-Za-z0-9][A-Za-z0-9._-]{1,220})(?:/([\w.~=-]+(?:/[\w.~=-]+)*))?/?", re.ASCII)
-_MOST_PREFIX_BYTES = 200  # a key has at most 1024 bytes, and ours need the rest
+_MOST_PREFIX_BYTES = 200  # a key has at most 1024 bytes, and our names need the rest
 _VARIABLES = {
     "s3": re.compile(
         r"AWS_(?:ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|REGION|DEFAULT_REGION|ENDPOINT|ENDPOINT_URL"
@@ -114,10 +111,11 @@ def open_bucket(
 
 
 def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """All that says where, as whom and how, said: what is left out, obstore would take from the process."""
+    """Returns all S3 settings explicitly, because obstore would take missing ones from the environment of the
+    process."""
 
     def take(*names: str) -> Any:
-        """The setting under any of its names, which is then nowhere else; an option wins."""
+        """Removes and returns a setting under any of its names. An option wins."""
         values = [place.pop(f"{long}{name}", None) for place in (given, config) for name in names for long in _LONG]
         return next((value for value in values if value not in (None, "")), None)
 
@@ -147,7 +145,7 @@ def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> 
 
 
 def _may_be_plain(config: Mapping[str, Any], url: str, allowed: bool, variable: str) -> bool:
-    """Whether a request may go without encryption: to this machine, or when somebody said so."""
+    """True if a request may be unencrypted: to this machine, or if the user allows it."""
     for endpoint in (str(config[name]) for name in _ENDPOINTS if name in config):
         address = urlsplit(endpoint)
         if address.scheme == "http":
@@ -161,9 +159,9 @@ def _may_be_plain(config: Mapping[str, Any], url: str, allowed: bool, variable: 
     return False
 
 
-PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes as a part of many
+PART_BYTES = 5 * 1024 * 1024  # smallest part of a multipart upload in S3
 SMALL_BYTES = 64 * 1024
-_TO_STOP_S = 5.0  # how long a cancelled upload may take to take back what it has sent
+_TO_STOP_S = 5.0  # time for a cancelled upload to remove its parts
 
 
 class BucketObject(NamedTuple):
@@ -173,7 +171,7 @@ class BucketObject(NamedTuple):
 
 
 class Bucket:
-    """The part of a bucket below a prefix; paths are relative to it."""
+    """Part of a bucket below a prefix. Paths are relative to the prefix."""
 
     def __init__(
         self, url: str, *, environ: Mapping[str, str], options: Mapping[str, Any], timeout_s: float = 60.0
@@ -185,7 +183,7 @@ class Bucket:
         self._store = open_bucket(self._address, self.url, environ, options, timeout_s)
 
     async def find(self, path: str) -> bytes | None:
-        """A small object, or the start of a large one; None when there is none."""
+        """Returns a small object, or the start of a large one, or None if it does not exist."""
         import obstore
 
         async with self._asking(self._timeout_s):
@@ -208,14 +206,15 @@ class Bucket:
         return None
 
     async def create(self, path: str, data: bytes) -> bool:
-        """Whether it was not there before; what is there is never written over."""
+        """Creates an object and returns True, or returns False if it exists. An existing object is never
+        overwritten."""
         import obstore
 
         async with self._asking(self._timeout_s):
             try:
                 await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
             except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                return False  # providers say it with 409 or with 412
+                return False  # providers answer 409 or 412
         return True
 
     async def put(self, path: str, data: bytes, *, mime_type: str | None = None) -> None:
@@ -227,9 +226,9 @@ class Bucket:
     async def put_parts(
         self, path: str, parts: AsyncIterator[bytes], *, part_bytes: int = PART_BYTES, mime_type: str | None = None
     ) -> None:
-        """Something large, a part at a time; each part has its own time-out, however slowly they come.
+        """Uploads a large object in parts. Each part has its own time-out, even if the parts arrive slowly.
 
-        A cancelled upload is not dropped but made to fail, because only then the provider forgets the parts it has.
+        A cancelled upload is made to fail instead of dropped, because only then the provider deletes its parts.
         """
         import obstore
 
@@ -254,11 +253,11 @@ class Bucket:
                 feed.stop()
                 await asyncio.wait([upload], timeout=_TO_STOP_S)
                 if upload.done() and not upload.cancelled():
-                    upload.exception()  # so that nobody says that it was never seen
+                    upload.exception()  # avoids asyncio's warning about an exception never retrieved
         feed.raise_if_broken()
 
     async def walk(self, prefix: str) -> AsyncIterator[BucketObject]:
-        """Every object below a folder, at any depth."""
+        """Yields every object below a folder, at any depth."""
         import obstore
 
         pages = obstore.list(self._store, prefix=prefix or None)
@@ -270,13 +269,13 @@ class Bucket:
             for each in page:
                 self._is_real = True
                 yield BucketObject(each["path"], each["size"], each["last_modified"])
-        if not self._is_real:  # any page of the web can be read as a list of nothing, such as that of a console
+        if not self._is_real:  # any web page, such as a console, can be parsed as an empty list
             if await self.find(f".{secrets.token_hex(16)}") is not None:
                 raise self._no_bucket()
             self._is_real = True
 
     async def folders(self, prefix: str) -> list[str]:
-        """The names of what is directly below a folder and has something below itself."""
+        """Returns the names of the folders directly below a folder."""
         import obstore
 
         async with self._asking(self._timeout_s):
@@ -284,7 +283,7 @@ class Bucket:
         return [path.rpartition("/")[2] for path in found["common_prefixes"]]
 
     async def remove(self, *paths: str) -> None:
-        """What is gone already is gone."""
+        """Removes objects. A missing object is not an error."""
         import obstore
 
         for path in paths:
@@ -302,7 +301,7 @@ class Bucket:
         except TimeoutError:
             raise self._unreachable(f"did not answer within {self._timeout_s:g} seconds") from None
         except (obstore.exceptions.BaseError, FileNotFoundError) as error:
-            raise self._explain(str(error)) from None  # its text can hold a signed address
+            raise self._explain(str(error)) from None  # the original text can contain a signed URL
 
     def _explain(self, text: str) -> StoreError:
         status = (re.search(r"status code: (\d{3})", text) or ["", ""])[1]
@@ -346,11 +345,11 @@ class Bucket:
 
 
 class _Stopped(Exception):
-    """Told to an upload, so that it takes back what it has sent."""
+    """Raised inside an upload, so that it removes the parts it has sent."""
 
 
 class _UploadFeed:
-    """Parts for an upload, until their source breaks or somebody wants no more of them."""
+    """Feeds parts to an upload, until their source fails or the upload is stopped."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         self._source = source
@@ -388,12 +387,12 @@ def not_conditional(url: str) -> StoreError:
 
 
 def _names_bucket(text: str) -> bool:
-    """Whether it is the bucket that is not there, and not just an object."""
+    """True if the bucket itself is missing, not just an object."""
     return "NoSuchBucket" in text or "ContainerNotFound" in text
 
 
 def _attributes(mime_type: str | None) -> Any:
-    """For people who look into the bucket. What could not be a header is not one."""
+    """Returns the content type, for people who look into the bucket. A value that is not a valid header is left out."""
     if mime_type and re.fullmatch(r"[!-.0-~]++/[ -~]++", mime_type):
         return {"Content-Type": mime_type}
     return None

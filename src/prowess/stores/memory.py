@@ -1,4 +1,4 @@
-"""What is kept for as long as the process lives: the same promises as on a disk, but for surviving it."""
+"""Event log and artifact store in memory. They keep the same promises as on disk, but end with the process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from prowess.stores.artifact_content import large_pieces, not_found, pieces, too
 
 
 class MemoryEventLog:
-    """Lines are kept as text, as on a disk, so that nobody can change later what was appended."""
+    """Event log in memory. Lines are stored as text, so that an appended event cannot be changed later."""
 
-    immediate = True  # an append never waits for anything
+    immediate = True  # an append never blocks
 
     def __init__(self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._clock = clock
         self._lock = Lock()  # runs of several threads may share a log
-        self._tokens = itertools.count(1)  # of all sessions, so that a deleted one does not give a token twice
+        self._tokens = itertools.count(1)  # shared by all sessions, so that a new session never gets an old token
         self._sessions: dict[SessionKey, _Session] = {}
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
@@ -100,11 +100,11 @@ class MemoryEventLog:
             del self._sessions[key]
 
     async def strays(self) -> Sequence[OrphanedEvents]:
-        """None: a session and its events are one thing here."""
+        """Returns nothing: here a session and its events cannot be separated."""
         return []
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
     def _get(self, key: SessionKey) -> _Session:
         session = self._sessions.get(key)
@@ -134,7 +134,7 @@ class MemoryArtifacts:
         self._max_bytes = max_bytes
         self._clock = clock
         self._lock = Lock()
-        self._kept: dict[_Place, list[tuple[Artifact, bytes] | None]] = {}  # by version; None was deleted
+        self._kept: dict[_Place, list[tuple[Artifact, bytes] | None]] = {}  # index is the version; None means deleted
 
     async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
         place = _place(key, name)

@@ -1,26 +1,26 @@
-"""The tables of a session store, numbered from the first release on, in SQLite and in PostgreSQL.
+"""Tables of the event log in SQLite and PostgreSQL, with version numbers since the first release.
 
-A migration is never changed once it was released; a new table or column is a new one at the end of its list. There is
-no way back: a store that a newer release has written is left as it is.
+A released migration is never changed. A new table or column is a new migration at the end of the list. There is no
+downgrade: a store that a newer release has written is left unchanged.
 
-A moment at which a session expires is linked to the chain: `expiry_after` is the hash at its end when the moment was
-set, `expiry_link` the sha256 of that, the moment and the names of the session. Where the link does not fit, somebody
-edited the row, and nothing expires.
+A session's expiry is linked to its chain: `expiry_after` is the hash of the last event when the expiry was set, and
+`expiry_link` is the sha256 of this hash, the time and the session's key. If the link does not fit, somebody edited the
+row, and the session does not expire.
 """
 
 from __future__ import annotations
 
 from prowess.errors import StoreError
 
-# Each is a name and its statements.
+# Each migration is a name and its statements.
 Migrations = tuple[tuple[str, tuple[str, ...]], ...]
 
-SQLITE_SHA256 = "prowess_sha256"  # which SQLite has not, and every connection is given
-_LINKED = ("tenant", "app", '"user"', "session", "expiry_after", "expires_at")  # no part has a line break in it
+SQLITE_SHA256 = "prowess_sha256"  # not built into SQLite; each connection registers it
+_LINKED = ("tenant", "app", '"user"', "session", "expiry_after", "expires_at")  # none contains a line break
 SQLITE_LINK = f"{SQLITE_SHA256}({' || char(10) || '.join(_LINKED)})"
 POSTGRES_LINK = f"encode(sha256(convert_to({' || chr(10) || '.join(_LINKED)}, 'UTF8')), 'hex')"
 
-# No STRICT and no RETURNING: systems in use have SQLite 3.34.
+# No STRICT and no RETURNING, because some systems still have SQLite 3.34.
 SQLITE: Migrations = (
     (
         "sessions and events",
@@ -51,8 +51,8 @@ SQLITE: Migrations = (
     ),
 )
 
-# A key can be longer than an index takes, so a session is found by the sha256 of its key. Lines are text: jsonb would
-# change them, and the chain is made of what they are.
+# A key can be too long for an index, so a session is found by the sha256 of its key. Lines are stored as text, because
+# jsonb would change them and so break the chain.
 POSTGRES: Migrations = (
     (
         "sessions and events",

@@ -1,16 +1,16 @@
-"""In a bucket, too, a version is whole or not there, its number is given once, and nothing is ever written over.
+"""Artifact store in a bucket. A version is saved whole or not at all, its number is used once, and it never changes.
 
-The content goes first, under a key that nobody can guess. Then a small record is created under the version's number, on
-the condition that there is none: of two savers one gets the number and the other the next. A deleted version leaves an
-empty object under its number, which keeps it taken.
+The content is stored first, under a key that nobody can guess. Then a small record is created under the version's
+number, on condition that none exists. Of two writers one gets the number and the other gets the next. A deleted version
+leaves an empty object under its number, which keeps the number in use.
 
     acme/default/ann/session/s/charts/sales.png@/0                        the record
     acme/default/ann/session/s/charts/sales.png@/data/5f3a…               the content that it names
     acme/default/ann/user/profile.json@/3                                 empty: deleted
 
-A saver that was killed in between leaves content that no record names; a day later the next save of that name, or
-`sweep`, removes it. Parts of an upload that was killed half-way are kept by the provider, unseen: give the bucket a
-rule that ends incomplete multipart uploads.
+A writer that was killed in between leaves content without a record. The next save of this name after a day, or `sweep`,
+removes it. The provider keeps the parts of a killed upload, invisibly: give the bucket a rule that ends incomplete
+multipart uploads.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from prowess.stores.artifact_content import Measure, chain, corrupt, folder_name
 from prowess.stores.bucket import PART_BYTES, Bucket, BucketObject, not_conditional
 
 _ABANDONED = timedelta(days=1)
-_PROOF = ".conditional"  # no key of ours begins with a dot
+_PROOF = ".conditional"  # none of our keys starts with a dot
 _MOST_NAME_BYTES = 256
-_MOST_PARTS = 9_000  # S3 takes 10,000
+_MOST_PARTS = 9_000  # S3 allows 10,000
 _ATTEMPTS = 5
 _RECORD = re.compile(r"(.+@)/(0|[1-9][0-9]*)")
 _CONTENT = re.compile(r"(.+@)/data/[0-9a-f]{32}")
@@ -46,10 +46,10 @@ _AT_ONCE = 16
 
 
 class ObjectArtifacts:
-    """Artifacts in a bucket: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`.
+    """Artifact store in a bucket: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`.
 
-    `environ` is where keys, region and endpoint are looked for, as AWS_*, GOOGLE_* and AZURE_*; `options` has obstore's
-    names for the same, and wins.
+    `environ` has keys, region and endpoint as AWS_*, GOOGLE_* and AZURE_* variables. `options` has them under obstore's
+    names, and wins.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ObjectArtifacts:
         await self._put(f"{folder}/data/{content}", first, parts, mime_type)
         known = Artifact(
             name=name,
-            version=-1,  # its number is its key
+            version=-1,  # the number is in the key
             sha256=seen.digest.hexdigest(),
             size_bytes=seen.size,
             mime_type=mime_type,
@@ -98,7 +98,7 @@ class ObjectArtifacts:
     async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
         artifact, content = await self._find(key, name, version)
         digest = hashlib.sha256()
-        for start in range(0, artifact.size_bytes, PART_BYTES):  # a range each: no request lasts as long as its reader
+        for start in range(0, artifact.size_bytes, PART_BYTES):  # short requests, for slow readers
             end = min(start + PART_BYTES, artifact.size_bytes)
             part = await self._bucket.find_range(content, start, end)
             if part is None:
@@ -130,20 +130,22 @@ class ObjectArtifacts:
             raise not_found(name, version, live)
         for number in live if version is None else [version]:
             record = await self._bucket.find(f"{folder}/{number}")
-            await self._bucket.put(f"{folder}/{number}", b"")  # from here on the version is gone
+            await self._bucket.put(f"{folder}/{number}", b"")  # from here on the version is deleted
             if record:
-                with suppress(StoreError):  # a spoiled record: what it named is swept later
+                with suppress(StoreError):  # a damaged record: its content is swept later
                     await self._bucket.remove(_parse(record, folder, name, number)[1])
 
     async def sessions(self, key: SessionKey) -> Sequence[str]:
-        """Every session of that user, app and tenant that ever had artifacts, whichever `key` is in."""
+        """Returns every session that ever had artifacts, of the same tenant, app and user. The session in `key` does
+        not matter."""
         owner = _scope(key, of_user=True).removesuffix("/user")
         found = await self._bucket.folders(f"{owner}/session")
         return sorted(filter(None, await _all_of(self._session(f"{owner}/session", folder) for folder in found)))
 
     async def sweep(self) -> int:
-        """Remove content that no record has named for a day, under every name; how many that were."""
-        await self._bucket.put(_PROOF, b"")  # so that something in the list was written now
+        """Removes content that has had no record for a day, under every name, and returns the number of removed
+        objects."""
+        await self._bucket.put(_PROOF, b"")  # gives the list an object with the current time
         folders: dict[str, list[BucketObject]] = defaultdict(list)
         now = datetime.min.replace(tzinfo=UTC)
         async for listed in self._bucket.walk(""):
@@ -155,7 +157,8 @@ class ObjectArtifacts:
     # --- one request after another
 
     async def _prove_conditional(self) -> None:
-        """Once: of two who create the same thing, the second must be refused. Usually the first was long ago."""
+        """Checks once that the bucket refuses to create an object that exists. Usually the object exists from an
+        earlier run, so one request is enough."""
         if not self._proven:
             if await self._bucket.create(_PROOF, b"") and await self._bucket.create(_PROOF, b""):
                 with suppress(StoreError):
@@ -178,9 +181,9 @@ class ObjectArtifacts:
                     await self._bucket.remove(path)
 
     async def _publish(self, folder: str, record: bytes) -> int:
-        """The number that the record got. Savers in one process take turns, so that they do not run into each other.
+        """Creates the record and returns its version number. Writers in one process take turns, to avoid conflicts.
 
-        When this fails nobody knows whether the record was created: the content stays, so that a version is whole.
+        After an error it is unknown whether the record was created. The content stays, so that the version is whole.
         """
         turn = self._turns.setdefault((id(asyncio.get_running_loop()), folder), asyncio.Lock())
         async with turn:
@@ -189,16 +192,16 @@ class ObjectArtifacts:
             while not await self._bucket.create(f"{folder}/{number}", record):
                 found = await self._bucket.find(f"{folder}/{number}")
                 if found == record:
-                    break  # ours: the first answer was lost, and it was asked again
+                    break  # ours: the first answer was lost, and the request was retried
                 if found is not None:
-                    number += 1  # somebody else was faster
+                    number += 1  # another writer was faster
                 elif (attempts := attempts + 1) == _ATTEMPTS:
                     raise StoreError(
                         f"{self.path} refuses version {number} although there is none.",
                         code="store-error",
                         hint="Try again later; nothing was lost.",
                     )
-        with suppress(StoreError):  # the version is saved; what could not be swept waits for the next one
+        with suppress(StoreError):  # the version is saved; the next save sweeps the rest
             await self._sweep(there, max(listed.changed_at for listed in there.contents))
         return number
 
@@ -206,9 +209,9 @@ class ObjectArtifacts:
         return _seen_in(folder, [listed async for listed in self._bucket.walk(folder)])
 
     async def _find(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, str]:
-        """What is known of a version, and the key of its content."""
+        """Returns the metadata of a version, and the key of its content."""
         folder = _folder(key, name)
-        for _ in range(_ATTEMPTS):  # the newest can be deleted between two requests
+        for _ in range(_ATTEMPTS):  # the newest version can be deleted between two requests
             number = version if version is not None else max((await self._look(folder)).live, default=None)
             record = None if number is None else await self._bucket.find(f"{folder}/{number}")
             if number is not None and record:
@@ -218,7 +221,7 @@ class ObjectArtifacts:
         raise not_found(name, version, (await self._look(folder)).live if version is not None else ())
 
     async def _name(self, key: SessionKey, folder: str, number: int) -> str | None:
-        """The name that a folder stands for: most can be read off it, others are in the record."""
+        """Returns the name of an artifact. Most names are the folder's name; a hashed one is in the record."""
         of_user = folder.startswith(f"{_scope(key, True)}/")
         plain = folder.removeprefix(f"{_scope(key, of_user)}/").removesuffix("@")
         if "~" not in plain:
@@ -236,10 +239,11 @@ class ObjectArtifacts:
         return None
 
     async def _sweep(self, there: _Folder, now: datetime) -> int:
-        """Each live version names one content: only when there are more is it worth reading which.
+        """Removes abandoned content. Each live version names one content, so records are read only if there is more
+        content.
 
-        `now` is by the provider's clock, as all times in a list are: with our own, which may be wrong by years, the
-        content of somebody who is about to create its record could look abandoned.
+        `now` is the provider's time, like all times in a list. Our own clock may be wrong by years; then the content of
+        a save in progress could look abandoned.
         """
         old = {listed.path for listed in there.contents if listed.changed_at < now - _ABANDONED}
         if not old or len(there.contents) <= len(there.live):
@@ -252,7 +256,7 @@ class ObjectArtifacts:
 
 
 class _Folder(NamedTuple):
-    """What there is under one name."""
+    """Objects under one name."""
 
     folder: str
     numbers: list[int]
@@ -291,9 +295,7 @@ def _scope(key: SessionKey, of_user: bool) -> str:
 def _folder(key: SessionKey, name: str) -> str:
     of_user, parts = artifact_scope(name)
     path = "/".join(map(_key, parts))
-    if (
-        len(path) > _MOST_NAME_BYTES
-    ):  # a key has at most 1024 bytes, and a name can become longer when it is spelled out
+    if len(path) > _MOST_NAME_BYTES:  # a key has at most 1024 bytes
         path = f"~{hashlib.sha256('/'.join(parts).encode()).hexdigest()}"
     return f"{_scope(key, of_user)}/{path}@"
 
@@ -303,7 +305,7 @@ def _key(part: str) -> str:
 
 
 def _parse(record: bytes, folder: str, name: str | None, number: int) -> tuple[Artifact, str]:
-    """A record names content beside itself and nothing else, whoever wrote it."""
+    """Parses a record. It can only name content in its own folder, even if somebody else wrote it."""
     try:
         data = json.loads(record)
         artifact = from_json(Artifact, data | {"version": number})

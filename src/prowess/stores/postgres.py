@@ -1,11 +1,11 @@
-"""An event log in PostgreSQL: many machines share it, and of two writers to one session one is first at every number.
+"""Event log in PostgreSQL, shared by many machines. Of two writers to one session, only one gets each number.
 
-An append is one statement, which checks and writes at once: that the lease is the newest, that the session ends where
-these events begin. When the connection is lost before the answer came, the log looks whether its lines are there before
-it says anything, and writes them if they are not; the check in the statement keeps them from being there twice.
+An append is one statement that checks and writes: the lease must be the newest, and the session must end where these
+events start. If the connection is lost before the answer, the log first looks whether its lines are stored, and writes
+them only if not. The check in the statement prevents duplicates.
 
-The work is done by a few threads with a connection each. So several event loops can share a log, and whoever is
-cancelled while it waits does not leave a statement half sent.
+A few threads do the work, each with its own connection. So several event loops can share a log, and a cancelled caller
+never leaves a statement half sent.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_KNOWN = 4096  # sessions whose end is remembered
+_KNOWN = 4096  # sessions whose head is remembered
 
 
 class PostgresEventLog:
-    """`url` is what libpq takes: postgresql://user@host/database. It connects at the first use; close it.
+    """Event log at a libpq URL: postgresql://user@host/database. It connects on first use. Close it after use.
 
-    `timeout_s` is for one statement, `patience_s` for a server that comes back after a connection was lost.
+    `timeout_s` is the time-out of one statement. `patience_s` is the time to retry after a lost connection.
     """
 
     def __init__(
@@ -59,9 +59,7 @@ class PostgresEventLog:
         )
         self.path = self._link.place  # without the password
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="prowess-log")
-        self._heads: dict[
-            SessionKey, ChainHead
-        ] = {}  # where sessions ended when we last wrote; a guess, never relied on
+        self._heads: dict[SessionKey, ChainHead] = {}  # heads after our last writes; only a guess, always checked
         self._closed = False
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
@@ -94,13 +92,13 @@ class PostgresEventLog:
                 raise broken_record(key, f"has a line that is not an event: {error}") from error
 
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
-        """Page by page: no connection is held, and no snapshot kept open, while somebody looks at a line."""
+        """Yields the lines page by page. No connection or snapshot is held while the caller works with a line."""
         found = await self._do(lambda connection: self._get(connection, key))
         seq, end = max(after_seq, 0), found.seq
         while seq < end:
             part = await self._do(lambda connection, after=seq: rows.page(connection, found.id, after, end))
             if not part:
-                await self.head(key)  # deleted while it was read: say so
+                await self.head(key)  # raises if the session was deleted meanwhile
                 raise broken_record(key, f"has no event {seq + 1}, and {end} were recorded")
             for number, line in part:
                 seq += 1
@@ -118,7 +116,7 @@ class PostgresEventLog:
         return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
     async def strays(self) -> Sequence[OrphanedEvents]:
-        """Events that somebody left behind who changed rows of sessions, or removed them past the foreign key."""
+        """Returns events left over after somebody edited or removed rows of sessions, past the foreign key."""
         return await self._do(rows.strays)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
@@ -136,13 +134,13 @@ class PostgresEventLog:
         def work(connection: Connection) -> bool:
             nonlocal tries
             tries += 1
-            return rows.delete(connection, key, self._now()) or tries > 1  # the first time may have counted
+            return rows.delete(connection, key, self._now()) or tries > 1  # the first try may have worked
 
         if not await self._do(work):
             raise unknown_session(key)
 
     async def close(self) -> None:
-        """What was begun is finished first."""
+        """Closes the log after the running work is finished."""
         if not self._closed:
             self._closed = True
             await asyncio.to_thread(self._threads.shutdown)
@@ -183,7 +181,7 @@ class PostgresEventLog:
 
 
 class _Append:
-    """One append, however often its connection is lost. `unsure`: it was sent, and no answer came."""
+    """Append that survives lost connections. `unsure`: it was sent, but no answer came."""
 
     def __init__(
         self,
@@ -211,7 +209,8 @@ class _Append:
                 return
 
     def _find_head(self, connection: Connection) -> ChainHead | None:
-        """Where the lines go; None: they are there already, because what was thought lost came through just now."""
+        """Returns the head to append to, or None if the lines are already stored: a statement that seemed lost has
+        succeeded."""
         found = rows.find(connection, self._key, self._now())
         if found is None:
             raise unknown_session(self._key)

@@ -1,8 +1,8 @@
-"""Connections to one PostgreSQL database: made when they are needed, never used again once one is broken.
+"""Connections to a PostgreSQL database. They are opened on demand, and a broken one is never used again.
 
-What is done with a connection may be done once more on a new one, because a connection that is lost at the end of a
-statement does not tell whether the statement counted: all that is done here bears being done twice. A password is in
-no message. Who waits is a thread, and a server that does not answer is given up.
+Work may be repeated on a new connection: when a connection is lost at the end of a statement, nobody knows whether the
+statement was executed. So all work here is safe to repeat. No message contains a password. Waiting happens in threads,
+and a server that does not answer is given up.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOSSES = 3  # of a connection, during one piece of work: then it may be the work that ends the server
-_CLASHES = 5  # of transactions that the server took back because of one another
+_LOSSES = 3  # lost connections per piece of work; after that, the work itself may crash the server
+_CLASHES = 5  # retries after serialization failures and deadlocks
 
-# What a database or a role may have been set to, and would change what a commit means; `off` would forget commits.
+# Settings of the database or the role that would change the meaning of a commit; `off` could lose commits.
 _PREPARE = """SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', %s, false),
     set_config('default_transaction_isolation', 'read committed', false),
@@ -34,7 +34,7 @@ _PREPARE = """SELECT set_config('statement_timeout', %s, false), set_config('loc
 
 
 class PostgresPool:
-    """`prepare` is called with the first connection. Closing it lets what has begun come to its end."""
+    """Pool of connections. `prepare` is called with the first connection."""
 
     def __init__(
         self, url: str, *, timeout_s: float, patience_s: float, prepare: Callable[[psycopg.Connection[Any]], None]
@@ -49,7 +49,7 @@ class PostgresPool:
             given = conninfo_to_dict(url)
         except psycopg.Error:
             given = None
-        if given is None:  # out of the handler: the error that libpq made has the whole address in it
+        if given is None:  # outside the handler, because libpq's error contains the whole URL
             raise StoreError(
                 "The address of the PostgreSQL database cannot be read.",
                 code="store-url-invalid",
@@ -59,7 +59,7 @@ class PostgresPool:
         self.place = _shown(given)
         self._params: dict[str, Any] = {
             "application_name": "prowess",
-            "connect_timeout": max(2, round(timeout_s / 3)),  # libpq takes no less
+            "connect_timeout": max(2, round(timeout_s / 3)),  # libpq's minimum is 2
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -70,12 +70,13 @@ class PostgresPool:
         self._timeout_s, self._patience_s, self._prepare = timeout_s, patience_s, prepare
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
-        self._busy: dict[int, tuple[psycopg.Connection[Any], float]] = {}  # by thread: since when
+        self._busy: dict[int, tuple[psycopg.Connection[Any], float]] = {}  # thread -> its connection, and since when
         self._first = threading.Lock()
         self._prepared = False
 
     def use(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Do it, on another connection if need be. The first one is tried once: nothing was begun yet."""
+        """Does the work, on a new connection if needed. The first connection attempt is not retried, because nothing
+        has started."""
         until: float | None = None
         losses = clashes = 0
         while True:
@@ -87,7 +88,7 @@ class PostgresPool:
                 if connection is not None and is_lost(connection):
                     losses += 1
                     until = until or time.monotonic() + self._patience_s
-                    self.drop()  # the others will have been lost as well
+                    self.drop()  # the others are probably lost too
                 elif connection is not None and error.sqlstate in ("40001", "40P01") and clashes < _CLASHES:
                     clashes += 1
                     continue
@@ -107,21 +108,22 @@ class PostgresPool:
                     self._give_back(connection)
 
     def give_up_on_silence(self) -> None:
-        """A server that answers nothing for so long will not: its own time limits are shorter. Called by a timer."""
+        """Closes connections that have been silent for too long. The server's own time-outs are shorter, so it will not
+        answer. Called by a timer."""
         with self._lock:
             silent = [connection for connection, since in self._busy.values() if self._is_silent(since)]
             for connection in silent:
                 _hang_up(connection)
 
     def drop(self) -> None:
-        """Close those that nobody uses."""
+        """Closes idle connections. Work on other connections goes on to its end."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def store_error(self, error: psycopg.Error) -> StoreError:
-        """What the server said, as something a person can act on."""
+        """Turns a server error into a StoreError with a hint."""
         state = error.sqlstate or ""
         meaning = _MEANINGS.get(state) or _MEANINGS.get(state[:2]) or _refusal(error)
         if meaning is None and not state and isinstance(error, self._psycopg.OperationalError):
@@ -189,21 +191,21 @@ def is_lost(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> None:
-    """The thread that waits on it is told that the other side is gone."""
+    """Shuts down the socket, so that the waiting thread gets an error."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
-    except (OSError, ValueError):  # it was lost at this very moment
+    except (OSError, ValueError):  # lost at this very moment
         pass
 
 
 def _without(error: psycopg.Error, password: str) -> psycopg.Error | None:
-    """The cause, to be shown in a traceback, unless it has the password in it."""
+    """Returns the cause for a traceback, or None if it contains the password."""
     return None if password and password in str(error) else error
 
 
 def _refusal(error: psycopg.Error) -> tuple[str, str, str] | None:
-    """What trying again does not mend. A refused connection has no state, only the server's words."""
+    """Returns the meaning of an error that a retry cannot fix. A refused connection has no SQLSTATE, only a message."""
     said = str(error) if error.sqlstate is None else ""
     return next((meaning for pattern, meaning in _REFUSALS if re.search(pattern, said)), None)
 
@@ -231,7 +233,7 @@ _REFUSALS = (
     (r"authentication failed|no password supplied|role \"[^\"]*\" does not exist|no pg_hba.conf entry", _DENIED),
     (r"too many (clients|connections)|connection slots", _BUSY),
 )
-# By the state that PostgreSQL gives to an error, else by its first two characters.
+# By the SQLSTATE of the error, else by its first two characters.
 _MEANINGS = {
     "08": ("store-unreachable", "cannot be reached", "Check that the server runs, then try again."),
     "22021": _NOT_TEXT,

@@ -1,4 +1,4 @@
-"""What is asked of the tables in PostgreSQL. Each is one statement or one transaction, and bears being done twice."""
+"""SQL statements of the PostgreSQL event log. Each is one statement or one transaction, and is safe to repeat."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[Any]
 
-_MIGRATING = 7305815021937  # of the lock that only one migration holds: any number, always the same
-_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once, and about how much of them
+_MIGRATING = 7305815021937  # number of the lock for migrations: arbitrary, but always the same
+_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines per page, and about how many bytes
 
 _HAS_TABLES = "SELECT FROM pg_catalog.pg_class WHERE relname = 'prowess_migrations' AND pg_table_is_visible(oid)"
-# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+# An expiry that is not linked to the chain was edited into the row, and has no effect.
 _LIVES = f"(expires_at IS NULL OR expires_at > %(now)s OR (expiry_link = {POSTGRES_LINK}) IS NOT TRUE)"
 _ENDED = f"expires_at <= %(now)s AND expiry_link = {POSTGRES_LINK}"
 _GET = f"""SELECT id, lease, seq, hash FROM prowess_sessions
     WHERE key_hash = %(key)s AND {_LIVES}"""
-# It waits for whoever writes to the session at this moment.
+# Waits for a writer that holds the session now.
 _WAIT = f"""SELECT id, lease, seq, hash FROM prowess_sessions
     WHERE key_hash = %(key)s AND {_LIVES} FOR UPDATE"""
 _TAKE = """INSERT INTO prowess_sessions AS old
@@ -34,7 +34,7 @@ _TAKE = """INSERT INTO prowess_sessions AS old
         %(now)s, %(now)s)
     ON CONFLICT (key_hash) DO UPDATE SET lease = nextval('prowess_leases'), owner = excluded.owner
     RETURNING old.lease"""
-# The check and the write are one: nothing is inserted unless the session still ends where these lines begin.
+# Checks and writes at once: nothing is inserted unless the session still ends where these lines start.
 _ADD = f"""WITH held AS (
         UPDATE prowess_sessions SET seq = seq + %(count)s, hash = %(last)s, updated_at = %(now)s
         WHERE key_hash = %(key)s AND lease = %(lease)s AND seq = %(seq)s AND hash = %(hash)s
@@ -44,7 +44,7 @@ _ADD = f"""WITH held AS (
     SELECT held.id, %(seq)s + added.number, added.line
     FROM held, unnest(%(lines)s::text[]) WITH ORDINALITY AS added (line, number)"""
 _LINE = "SELECT line FROM prowess_events WHERE session = %s AND seq = %s"
-# The length of a long line is known without reading it.
+# PostgreSQL knows the length of a long line without reading it.
 _PART = """SELECT seq, line FROM (
         SELECT seq, line, sum(octet_length(line)) OVER (ORDER BY seq) - octet_length(line) AS before
         FROM prowess_events WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s) AS part
@@ -54,7 +54,7 @@ _LIST = f"""SELECT tenant, app, "user", session, seq, hash, created_at, updated_
     WHERE tenant = %(tenant)s AND (%(app)s::text IS NULL OR app = %(app)s)
     AND (%(user)s::text IS NULL OR "user" = %(user)s) AND starts_with(session, %(prefix)s)
     AND {_LIVES}"""
-# A row that is gone cannot say whose they were; their first line can.
+# A missing row cannot name the owner of the events; their first line can.
 _STRAY = """SELECT found.events, found.first, found.tenant, found.session,
         (SELECT line FROM prowess_events WHERE session = found.id AND seq = found.first)
     FROM (
@@ -65,7 +65,7 @@ _STRAY = """SELECT found.events, found.first, found.tenant, found.session,
         GROUP BY events.session) AS found
     ORDER BY found.id"""
 _LINK = f"UPDATE prowess_sessions SET expiry_link = {POSTGRES_LINK} WHERE key_hash = %(key)s"
-# What was set was written with its link, behind an event that is still there.
+# A real expiry was written with its link, after an event that still exists.
 _EDITED = f"""SELECT tenant, session, expires_at FROM prowess_sessions
     WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND (
         (expiry_link = {POSTGRES_LINK}) IS NOT TRUE
@@ -88,7 +88,7 @@ class Row(NamedTuple):
 
 
 def migrate(connection: Connection, place: str, now: str) -> None:
-    """Bring the tables up to date, in one transaction; of several who begin at once, one does it."""
+    """Brings the tables up to date in one transaction. If several processes start at once, one of them does it."""
     if _version(connection, place) == len(POSTGRES):
         return
     with connection.transaction():
@@ -112,7 +112,7 @@ def find(connection: Connection, key: SessionKey, now: str, *, wait: bool = Fals
 
 
 def take(connection: Connection, key: SessionKey, owner: str, now: str) -> int:
-    """The token of a new lease. What has expired is forgotten first, so that the session begins anew."""
+    """Takes a new lease and returns its token. An expired session is deleted first, so that the session starts anew."""
     parts = {"tenant": key.tenant, "app": key.app, "user": key.user, "session": key.session}
     given = {"key": key_hash(key), **parts, "genesis": GENESIS.hash, "owner": owner.replace("\0", ""), "now": now}
     with connection.transaction():
@@ -125,7 +125,8 @@ def take(connection: Connection, key: SessionKey, owner: str, now: str) -> int:
 def add(
     connection: Connection, key: SessionKey, token: int, head: ChainHead, last: str, lines: list[str], now: str
 ) -> bool:
-    """All the lines, right after `head`, under that lease; False: it does not end there, or the lease is lost."""
+    """Writes all lines right after `head`, under this lease. Returns False if the head has changed or the lease is
+    lost."""
     given: dict[str, Any] = {"key": key_hash(key), "lease": token, "seq": head.seq, "hash": head.hash}
     given |= {"count": len(lines), "last": last, "lines": lines, "now": now}
     return connection.execute(_ADD, given).rowcount == len(lines)
@@ -144,7 +145,7 @@ def infos(
     connection: Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
 ) -> Sequence[SessionInfo]:
     if any("\0" in (text or "") for text in (tenant, app, user, prefix)):
-        return []  # which no key has, and PostgreSQL does not take
+        return []  # no key contains NUL, and PostgreSQL refuses it
     given = {"tenant": tenant, "app": app, "user": user, "prefix": prefix, "now": now}
     return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
 
@@ -172,7 +173,7 @@ def prune(connection: Connection, now: str) -> int:
 
 
 def key_hash(key: SessionKey) -> bytes:
-    """No part has a line break in it."""
+    """Returns the sha256 of the key. No part contains a line break, so keys cannot collide."""
     return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
 
 
@@ -201,7 +202,7 @@ def _info(row: tuple[Any, ...]) -> SessionInfo:
 
 
 def _version(connection: Connection, place: str) -> int:
-    # Not to_regclass(): it remembers that there was no such table, and does not see one that was just made.
+    # Not to_regclass(): it caches that a table is missing, and does not see one that was just created.
     if connection.execute(_HAS_TABLES).fetchone() is None:
         return 0
     done = connection.execute("SELECT coalesce(max(number), 0) FROM prowess_migrations").fetchone()

@@ -1,10 +1,12 @@
-"""Every run is also a folder `<timestamp>-<run>/`: events.jsonl has its lines as the log has them, run.json a summary.
-Large texts of outcomes are files as well, `outputs/<sha256>`, and run.json lists them.
+"""Copies each run into a folder `<timestamp>-<run>/`, for people and their tools.
 
-The log is the truth and the folder a copy of it, for people and their tools. So a copy that cannot be written never
-stops a run: it is told once, and made good from the log when the run ends, or when its session is opened again. A child
-run is in the folder of the run that it belongs to. Where run.json is, all of the copy is; one without a `stop_reason`
-is of a run that was cut off, and is written when another run of its session begins.
+`events.jsonl` has the run's lines as in the log, `run.json` has a summary. Large texts of outcomes are also files,
+`outputs/<sha256>`, and run.json lists them.
+
+The log is authoritative, and the folder is a copy. A copy that cannot be written never stops a run: the problem is
+reported once. The copy is repaired from the log when the run ends, or when its session is opened again. A child run is
+in the folder of its parent. If run.json exists, the copy is complete. A run.json without a `stop_reason` belongs to a
+run that was cut off; it is written when the next run of the session starts.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _AT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _OUTPUT = re.compile(r"[0-9a-f]{64}")
-_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # as _files names them
+_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # temporary names of _internal.files
 EVENTS, SUMMARY, OUTPUTS = "events.jsonl", "run.json", "outputs"
 
 
 class MirroredLog:
-    """An event log like the one inside. `on_problem` is told once that a copy cannot be written, and why."""
+    """Event log that also writes copies of runs. `on_problem` is called once if a copy cannot be written, with the
+    reason."""
 
     def __init__(self, inner: EventLog, folder: str, *, on_problem: Callable[[str], None]) -> None:
         self.inner, self.folder = inner, os.path.abspath(folder)
@@ -46,10 +49,10 @@ class MirroredLog:
         self.path = str(getattr(inner, "path", ""))
         self._store = store_id(self.path)
         self._thread = OneThread("prowess-runs")
-        self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; those of children are their parent's
+        self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; a child run shares its parent's copy
         self._cut_off: dict[
             SessionKey, tuple[str, str]
-        ] = {}  # a run without an end, and its folder: until another begins
+        ] = {}  # last run without an end, and its folder, until another run starts
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
@@ -69,9 +72,9 @@ class MirroredLog:
         if copy is None or copy.last_seq + 1 != (first.seq or 0):
             copy = await self._catch_up(key, run)
         else:
-            # Whether it is broken is known in the thread: here a line that is just being written would look like it.
+            # `broken` is checked in the thread: here, a line that is still being written would look broken.
             before, copy.last_seq = ChainHead(seq=copy.last_seq, hash=first.prev or ""), last.seq or 0
-            # Nobody waits for it: the log has it already, and what is copied after it waits in line.
+            # Not awaited: the log has the event already, and later copies wait in the queue.
             added = self._thread.ask(lambda: _add_to(copy, link(key, before, part)[0]))
             added.add_done_callback(lambda done: self._look_at(run, done))
         ends = run == copy.run and any(isinstance(envelope.event, RunFinished) for envelope in part)
@@ -81,7 +84,7 @@ class MirroredLog:
             await self._mend_one(key, *self._cut_off.pop(key), ended=True)
 
     def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
-        """Of a run that begins here; None: it began before we looked."""
+        """Starts the copy of a run that begins here. Returns None if the run began earlier."""
         event = envelope.event
         if not isinstance(event, RunStarted):
             return None
@@ -96,11 +99,11 @@ class MirroredLog:
         return copy
 
     async def _catch_up(self, key: SessionKey, run: str) -> _Copy:
-        """The whole run from the log: another process began it, or wrote to it since."""
+        """Writes the whole run again from the log, because another process started it or wrote to it."""
         summary, lines = await self._slice(key, run)
         path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
         copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq, broken=True, made=True)
-        copy.has_ended = summary.finished_at is not None  # and a person answers what it was asked
+        copy.has_ended = summary.finished_at is not None  # ended, and a person answers its question now
         for each in (summary.run, *summary.children):
             self._copies[key, each] = copy
         await self._thread.ask(lambda: _begin_again(path, lines))
@@ -114,10 +117,10 @@ class MirroredLog:
         text = json.dumps({**summary.to_json(), "store": self._store}, indent=1).encode()
 
         def finish() -> None:
-            if copy.broken or not os.path.lexists(os.path.join(copy.path, EVENTS)):  # there may be room again
+            if copy.broken or not os.path.lexists(os.path.join(copy.path, EVENTS)):  # the disk may have room again
                 _write(copy.path, lines)
             _write_outputs(copy.path, lines if summary.outputs else ())
-            write_whole(os.path.join(copy.path, SUMMARY), text + b"\n", mode=0o600)  # last: then all of it is there
+            write_whole(os.path.join(copy.path, SUMMARY), text + b"\n", mode=0o600)  # last: the copy is complete
 
         await self._thread.ask(finish)
 
@@ -131,8 +134,8 @@ class MirroredLog:
         raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
 
     async def _mend(self, key: SessionKey) -> None:
-        """What a full disk or a kill has left undone in the copies of a session, from the log. A copy that says
-        something else than the log stays as it is, for whoever verifies it; one that is gone was removed."""
+        """Repairs the copies of a session from the log, after a full disk or a kill. A copy that differs from the log
+        stays unchanged, for verification. A missing copy was removed and stays missing."""
         begun: dict[str, Envelope] = {}
         ended: set[str] = set()
         try:
@@ -144,7 +147,7 @@ class MirroredLog:
                     elif isinstance(envelope.event, RunFinished):
                         ended.add(envelope.run)
         except (StoreError, ValueError, RecursionError):
-            return  # whoever reads the session next is told what is wrong with it
+            return  # the next reader of the session reports the damage
         last = next(reversed(begun), None)
         self._cut_off.pop(key, None)
         for run, started in begun.items():
@@ -184,7 +187,7 @@ class MirroredLog:
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
         lease = await self.inner.lease(key, owner)
-        await self._mend(key)  # nobody else can write to the session any more
+        await self._mend(key)  # nobody else can write to the session now
         return lease
 
     def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
@@ -208,21 +211,21 @@ class MirroredLog:
         await self.inner.expire(key, at)
 
     async def prune_expired(self) -> int:
-        """The copies stay: whoever lets a session expire has not asked for them to go."""
+        """Removes expired sessions. Their copies stay, because nobody asked to delete them."""
         prune = getattr(self.inner, "prune_expired", None)
         return await prune() if prune is not None else 0
 
     async def delete(self, key: SessionKey) -> None:
-        """The copies as well: who wants a session forgotten wants all of it forgotten."""
+        """Deletes the session and its copies."""
         try:
             runs = summarise([envelope async for envelope in self.inner.read(key)])
-        except AuditBroken as error:  # a reason to delete it, and none not to
+        except AuditBroken as error:  # a damaged session can still be deleted
             runs = []
             self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
         except StoreError as error:
             if error.code != "session-unknown":
                 raise
-            runs = []  # its row is gone; whether anything of it is left, the log knows
+            runs = []  # the row is missing; the inner log knows about leftovers
         await self.inner.delete(key)
         self._cut_off.pop(key, None)
         for each in [known for known in self._copies if known[0] == key]:
@@ -235,7 +238,7 @@ class MirroredLog:
                 self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {error}.")
 
     async def settle(self) -> None:
-        """Until everything that was appended is copied, or told that it was not."""
+        """Waits until every appended event is copied or reported as not copied."""
         await self._thread.ask(lambda: None)
 
     async def close(self) -> None:
@@ -248,21 +251,21 @@ class MirroredLog:
 class _Copy:
     path: str
     run: str
-    after: ChainHead  # before its first event
-    last_seq: int  # that it has, or should have
+    after: ChainHead  # head before its first event
+    last_seq: int  # last event that it has or should have
     broken: bool = False
     has_ended: bool = False
-    made: bool = False  # its file: if that is not there any more, somebody has removed it
+    made: bool = False  # its file was created; if it is missing now, somebody removed it
 
 
 def store_id(path: str) -> str | None:
-    """Which store a copy is of, without saying where that is; None of one that has no place."""
+    """Returns an id of the store without naming its place; None if the store has no place."""
     where = os.path.realpath(path) if os.path.isabs(path) else path
     return sha256(where.encode("utf-8", "surrogateescape")).hexdigest()[:12] if where else None
 
 
 def folder_name(run: str, started_at: str) -> str:
-    """`20260102T030405Z-r-1f2e`. StoreError when it would not be the name of a folder."""
+    """Returns a name such as `20260102T030405Z-r-1f2e`. StoreError if it would not be a valid folder name."""
     at = _AT.fullmatch(started_at)
     if not at or not _RUN.fullmatch(run):
         raise StoreError(
@@ -278,7 +281,8 @@ def folder_name(run: str, started_at: str) -> str:
 
 
 def _make(path: str) -> None:
-    """The folder before anything else: a full disk has room for that the longest, and where it is, it is mended."""
+    """Creates the folder before anything else. Even a full disk usually has room for it, and an existing folder is
+    repaired later."""
     if os.path.islink(path):
         raise OSError(f"{path} is a link")
     os.makedirs(path, mode=0o700, exist_ok=True)
@@ -287,20 +291,20 @@ def _make(path: str) -> None:
 
 
 def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
-    if copy.broken:  # what is missing before these lines is made good when the run ends
+    if copy.broken:  # the missing lines are written when the run ends
         return
     copy.broken = True
     if not copy.made:
         _make(copy.path)
     try:
         _add(copy.path, lines, 0 if copy.made else os.O_CREAT)
-    except FileNotFoundError as error:  # a new file would have these lines, and none of those before them
+    except FileNotFoundError as error:  # a new file would lack the lines before these
         raise OSError("it was removed while the run was going on") from error
     copy.broken, copy.made = False, True
 
 
 def _add(path: str, lines: Sequence[str], more: int) -> None:
-    """All of them or, where the system lets us, none: half a line is worse than none."""
+    """Appends all lines, or none if the system allows it. Half a line is worse than none."""
     data = "".join(f"{line}\n" for line in lines).encode("ascii")
     file = os.open(os.path.join(path, EVENTS), _APPEND | more, 0o600)
     try:
@@ -313,7 +317,7 @@ def _add(path: str, lines: Sequence[str], more: int) -> None:
 
 
 def _begin_again(path: str, lines: Sequence[str]) -> None:
-    _unlink(os.path.join(path, SUMMARY))  # it is not the summary of these lines
+    _unlink(os.path.join(path, SUMMARY))  # it does not belong to these lines
     _write(path, lines)
 
 
@@ -322,8 +326,8 @@ def _is_unfinished(path: str) -> bool:
 
 
 def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
-    """Whether there is less in it than in the log; None when it is something else. What a kill left beside the files
-    that were being written is removed."""
+    """True if the copy has less than the log, None if it differs from the log. Also removes temporary files that a kill
+    left."""
     _remove_halves(path)
     whole = "".join(f"{line}\n" for line in lines).encode("ascii")
     try:
@@ -339,7 +343,7 @@ def _write(path: str, lines: Sequence[str]) -> None:
 
 
 def _write_outputs(path: str, lines: Sequence[str]) -> None:
-    """One file for each text, however often it stands there; named by what is in it, so never written twice."""
+    """Writes one file for each text. The name is the sha256 of the content, so the same text is written once."""
     folder = os.path.join(path, OUTPUTS)
     for line in lines:
         event = parse_event(json.loads(line)).event
@@ -353,7 +357,7 @@ def _write_outputs(path: str, lines: Sequence[str]) -> None:
 
 
 def remove_copy(path: str) -> None:
-    """Our own files, and the folder if nobody has put anything else there."""
+    """Removes our own files, and the folder if nothing else is in it."""
     if os.path.islink(path):
         raise OSError(f"{path} is a link")
     folder = os.path.join(path, OUTPUTS)
@@ -369,7 +373,7 @@ def remove_copy(path: str) -> None:
 
 
 def _remove_halves(path: str) -> None:
-    """Files that were being written when the process was killed."""
+    """Removes temporary files that a killed process left."""
     for folder in (path, os.path.join(path, OUTPUTS)):
         for name in os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else ():
             if _HALF.fullmatch(name):

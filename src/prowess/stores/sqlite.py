@@ -1,14 +1,14 @@
-"""An event log in one SQLite file: an append that returned survives a kill and a power cut, a failed one left nothing.
+"""Event log in a SQLite file. A finished append survives a kill and a power cut, and a failed one writes nothing.
 
-All work is done by one thread with one connection, so that the event loop never waits for a disk; SQLite itself keeps
-other processes and other logs on the same file apart. Whoever wrote last knows where the session ends, and has its next
-lines ready before it asks for the file; that they belong there is checked by the statement that writes them.
+A single thread with one connection does all work, so that the event loop never waits for a disk. SQLite itself handles
+other processes and other logs on the same file. The last writer remembers the head of the session and prepares its next
+lines before it asks for the file. The statement that writes them checks that the head is right.
 
-The file has WAL, so that readers and a writer do not wait for each other, and synchronous=FULL, because NORMAL can
-forget the last commits at a power cut: a call that was decided, recorded and executed would then look as if it had
-never been made.
+The file uses WAL, so that readers and a writer do not wait for each other. It uses synchronous=FULL, because NORMAL can
+lose the last commits in a power cut: a call that was decided, recorded and executed would then look as if it had never
+been made.
 
-A Prowess database in SQLite: brought up to date when it is opened; what its failures mean to a person.
+The file is migrated when it is opened. SQLite's errors become StoreErrors with a hint.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from prowess.stores.migrations import SQLITE, SQLITE_SHA256, check_version, fore
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
-    """Bring the file up to date, in one transaction. A file that is newer than this release is left as it is. The
-    connection gets the function that expiry is linked by."""
+    """Brings the file up to date in one transaction. A file of a newer release is left unchanged. Also registers the
+    SQL function for expiry links."""
     connection.create_function(SQLITE_SHA256, 1, _sha256, deterministic=True)
     if _version(connection, path) == len(SQLITE):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        done = _version(connection, path)  # somebody else may have been faster
+        done = _version(connection, path)  # another process may have been faster
         if done == 0:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS migrations"
@@ -61,7 +61,7 @@ def _sha256(text: object) -> str | None:
 
 
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
-    """What SQLite said, as something a person can act on."""
+    """Turns an SQLite error into a StoreError with a hint."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
     code, what, hint = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF) or _OTHER
     if code == "store-unavailable" and os.path.isfile(path) and not os.access(path, os.W_OK):
@@ -75,7 +75,7 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
 
 
 def _another_owner(path: str) -> int | None:
-    """Whose it is, if not ours."""
+    """Returns the owner's user id, or None if the file is ours."""
     try:
         owner = os.stat(path).st_uid
     except OSError:
@@ -99,7 +99,7 @@ _MEANINGS = {
     sqlite3.SQLITE_BUSY: ("store-busy", "is in use by somebody else", "Try again in a moment; nothing was written."),
     sqlite3.SQLITE_LOCKED: ("store-busy", "is in use by somebody else", "Try again in a moment; nothing was written."),
     sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_IOERR_WRITE: _FULL,  # what a quota or a limit of file size looks like to SQLite
+    sqlite3.SQLITE_IOERR_WRITE: _FULL,  # a quota or a file size limit looks like this to SQLite
     sqlite3.SQLITE_IOERR_SHMSIZE: _FULL,
     sqlite3.SQLITE_CORRUPT: _CORRUPT,
     sqlite3.SQLITE_NOTADB: _CORRUPT,
@@ -111,11 +111,11 @@ _MEANINGS = {
 
 T = TypeVar("T")
 
-_KNOWN = 4096  # sessions whose end is remembered
+_KNOWN = 4096  # sessions whose head is remembered
 
 
 class SqliteEventLog:
-    """The file is opened, and made if need be, at the first use or on entering `async with`. Close it."""
+    """Event log in a file. The file is opened or created on first use, or by `async with`. Close it after use."""
 
     def __init__(
         self,
@@ -128,9 +128,7 @@ class SqliteEventLog:
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._thread = OneThread("prowess-log")
-        self._heads: dict[
-            SessionKey, ChainHead
-        ] = {}  # where sessions ended when we last wrote; a guess, never relied on
+        self._heads: dict[SessionKey, ChainHead] = {}  # heads after our last writes; only a guess, always checked
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._closed = False
@@ -146,7 +144,7 @@ class SqliteEventLog:
             lines, hashes = link(key, guess, events)
             now = self._now()
             asked = self._ask(lambda connection: rows.add(connection, key, lease.token, guess, lines, hashes[-1], now))
-            sealed = numbered(guess, events, hashes)  # while it is being written
+            sealed = numbered(guess, events, hashes)  # while the thread writes
             if await asked:
                 self._heads[key] = ChainHead(seq=expected_seq + len(lines), hash=hashes[-1])
                 return sealed
@@ -189,7 +187,7 @@ class SqliteEventLog:
         return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
     async def strays(self) -> Sequence[OrphanedEvents]:
-        """Events that somebody left behind who changed or removed rows of sessions."""
+        """Returns events left over after somebody edited or removed rows of sessions."""
         return await self._ask(rows.strays)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
@@ -197,14 +195,14 @@ class SqliteEventLog:
         await self._ask(lambda connection: rows.expire(connection, key, wanted, self._now()))
 
     async def prune_expired(self) -> int:
-        """Remove what has expired, of every tenant; how many sessions that were."""
+        """Removes expired sessions of every tenant, and returns their number."""
         return await self._ask(lambda connection: rows.prune(connection, self._now()))
 
     async def delete(self, key: SessionKey) -> None:
         await self._ask(lambda connection: rows.delete(connection, key, self._now()))
 
     async def close(self) -> None:
-        """What was begun is finished first."""
+        """Closes the log after the running work is finished."""
         if not self._closed:
             self._closed = True
             await self._thread.ask(self._close)
@@ -233,7 +231,7 @@ class SqliteEventLog:
                 self._connection = self._open()
                 self._identity = _identity(self.path)
             elif self._identity != _identity(self.path):
-                # SQLite would go on writing into the file that nobody can find any more.
+                # SQLite would go on writing into the removed file.
                 raise StoreError(
                     f"{self.path} was removed or replaced while it was open.",
                     code="store-gone",
@@ -264,7 +262,7 @@ class SqliteEventLog:
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """The switch needs the file for itself, and SQLite does not wait for that by itself."""
+        """Switches to WAL. The switch needs exclusive access, and SQLite does not wait for it."""
         deadline = time.monotonic() + self._busy_timeout_s
         while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
@@ -282,7 +280,7 @@ class SqliteEventLog:
 
 
 def _make_private_file(path: str) -> None:
-    """Only the owner may read what was said in a session; SQLite gives its other files the same rights."""
+    """Creates the file, readable only by its owner. SQLite gives its other files the same rights."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

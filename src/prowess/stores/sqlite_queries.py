@@ -1,4 +1,4 @@
-"""What is asked of the tables in SQLite. What writes is one transaction: all of it, or nothing."""
+"""SQL statements of the SQLite event log. Each write is one transaction."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, S
 from prowess.records.chain import GENESIS, broken_record, check_fence, seal, unknown_session
 from prowess.stores.migrations import SQLITE_LINK
 
-_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines read at once: enough to be fast, few enough to let others in between
+_PAGE, _PAGE_BYTES = 256, 4 << 20  # lines per page: large enough to be fast, small enough to let others in between
 
-# A moment that somebody wrote into the row, and did not link to the chain, ends nothing.
+# An expiry that is not linked to the chain was edited into the row, and has no effect.
 _LIVES = f"(expires_at IS NULL OR expires_at > ? OR (expiry_link = {SQLITE_LINK}) IS NOT TRUE)"
 _GET = f"""SELECT lease, seq, hash FROM sessions
     WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
-# The check and the write are one: no row is changed unless the session still ends where these lines begin.
+# Checks and writes at once: no row changes unless the session still ends where these lines start.
 _SET = f"""UPDATE sessions SET seq = ?, hash = ?, updated_at = ?
     WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND lease = ? AND seq = ? AND hash = ?
     AND {_LIVES}"""
 _ADD = "INSERT INTO events (tenant, app, user, session, seq, line) VALUES (?, ?, ?, ?, ?, ?)"
-# One counter for all sessions, so that a deleted one does not give a token twice.
+# Shared by all sessions, so that a new session never gets an old token.
 _COUNT = "UPDATE counters SET value = value + 1 WHERE name = 'lease'"
 _COUNTED = "SELECT value FROM counters WHERE name = 'lease'"
 _TAKE = """INSERT INTO sessions (tenant, app, user, session, seq, hash, lease, owner, created_at, updated_at)
@@ -39,7 +39,7 @@ _EXPIRE = f"""UPDATE sessions SET expires_at = ?, expiry_after = hash
 _LINK = f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
 _EXPIRED = f"""SELECT tenant, app, user, session FROM sessions
     WHERE expires_at <= ? AND expiry_link = {SQLITE_LINK}"""
-# What was set was written with its link, behind an event that is still there.
+# A real expiry was written with its link, after an event that still exists.
 _EDITED = f"""SELECT tenant, session, expires_at FROM sessions
     WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND ((expiry_link = {SQLITE_LINK}) IS NOT TRUE
         OR (expiry_after <> ? AND NOT EXISTS (
@@ -59,11 +59,11 @@ _FORGET = (
 
 
 def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) -> Lease:
-    """A new lease. What has expired is forgotten first, so that the session begins anew."""
+    """Takes a new lease. An expired session is deleted first, so that the session starts anew."""
     columns = _columns(key)
     with _transaction(connection):
         if connection.execute(_GET, (*columns, now)).fetchone() is None:
-            if left := _orphans(connection, columns):  # they may be all that is left of what happened
+            if left := _orphans(connection, columns):  # these events may be the last evidence
                 hint = "Restore the database from a copy, or use another session; see: prowess runs verify --all"
                 raise broken_record(key, f"has {left} events, and no row that says that there are any", hint)
             _forget(connection, columns)
@@ -76,7 +76,8 @@ def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) 
 def add(
     connection: sqlite3.Connection, key: SessionKey, token: int, head: ChainHead, lines: list[str], last: str, now: str
 ) -> bool:
-    """The lines, right after `head` and under that lease; False: it does not end there, or the lease is lost."""
+    """Writes the lines right after `head`, under this lease. Returns False if the head has changed or the lease is
+    lost."""
     with _transaction(connection):
         return _add(connection, key, token, head, lines, last, now)
 
@@ -89,7 +90,7 @@ def append(
     events: Sequence[Envelope],
     now: str,
 ) -> list[Envelope]:
-    """The same for whoever does not know where the session ends; who is too late is told why."""
+    """Appends for a caller that does not know the head. SessionConflict says why an append is refused."""
     with _transaction(connection):
         token, seq, last = get(connection, key, now)
         check_fence(key, lease, token, expected_seq, seq)
@@ -101,7 +102,7 @@ def append(
 
 
 def get(connection: sqlite3.Connection, key: SessionKey, now: str) -> tuple[int, int, str]:
-    """(lease, seq, hash)"""
+    """Returns (lease, seq, hash)."""
     row = connection.execute(_GET, (*_columns(key), now)).fetchone()
     if row is None:
         raise unknown_session(key)
@@ -117,7 +118,7 @@ def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: i
         if size > _PAGE_BYTES:
             break
     if not found:
-        get(connection, key, now)  # deleted while it was read: say so
+        get(connection, key, now)  # raises if the session was deleted meanwhile
     return found
 
 
@@ -137,7 +138,7 @@ def expire(connection: sqlite3.Connection, key: SessionKey, at: str | None, now:
 
 def prune(connection: sqlite3.Connection, now: str) -> int:
     if connection.execute(_EXPIRED, (now,)).fetchone() is None:
-        return 0  # without waiting for the right to write
+        return 0  # without waiting for the write lock
     with _transaction(connection):
         expired = connection.execute(_EXPIRED, (now,)).fetchall()
         for columns in expired:
@@ -146,7 +147,8 @@ def prune(connection: sqlite3.Connection, now: str) -> int:
 
 
 def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
-    """Also what is left of a session whose row is gone: nobody could begin one of that name otherwise."""
+    """Deletes a session, including the events of one whose row is missing; otherwise its name could not be used
+    again."""
     columns = _columns(key)
     with _transaction(connection):
         if not _orphans(connection, columns):
@@ -167,7 +169,7 @@ def strays(connection: sqlite3.Connection) -> list[OrphanedEvents]:
 
 
 def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
-    """How many events there are of a session that has no row, not even one that has expired."""
+    """Returns the number of events of a session that has no row, not even an expired one."""
     if connection.execute(_HAS_ROW, columns).fetchone() is not None:
         return 0
     return connection.execute(_HAS_EVENTS, columns).fetchone()[0]
@@ -175,7 +177,7 @@ def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """It waits for the right to write at its start, so that what it reads stays true until its end."""
+    """Takes the write lock at the start, so that everything read stays true until the end."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
