@@ -70,7 +70,7 @@ class ScriptedApprover:
         for answer in answers:
             if isinstance(answer, str) and answer not in get_args(Answer):
                 raise ConfigError(
-                    f"{answer!r} is no answer to an approval.",
+                    f"{answer!r} is not an answer to an approval question.",
                     code="approver-script",
                     hint=f"There are: {', '.join(get_args(Answer))}, None.",
                 )

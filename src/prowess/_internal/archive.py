@@ -190,7 +190,7 @@ class _Tree:
         if member.kind == "link":
             raise _unsafe("link", member.name, "is a link", "Pack the file itself instead of a link to it.")
         if member.kind == "special":
-            raise _unsafe("special", member.name, "is no plain file (a device, FIFO or sparse)", "Pack plain files.")
+            raise _unsafe("special", member.name, "is not a plain file (device, FIFO or sparse)", "Pack plain files.")
         if not parts or parts[0] == "__MACOSX" or parts[-1] == ".DS_Store":
             return
         if member.kind == "folder":

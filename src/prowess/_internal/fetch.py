@@ -148,8 +148,8 @@ def _settle(part: IO[bytes], target: str, answer: Fetched, sha256: str | None, s
     while chunk := part.read(_CHUNK_BYTES):
         whole.update(chunk)
     if sha256 is not None and whole.hexdigest() != sha256.lower():
-        message = f"{shown} has sha256 {whole.hexdigest()}, not {sha256.lower()}, to which it is pinned."
-        hint = "Its content has changed. Look at it, and change the pin if you agree with it."
+        message = f"{shown} has sha256 {whole.hexdigest()}, but {sha256.lower()} is pinned."
+        hint = "Its content has changed. Read it, and change the pin if you accept the new content."
         raise FetchError(message, code="fetch-mismatch", hint=hint)
     os.replace(part.name, target)
     return replace(answer, sha256=whole.hexdigest(), size_bytes=size)
@@ -362,8 +362,8 @@ def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> I
         if not unpack.eof:
             raise zlib.error("no end")
     except zlib.error as error:
-        message = f"{shown} came in an encoding ({encoding}) that cannot be read: {error}."
-        raise FetchError(message, code="fetch-encoding", hint="Make the server send it as it is.") from error
+        message = f"{shown} has a content encoding ({encoding}) that cannot be decoded: {error}."
+        raise FetchError(message, code="fetch-encoding", hint="Make the server send it without an encoding.") from error
 
 
 def _is_sendable(value: str) -> bool:

@@ -50,7 +50,7 @@ def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve,
     bad = [problem for problem in problems.values() if problem]
     if bad and (proxy or not good):  # a proxy chooses the address itself
         message = f"{shown_url(str(url))} leads to an address that is refused: {'; '.join(bad[:_MOST_ADDRESSES])}."
-        hint = "If it is meant, write the address that it leads to. Link-local addresses are always refused."
+        hint = "If you want this address, write it directly. Link-local addresses are always refused."
         raise FetchError(message, code="fetch-refused-address", hint=hint)
     return Hop(url, good[:_MOST_ADDRESSES], proxy, min(map(how_far_inside, good), default=PUBLIC))
 
@@ -97,7 +97,7 @@ def _parsed(text: str) -> Address:
 
 def _why_not(address: Address, url: httpx.URL, previous: Hop | None, *, pinned: bool) -> str | None:
     if url.scheme == "http" and not pinned and not address.is_loopback:
-        return f"{address} is not this machine, as {url.host} should be"
+        return f"{url.host} is {address}, which is not this machine"
     if previous is not None and how_far_inside(address) > previous.inside:
-        return f"{why_not_outside(address)}, where no redirect of {shown_url(str(previous.url))} leads"
+        return f"{why_not_outside(address)}, and a redirect of {shown_url(str(previous.url))} may not lead there"
     return why_never(address)

@@ -33,7 +33,7 @@ def artifacts_folder(text: str, base: str, home: str) -> str:
     if scheme or meant or not path:
         begins = f" is {text!r}" if meant else f" begins with {scheme!r}" if scheme else " is no path"
         raise ConfigError(
-            f"The setting artifacts{begins}, where artifacts cannot be kept.",
+            f"The setting artifacts{begins}. Artifacts cannot be stored there.",
             code="artifacts-unknown",
             hint=meant
             or "Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
@@ -57,7 +57,7 @@ def find_meant(setting: Literal["store", "artifacts"], text: str) -> str | None:
         write = 'artifacts = "none" (nothing is kept)'
     else:
         write = f'{setting} = "memory:" (kept until the process ends)'
-    path = f" A path of that name is written ./{text}." if word else ""
+    path = f" Write a path of this name as ./{text}." if word else ""
     return f"Write {write}, or leave {setting} out: then it is kept in its default place.{path}"
 
 

@@ -115,7 +115,7 @@ class _Stream:
     def take_header(self, size: int) -> bytes:
         if size > _MAX_HEADER_BYTES:
             raise PackUnsafe(
-                "A header in this archive is larger than any header needs.",
+                "A header in this archive is too large.",
                 code="pack-too-large",
                 hint="Do not use it unless you know who made it and why.",
             )

@@ -30,7 +30,7 @@ def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) ->
         raise refused_scheme(shown, "is not an https:// address", "Use an https:// or file:// URL.")
     if parsed.scheme == "http" and not pinned:
         if previous is not None and previous.scheme == "https":
-            raise insecure(shown, f"is where {shown_url(str(previous))} redirects to, without encryption")
+            raise insecure(shown, f"is not encrypted, and {shown_url(str(previous))} redirects to it")
         if not is_loopback(parsed.host):
             raise insecure(shown, "is not encrypted")
     return parsed

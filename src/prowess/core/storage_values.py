@@ -121,7 +121,7 @@ def render_artifact_ref(name: str, version: int | None = None) -> str:
     artifact_scope(name)
     if version is None and _VERSIONED.fullmatch(name):
         raise StoreError(
-            f"'artifact://{name}' would mean a version of something else."[:300],
+            f"'artifact://{name}' would be read as a version of another artifact."[:300],
             code="artifact-ref-invalid",
             hint=f"Name the version as well, such as artifact://{name}@0."[:300],
         )

@@ -149,7 +149,7 @@ async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
 def explain_stray(stray: OrphanedEvents) -> str:
     owner = "" if stray.tenant == "default" else f" of tenant '{stray.tenant}'"
     if stray.expiry is not None:
-        return f"its row{owner} has another moment of expiry than was set ({stray.expiry[:100]}); it does not count"
+        return f"its row{owner} has an expiry that was not set by Prowess ({stray.expiry[:100]}); it does not count"
     events = f"{stray.events} {'event' if stray.events == 1 else 'events'}"
     if stray.orphaned:
         return f"its row is gone{owner}, and {events} of it {'is' if stray.events == 1 else 'are'} left"

@@ -128,7 +128,7 @@ def check_fence(key: SessionKey, lease: Lease, token: int, expected_seq: int, se
         raise SessionConflict(
             f"Session '{key.session}' was taken over; nothing was written.",
             code="lease-lost",
-            hint="Take a new lease and read the session again, or leave it to whoever has it now.",
+            hint="Take a new lease and read the session again, or leave it to its new owner.",
         )
     if expected_seq != seq:
         raise SessionConflict(
@@ -163,7 +163,7 @@ def parse_expiry(at: str | None) -> str | None:
     except (ValueError, OverflowError):
         pass
     raise StoreError(
-        f"{at!r} is no moment at which a session can expire."[:300],
+        f"{at!r} is not a time at which a session can expire."[:300],
         code="expiry-invalid",
         hint="Write it in ISO 8601 with its zone, such as 2026-12-31T23:59:59Z.",
     )
@@ -182,7 +182,7 @@ def _check_storable(key: SessionKey, envelope: Envelope) -> None:
     ):
         why, code = f"An event of session '{envelope.session}' does not belong to '{key.session}'.", "event-invalid"
     elif hidden:
-        why, code = f"An event of type '{event.type}' has a field '{hidden[0]}' that is not its own.", "event-invalid"
+        why, code = f"An event of type '{event.type}' has a field '{hidden[0]}', which is reserved.", "event-invalid"
     else:
         return
     raise StoreError(why, code=code, hint="This is a mistake in the program that appends it; nothing was written.")

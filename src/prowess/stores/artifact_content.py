@@ -132,8 +132,8 @@ _TROUBLES = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
     errno.EROFS: _DENIED,
-    errno.ENOTDIR: ("store-unavailable", "Name a folder; there is a file in the way."),
-    errno.EEXIST: ("store-unavailable", "Name a folder; there is a file in the way."),
+    errno.ENOTDIR: ("store-unavailable", "Name a folder; there is a file at this path."),
+    errno.EEXIST: ("store-unavailable", "Name a folder; there is a file at this path."),
 }
 
 

@@ -62,7 +62,7 @@ def parse_address(url: str) -> Address:
     prefix = match[3] or "" if match else ""
     if not match or {".", ".."} & set(prefix.split("/")) or len(prefix) > _MOST_PREFIX_BYTES:
         raise ConfigError(
-            f"{shown_url(url)[:200]} is no address of a bucket.",
+            f"{shown_url(url)[:200]} is not the address of a bucket.",
             code="artifacts-url",
             hint="Write s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, in letters, digits and ._~=-, "
             f"at most {_MOST_PREFIX_BYTES} of them in the prefix; keys go into the environment.",
@@ -134,7 +134,7 @@ def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> 
     }
     if (key is None) != (secret is None):
         raise ConfigError(
-            "Of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set.",
+            "Only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set.",
             code="artifacts-options",
             hint=KEY_HINTS["s3"],
         )
@@ -153,7 +153,7 @@ def _may_be_plain(config: Mapping[str, Any], url: str, allowed: bool, variable: 
                 raise ConfigError(
                     f"The endpoint for {url} is not encrypted: {shown_url(endpoint)}.",
                     code="artifacts-not-encrypted",
-                    hint=f"Use https, or set {variable}=true if nobody can listen in between.",
+                    hint=f"Use https, or set {variable}=true if nobody else can read the traffic.",
                 )
             return True
     return False
@@ -332,7 +332,7 @@ class Bucket:
         return StoreError(
             f"{self.url} answers, but not as a bucket does.",
             code="store-not-a-bucket",
-            hint="Check the endpoint: it may be that of a console, of a proxy or of a page to log in.",
+            hint="Check the endpoint: it may belong to a console, a proxy or a login page.",
         )
 
     @property
@@ -380,7 +380,7 @@ class _UploadFeed:
 
 def not_conditional(url: str) -> StoreError:
     return StoreError(
-        f"{url} writes over what is there although it was told not to, so saved versions could be lost.",
+        f"{url} overwrites existing objects although the request forbids it, so saved versions could be lost.",
         code="store-not-conditional",
         hint="Use a server that honours conditional puts (If-None-Match), or keep artifacts in a folder.",
     )

@@ -197,7 +197,7 @@ class ObjectArtifacts:
                     number += 1  # another writer was faster
                 elif (attempts := attempts + 1) == _ATTEMPTS:
                     raise StoreError(
-                        f"{self.path} refuses version {number} although there is none.",
+                        f"{self.path} refuses to create version {number}, although it does not exist.",
                         code="store-error",
                         hint="Try again later; nothing was lost.",
                     )

@@ -53,7 +53,7 @@ class PostgresPool:
             raise StoreError(
                 "The address of the PostgreSQL database cannot be read.",
                 code="store-url-invalid",
-                hint="Write postgresql://USER@HOST:PORT/DATABASE; special characters of a part as %XX.",
+                hint="Write postgresql://USER@HOST:PORT/DATABASE; write special characters as %XX.",
             )
         self._password = str(given.get("password") or "")
         self.place = _shown(given)
@@ -220,14 +220,14 @@ _OTHER = ("store-error", "failed", "Look at the message and at the log of the se
 _BUSY = ("store-busy", "is busy", "Try again in a moment; nothing was written.")
 _FULL = ("store-full", "has no room", "Free some space on the server and try again; nothing is lost.")
 _DENIED = ("store-denied", "refused", "Check user, password and rights in the setting store.")
-_GONE = ("store-gone", "has no tables of Prowess any more", "Restore them, or start again to make them anew.")
+_GONE = ("store-gone", "no longer has the tables of Prowess", "Restore them, or start again to create them.")
 _AWAY = ("store-unreachable", "is shutting down or starting", "Try again in a moment.")
 _TOO_LARGE = ("event-too-large", "does not take so large an event", "Save large content as an artifact.")
 _CORRUPT = ("store-corrupt", "is damaged", "Restore it from a copy.")
 _NO_DATABASE = ("store-unavailable", "does not exist", "Make it: createdb NAME; or name another one.")
 _READ_ONLY = ("store-read-only", "cannot be written", "Name the server that takes writes.")
 _NOT_TEXT = ("session-key-invalid", "does not take this text", "Use characters that the database can hold.")
-_FOREIGN = ("store-foreign", "has tables of the names that Prowess uses", "Name another database.")
+_FOREIGN = ("store-foreign", "has other tables with the names that Prowess uses", "Name another database.")
 _REFUSALS = (
     (r'database "[^"]*" does not exist', _NO_DATABASE),
     (r"authentication failed|no password supplied|role \"[^\"]*\" does not exist|no pg_hba.conf entry", _DENIED),

@@ -68,8 +68,8 @@ def store_error(error: sqlite3.Error, path: str) -> StoreError:
         code, what, hint = _MEANINGS[sqlite3.SQLITE_READONLY]
     if code == "store-read-only" and (owner := _another_owner(path)) is not None:
         hint = (
-            f"It belongs to user {owner}, as happens when Prowess is once started with sudo: "
-            "have its folder given back to you (chown -R), or name another file with the setting store."
+            f"It belongs to user {owner}, for example because Prowess was started once with sudo: "
+            "change the owner of its folder (chown -R), or name another file with the setting store."
         )
     return StoreError(f"{path} {what} ({error}).", code=code, hint=hint)
 
@@ -290,7 +290,7 @@ def _make_private_file(path: str) -> None:
         raise StoreError(
             f"{path} cannot be made: {error.strerror}.",
             code="store-unavailable",
-            hint="Make its folder writable, set PROWESS_HOME to one that is, or name another file: the setting store.",
+            hint="Make its folder writable, or set PROWESS_HOME, or name another file in the setting store.",
         ) from error
 
 

@@ -65,7 +65,7 @@ def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) 
         if connection.execute(_GET, (*columns, now)).fetchone() is None:
             if left := _orphans(connection, columns):  # these events may be the last evidence
                 hint = "Restore the database from a copy, or use another session; see: prowess runs verify --all"
-                raise broken_record(key, f"has {left} events, and no row that says that there are any", hint)
+                raise broken_record(key, f"has {left} events, but no row in the table of sessions", hint)
             _forget(connection, columns)
         connection.execute(_COUNT)
         token: int = connection.execute(_COUNTED).fetchone()[0]
