@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import ast
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "ratchets.toml"
+OPENINGS = frozenset(
+    "what which whether who whom whose how where when why it its they their this that these those one we he she"
+    " whatever whoever whichever there".split()
+)
 LATE_IMPORTS_ALLOWED = ("__init__.py", "runtime/runtime.py", "runtime/factories.py", "cli/main.py")
 
 
 def main(args: list[str]) -> int:
     record = tomllib.loads(RECORD.read_text(encoding="utf-8"))
     limit, lines_allowed = record["module-lines"]["limit"], record["module-lines"]["exceptions"]
-    recorded = lines_allowed | record["counts"]
-    current = module_lines(limit, lines_allowed) | counts()
+    recorded = lines_allowed | record["counts"] | record["nodes"]
+    current = module_lines(limit, lines_allowed) | counts() | nodes()
     exceeded = False
     for key in sorted(recorded.keys() | current.keys()):
         if key.startswith("import-") and key not in current:
@@ -63,6 +69,50 @@ def counts() -> dict[str, int]:
     return found
 
 
+def nodes() -> dict[str, int]:
+    """Size and density of the code in nodes of its syntax tree: reformatting changes neither."""
+    found: dict[str, int] = defaultdict(int)
+    statements, densities = 0, []
+    for path in _sources("src"):
+        package, *rest = path.relative_to(ROOT / "src" / "prowess").parts
+        for node in (every := list(ast.walk(_tree(path)))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inside = list(ast.walk(node))
+                densities.append(len(inside) / _count_statements(inside))
+        found[f"nodes-{package if rest else 'root'}"] += len(every)
+        statements += _count_statements(every)
+    found["nodes-per-100-statements"] = round(100 * sum(found.values()) / statements)
+    found["nodes-per-100-statements-of-a-function"] = round(100 * statistics.median(densities))
+    return dict(found)
+
+
+def _count_statements(every: list[ast.AST]) -> int:
+    return sum(isinstance(node, ast.stmt) for node in every)
+
+
+def root_modules() -> Iterator[str]:
+    return (path.name for path in (ROOT / "src" / "prowess").glob("*.py"))
+
+
+def duplicate_class_names() -> Iterator[str]:
+    found = defaultdict(list)
+    for path in _sources("src"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(f"{_name(path)}:{node.lineno}")
+    return (f"{name}: {', '.join(where)}" for name, where in sorted(found.items()) if len(where) > 1)
+
+
+def docstring_openings() -> Iterator[str]:
+    """Docstrings that open with a question word or a pronoun instead of a noun or a verb."""
+    for path in _sources("src"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                words = (ast.get_docstring(node) or "").split()
+                if words and words[0].strip(",.:;").lower() in OPENINGS:
+                    yield f"{_name(path)}:{getattr(node, 'lineno', 1)}: {' '.join(words[:8])}"
+
+
 def type_ignores() -> Iterator[str]:
     return _lines("src", r"#\s*(type|pyright):\s*ignore")
 
@@ -99,6 +149,9 @@ FOUND = {
     "broad-excepts": broad_excepts,
     "late-imports": late_imports,
     "skips-in-tests": skips,
+    "root-modules": root_modules,
+    "duplicate-class-names": duplicate_class_names,
+    "docstring-openings": docstring_openings,
 }
 
 
