@@ -318,7 +318,7 @@ def test_an_approver_complains_about_answers_that_are_missing_or_left() -> None:
         asyncio.run(approver(CALL, DECISION))
     with pytest.raises(AssertionError, match="1 answers were given and 2 asked for: skill_run, skill_run"):
         approver.assert_finished()
-    with pytest.raises(ConfigError, match="'yes' is no answer"):
+    with pytest.raises(ConfigError, match="'yes' is not an answer"):
         ScriptedApprover(["yes"])  # type: ignore[list-item]
 
 

@@ -84,7 +84,8 @@ def open_again(project: Path) -> list[str]:
 
 def apart(code: str, project: Path, *args: object) -> subprocess.CompletedProcess[str]:
     """In a process of its own, because limits and kills are."""
-    folders = [str(folder) for folder in Path(__file__).parents[:2]]
+    tests = Path(__file__).parents[1]
+    folders = [str(folder) for folder in (tests, tests / "stores", tests / "cli")]
     code = f"import sys; sys.path[:0] = {folders!r}\nfrom test_mirror_mending import *\n{code}"
     words = [sys.executable, "-c", code, str(project), *map(str, args)]
     return subprocess.run(words, capture_output=True, text=True, timeout=GUARD_S, check=False)

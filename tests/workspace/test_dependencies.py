@@ -427,7 +427,7 @@ def test_waiting_for_somebody_else_has_an_end(place, shelf):
     fcntl.flock(fd, fcntl.LOCK_EX)
     error = Lab(place, pip_only(shelf), timeout_s=0.1).fails(block())
     os.close(fd)
-    assert error.retryable and "Somebody else" in error.message
+    assert error.retryable and "Another process" in error.message
     assert lab.build(block()).path != built.path
 
 

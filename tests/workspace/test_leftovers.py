@@ -417,12 +417,12 @@ def test_who_loads_while_others_clean_has_a_whole_skill(dir: str) -> None:
     worker = """
 import asyncio, os, sys
 from prowess.skills.skill import Skill
-from prowess.tools.session_work import Work, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.core.values import SessionKey
 from prowess.workspace.executors.none import NoExecutor
 skill = Skill.from_text("---\\nname: demo\\ndescription: x\\n---\\n", files={f"f{n}": "x" for n in range(20)})
 async def once():
-    work = Work(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=sys.argv[1], store="/dev/null"))
+    work = SessionWork(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=sys.argv[1], store="/dev/null"))
     loaded = await work.load(skill)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -221,7 +221,7 @@ def test_a_listener_that_others_have_a_hand_on_blocks_nobody() -> None:
 
 def test_a_link_is_entered_first_and_a_list_is_read_at_once() -> None:
     link = Proxy(["example.org"]).session()
-    with pytest.raises(ValueError, match="entered"):
+    with pytest.raises(ValueError, match="enter the session"):
         _ = link.fds
     with pytest.raises(ValueError, match="name of its program"):
         link.wrap([], PYTHON)
