@@ -419,7 +419,7 @@ def test_options_reach_the_run(project: Project) -> None:
 def test_interrupting_is_recorded_and_can_be_taken_up(project: Project) -> None:
     marker = f"sleep 983{os.getpid()}"  # no other test run's
     model = project.script(LOAD, run_of(f"echo on > out/on; exec {marker}"))
-    words = project.words("go", "--model", model, "--json")
+    words = project.words("go", "--model", model, "--json", "--yes", "skill_run")  # without isolation it is asked about
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     child = subprocess.Popen(words, cwd=project.folder, bufsize=0, **streams)  # or readline takes too much
     assert child.stdout is not None
