@@ -23,16 +23,16 @@ def told(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await story()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    before = descriptors()
+    before = descriptors() | threads()
     asyncio.run(whole())
     until = time.monotonic() + GUARD_S  # a thread that is on its last line, and servers of the test itself that hang up
-    while (left := (descriptors() - before) | threads()) and time.monotonic() < until:
+    while (left := (descriptors() | threads()) - before) and time.monotonic() < until:
         time.sleep(0.01)
     assert not left
 
 
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("prowess-")}
+    return {f"{thread.name} {thread.ident}" for thread in threading.enumerate() if thread.name.startswith("prowess-")}
 
 
 def descriptors() -> set[str]:

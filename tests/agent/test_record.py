@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from prowess.agent.recorder import Recorder
 from prowess.core.events import Envelope, NoteAppended, RunStarted, TextDelta, UnknownEvent
 from prowess.core.values import Lease, SessionKey
@@ -326,6 +327,10 @@ def test_an_observer_that_blocks_for_ever_does_not_block_the_run(make: Callable[
         asyncio.run(test(release))
     finally:
         release.set()
+    for thread in threading.enumerate():  # once it goes on, it ends
+        if thread.name == "prowess-observer":
+            thread.join(GUARD_S)
+            assert not thread.is_alive()
 
 
 def test_an_observer_that_is_late_at_the_end_is_reported() -> None:

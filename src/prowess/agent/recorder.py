@@ -11,9 +11,10 @@ import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Any
 
 from prowess.core.events import (
@@ -288,6 +289,10 @@ class _ThreadFeed(_ObserverFeed):
     async def close(self, timeout_s: float) -> None:
         if self._thread is not None:
             loop, seen = asyncio.get_running_loop(), asyncio.Event()
+            if self._queue.full():  # the end has to fit, or the thread would wait for it for ever
+                with suppress(Empty):
+                    self._queue.get_nowait()
+                self._say_behind()
             self.put(lambda: loop.call_soon_threadsafe(seen.set))
             try:
                 await asyncio.wait_for(seen.wait(), timeout_s)
