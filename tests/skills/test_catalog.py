@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import prowess
 from prowess.core.findings import Note
 from prowess.skills.catalog import Catalog
-from prowess.skills.metadata import Controls
+from prowess.skills.head import Controls
 from prowess.skills.skill import PRIORITY, Entry
 
 

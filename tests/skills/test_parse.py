@@ -20,7 +20,8 @@ from prowess.core.findings import RULES, make_finding
 from prowess.skills.catalog import Skill
 from prowess.skills.entry_reader import read_head_bytes
 from prowess.skills.front_matter import FrontMatter
-from prowess.skills.metadata import SkillHead, split_tools
+from prowess.skills.head import SkillHead
+from prowess.skills.metadata import split_tools
 from prowess.skills.parse import MAX_HEAD_BYTES, Fence, find_fence, parse_body, parse_front, parse_head
 from prowess.skills.render import render_catalog, render_skill
 

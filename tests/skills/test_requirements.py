@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prowess.skills.metadata import Controls
+from prowess.skills.head import Controls
 from prowess.skills.requirements import missing_requirements
 
 ALL = Controls(

@@ -5,6 +5,7 @@
 - discover: reads roots into a Catalog; reloads it
 - entry_reader: reads the head of one SKILL.md into an Entry
 - front_matter: reads front matter: strict YAML, then a narrow repair, then salvage
+- head: values of the front matter that discovery needs
 - in_memory: skills defined in code
 - load: loads a skill: body, file list, digest; reads its docs and resources
 - metadata: reads the fields of the front matter into values and notes

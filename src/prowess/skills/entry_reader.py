@@ -14,7 +14,7 @@ from prowess._internal.paths import is_inside
 from prowess._internal.text import strip_invisible
 from prowess.core.catalog_values import Source
 from prowess.core.findings import Note
-from prowess.skills.metadata import SkillHead
+from prowess.skills.head import SkillHead
 from prowess.skills.parse import MAX_BODY_BYTES, MAX_HEAD_BYTES, find_fence, parse_head
 from prowess.skills.render import cost_in_catalog
 from prowess.skills.skill import Entry, Root

@@ -8,37 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Any, NamedTuple
+from typing import Any
 
 from prowess._internal.text import find_invisible, strip_invisible
-from prowess.core.catalog_values import Mode
 from prowess.core.findings import Note
 from prowess.skills.front_matter import FrontMatter
-
-
-class Controls(NamedTuple):
-    """Author's settings for how the skill may be used."""
-
-    mode: Mode = "auto"
-    allowed_tools: tuple[str, ...] | None = None  # None: not declared; empty: no tools allowed
-    run_mode: str = "inline"
-    role: str | None = None
-    user_invocable: bool = True
-    argument_hint: str | None = None
-    paths: tuple[str, ...] = ()
-    requires: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-class SkillHead(NamedTuple):
-    """Front matter of one skill, as far as discovery needs it."""
-
-    name: str | None  # as declared
-    description: str | None
-    version: str | None = None
-    keywords: tuple[str, ...] = ()
-    controls: Controls = Controls()
-    notes: tuple[Note, ...] = ()
-
+from prowess.skills.head import Controls, SkillHead
 
 SPECIFICATION = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 EXTENSIONS = (

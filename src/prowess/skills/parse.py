@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, overload
 
 from prowess.core.findings import Note
 from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_matter
-from prowess.skills.metadata import SkillHead, read_fields
+from prowess.skills.head import SkillHead
+from prowess.skills.metadata import read_fields
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read whole or not at all

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 
-from prowess.skills.metadata import Controls
+from prowess.skills.head import Controls
 
 _PLATFORMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
 _ALIASES = {"mac": "macos", "osx": "macos", "darwin": "macos", "win": "windows", "win32": "windows"}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from prowess._internal.files import open_regular, write_whole
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import RULES, Note, make_finding
-from prowess.skills.metadata import Controls
+from prowess.skills.head import Controls
 from prowess.skills.skill import Entry, Root
 
 FORMAT = 5

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from prowess.core.catalog_values import Finding, Mode, Severity, SkillRef, Source, Status
 from prowess.core.findings import RULES, Note, make_finding
-from prowess.skills.metadata import Controls
+from prowess.skills.head import Controls
 
 PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
 MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
