@@ -79,6 +79,18 @@ def test_every_package_says_what_its_modules_own() -> None:
     assert unsaid == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_that_a_page_names_is_there(page: str) -> None:
+    """A path is in backticks and begins in the repository or in the package."""
+    named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.[a-z]+)?)`", (ROOT / page).read_text(encoding="utf-8"))
+    places = (ROOT, ROOT / "src" / "prowess")
+    planned = {"packs/", "evals/", "mcp/", "integrations/", "serve/"}
+    assert (
+        named
+        and [path for path in named if path not in planned if not any((at / path).exists() for at in places)] == []
+    )
+
+
 def test_the_architecture_page_names_every_package() -> None:
     words = set(re.findall(r"[a-z_]+/", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")))
     packages = {f"{path.parent.name}/" for path in (ROOT / "src" / "prowess").glob("*/*/__init__.py")}
