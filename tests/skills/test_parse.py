@@ -85,12 +85,31 @@ _PIECES = st.sampled_from(
         *(" [a, b]", "é", "e: f"),
     ]
 )
-_LINE = st.sampled_from(["one", "it''s two", "- three", "four: #", "五つ", "six'", "''", "", " seven ", "#", "a: b"])
+_LINE = st.sampled_from(
+    [
+        "one",
+        "it''s two",
+        "- three",
+        "four: #",
+        "五つ",
+        "six'",
+        "''",
+        "",
+        " seven ",
+        "#",
+        "a: b",
+        '\\"',
+        "\\\\",
+        '"',
+        "： ",
+        "b:",
+    ]
+)
 _FORMS = st.tuples(
-    st.sampled_from([" '", " >\n  ", " |-\n  ", " >-\n", "\n- ", "\n  - ", " か", " "]),
+    st.sampled_from([" '", ' "', " 0", " >\n  ", " |-\n  ", " >-\n", "\n- ", "\n  - ", " か", " "]),
     st.lists(_LINE, min_size=1, max_size=4),
     st.sampled_from(["\n  ", "\n", "\n\n  ", "\n- ", "\n  - ", "\n   "]),
-    st.sampled_from(["", "'", "\n  '", "\n\n  '", " ", "\n"]),
+    st.sampled_from(["", "'", '"', '" ', "\n  '", "\n\n  '", " ", "\n"]),
 ).map(lambda form: f"{form[0]}{form[2].join(form[1])}{form[3]}")
 _LONG = st.lists(_FORMS, min_size=1, max_size=3).map(
     lambda forms: "\n".join(f"{key}:{form}" for key, form in zip("abc", forms, strict=False))
@@ -117,6 +136,14 @@ _LONG = st.lists(_FORMS, min_size=1, max_size=3).map(
 @example("d: 'one\n\n'")
 @example("d: 'one'\n\nx: y")
 @example("l:\n  - a\n- b")
+@example('d: "says \\"no\\" \\\\ ：full width"\ne: ""')
+@example('d: "a\\x41"')
+@example('d: "a\\"')
+@example("d: one\n  two - 'three'\n    - four\nx: y\n\n")
+@example("d: one\n  two: three")
+@example("d: one\n  # two")
+@example("d: one\n  two #three\n  four")
+@example("d: one\n\n  two")
 @example("l:\n- a\n  b: c")
 @example("l:\n- a: b")
 def test_what_is_read_strictly_is_what_yaml_says(front: str) -> None:
@@ -140,16 +167,18 @@ def test_plain_front_matter_needs_no_yaml_parser(tmp_path: Path) -> None:
         "name: c\ndescription: 从 CSV 文件生成报告。",
         "name: d\ndescription: 'Fills forms.\n  Use when it''s time.'",
         "name: e\ndescription: >\n  Fills forms.\n  Use when asked.\nlicense: MIT",
-        "name: f\ndescription: レポートを作る。\ntags:\n- a\n- b c",
+        "name: f\ndescription: レポートを作る（表）。\ntags:\n- a\n- b c",
+        'name: g\ndescription: "Says \\"no\\" to nothing: ask first."',
+        "name: h\ndescription: Fills forms\n  and (some) tables.\nlicense: MIT\n",
     ]
-    for name, front in zip("abcdef", fronts, strict=True):
+    for name, front in zip("abcdefgh", fronts, strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_bytes(_file(front))
     code = (
         "import sys, prowess; c = prowess.discover(sys.argv[1]); print(len(c), len(c.findings), 'yaml' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["6", "0", "False"]
+    assert done.stdout.split() == ["8", "0", "False"]
 
 
 _SEEDS = [

@@ -21,6 +21,7 @@ from prowess.skills.skill import Entry, Root
 
 _FIRST_READ = 4096  # nearly every head fits; later reads go at most 8 KiB past the closing fence
 _NEXT_READ = 8192
+_NEXT_LINES = 64  # bytes after a closing fence, so that it is certain to be whole
 
 
 def read_entry(
@@ -73,7 +74,7 @@ def read_head_bytes(path: str) -> bytes:
     fd = open_regular(path)
     try:
         data = os.read(fd, _FIRST_READ)
-        at_end = len(data) < _FIRST_READ
+        at_end = len(data) < _FIRST_READ or _has_usual_fences(data)
         while not at_end and find_fence(data, whole=False) is None:
             more = os.read(fd, _NEXT_READ)
             data += more
@@ -83,6 +84,11 @@ def read_head_bytes(path: str) -> bytes:
         return data
     finally:
         os.close(fd)
+
+
+def _has_usual_fences(data: bytes) -> bool:
+    """True when `find_fence` is certain to find both fences. A cheap check for nearly every file."""
+    return data.startswith(b"---\n") and 0 < data.find(b"\n---\n", 3) < _FIRST_READ - _NEXT_LINES
 
 
 def read_opening(entry: Entry, chars: int) -> str:

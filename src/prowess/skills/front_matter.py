@@ -58,14 +58,16 @@ def parse_front_matter(text: str) -> FrontMatter:
 # --- plain ----------------------------------------------------------------------------------------------------------
 
 # A line with a key and a text that means the same to every YAML parser. The text starts with a letter or a digit, or
-# stands in quotes and contains neither that quote nor a backslash. A list of words is accepted too, and an empty value
-# where a map starts.
-_BEYOND = r"\xa1-\u2027\u2030-\ud7ff\U00010000-\U0010ffff"  # printable, no line end, no byte order mark
+# stands in quotes. Within double quotes only a quote and a backslash are escaped; within single quotes there is no
+# quote. A list of words is accepted too, and an empty value where a map starts. Beyond ASCII all printable characters
+# are accepted, but no line end and no byte order mark.
+_BEYOND = r"\xa1-\u2027\u2030-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
+_INSIDE = rf"[ !#-\[\]-~{_BEYOND}]"  # of double quotes, without an escape
 _WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _KEY = r"(?P<key>[A-Za-z][A-Za-z0-9_-]{0,63}):"
 _TEXT = (
     rf"(?P<text>[A-Za-z0-9{_BEYOND}][ -~{_BEYOND}]*)"
-    rf"|\"(?P<double>[ !#-\[\]-~{_BEYOND}]+)\" *|'(?P<single>[ -&(-~{_BEYOND}]+)' *"
+    rf"|\"(?P<double>{_INSIDE}*(?:\\[\"\\]{_INSIDE}*)*)\" *|'(?P<single>[ -&(-~{_BEYOND}]+)' *"
 )
 _PLAIN_LINE = re.compile(rf"(?P<indent> *){_KEY}(?: +(?:{_TEXT}|\[(?P<words>{_WORD}(?:, *{_WORD})*)\] *))?")
 _PLAIN_ITEM = re.compile(rf"(?P<indent> *)- +(?:{_TEXT})")
@@ -81,7 +83,7 @@ def _read_plain(text: str) -> FrontMatter | None:
     lines: dict[str, int] = {}
     inner: dict[str, Any] | None = None  # the map that the last key without a value started
     depth = ""  # indentation of that map or list
-    source = text.removesuffix("\n").split("\n")
+    source = text.rstrip("\n").split("\n")
     at = 0
     while at < len(source):
         number, found = at + FIRST_LINE, _PLAIN_LINE.fullmatch(source[at])
@@ -93,6 +95,8 @@ def _read_plain(text: str) -> FrontMatter | None:
                 value = [word.strip(" ") for word in words.split(",")]
             elif found.end() > found.end("key") + 1:
                 value = _plain_text(found)
+                if value and found["text"] and not indent and at < len(source) and source[at].startswith(" "):
+                    at, value = _join_lines(source, at, value)
                 if value is None:
                     return None
             elif at < len(source) and (item := _PLAIN_ITEM.fullmatch(source[at])) and not indent:
@@ -129,9 +133,22 @@ def _plain_text(found: re.Match[str]) -> str | None:
     """Text of a line. None where YAML sees a key or a comment in it."""
     text = found["text"]
     if text is None:
-        return found["double"] or found["single"]
+        quoted = found["double"]
+        return found["single"] if quoted is None else _ESCAPED.sub(r"\1", quoted) if "\\" in quoted else quoted
     text = text.rstrip(" ")
     return None if ": " in text or " #" in text or text[-1] == ":" else text
+
+
+def _join_lines(source: list[str], at: int, text: str) -> tuple[int, str | None]:
+    """Adds the indented lines from `at` on to a plain text. None where YAML sees a key or a comment in one."""
+    parts = [text]
+    while at < len(source) and source[at].startswith(" "):
+        line = source[at].strip(" ")
+        if not _NEXT_LINE.fullmatch(source[at]) or ": " in line or " #" in line or line[-1] == ":" or line[0] == "#":
+            return at, None
+        parts.append(line)
+        at += 1
+    return at, " ".join(parts)
 
 
 def _end_of_long_text(source: list[str], at: int) -> int:

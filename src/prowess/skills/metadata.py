@@ -115,8 +115,7 @@ def _read_name(fields: dict[str, Any], lines: dict[str, int], folder: str, notes
         return None
     name = raw.strip()
     if not _PLAIN_NAME.fullmatch(name) or len(name) > 64:
-        _note_invisible(name, "name", line, notes)
-        name = strip_invisible(unicodedata.normalize("NFKC", name)).strip()
+        name = strip_invisible(unicodedata.normalize("NFKC", _without_invisible(name, "name", line, notes))).strip()
         if not name:
             notes.append(Note("name-missing", line, {"folder": folder}))
             return None
@@ -151,7 +150,7 @@ def name_notes(name: str, line: int | None = None) -> list[Note]:
         problem = "begins or ends with a hyphen"
     elif "--" in name:
         problem = "has two hyphens in a row"
-    elif not all(c.isalnum() or c == "-" for c in name):
+    elif not name.replace("-", "").isalnum():
         problem = "has characters other than letters, digits and hyphens"
     if problem:
         notes.append(Note("name-invalid", line, {"name": name[:80], "problem": problem}))
@@ -173,8 +172,7 @@ def _read_description(fields: dict[str, Any], lines: dict[str, int], notes: list
         return None
     description = raw.strip()
     if not (description.isascii() and description.isprintable()):
-        _note_invisible(description, "description", line, notes)
-        description = strip_invisible(description).strip()
+        description = _without_invisible(description, "description", line, notes).strip()
         if not description:
             notes.append(Note("description-missing", line))
             return None
@@ -185,11 +183,13 @@ def _read_description(fields: dict[str, Any], lines: dict[str, int], notes: list
     return description
 
 
-def _note_invisible(text: str, where: str, line: int | None, notes: list[Note]) -> None:
+def _without_invisible(text: str, where: str, line: int | None, notes: list[Note]) -> str:
     found = find_invisible(text)
-    if found:
-        characters = sorted({what for _, what in found})[:5]
-        notes.append(Note("invisible-characters", line, {"where": where, "characters": characters}))
+    if not found:
+        return text
+    characters = sorted({what for _, what in found})[:5]
+    notes.append(Note("invisible-characters", line, {"where": where, "characters": characters}))
+    return strip_invisible(text)
 
 
 # --- the other fields -----------------------------------------------------------------------------------------------
