@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from prowess._internal.mime import guess_mime
 from prowess.agent.activation import SkillRequest
 from prowess.agent.agent import AgentSpec
-from prowess.agent.context.usage import add_usage
 from prowess.agent.loop import run
 from prowess.agent.model_call import RetryPolicy
 from prowess.agent.task import Result, Task, new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.core.ports import EventLog
-from prowess.core.values import Message, Part, Plan, SessionKey, Usage
+from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage
 from prowess.errors import ConfigError, StoreError
 from prowess.records.chain import broken_record, verify_chain
 from prowess.workspace.inputs import stage_granted

@@ -201,6 +201,14 @@ class Usage:
     cost: float | None = None
 
 
+USAGE_COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requests")
+
+
+def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
+    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + sign * (other.cost or 0.0)
+    return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in USAGE_COUNTS}, cost=cost)
+
+
 def to_json(value: Any) -> Any:
     """Converts to plain JSON data. Tuples become lists. A field that is None stays, because readers rely on it."""
     kind = type(value)

@@ -24,7 +24,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
 )
-from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, to_json
+from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, add_usage, to_json
 from prowess.records.chain import GENESIS
 
 SCHEMA = "prowess.run/1"
@@ -140,7 +140,7 @@ def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> l
         elif isinstance(event, CallActed):
             _acted(summary, event, calls.get((envelope.run, event.call_id)))
         elif isinstance(event, ModelReplied | Compacted) and summary.finished_at is None:
-            summary.usage = _added(summary.usage, event.usage)
+            summary.usage = add_usage(summary.usage, event.usage)
         elif isinstance(event, SkillLoaded):
             skill = {"id": event.id, "name": event.name or event.id.rpartition(":")[2], "digest": event.digest}
             summary.skills.append({**skill, "trigger": event.trigger, "rank": event.rank, "reason": event.reason})
@@ -166,19 +166,6 @@ def is_cut_off(runs: Sequence[RunSummary], run: RunSummary) -> bool:
 def find_resuming(runs: Sequence[RunSummary], run: RunSummary) -> str | None:
     """Returns the id of the run that resumes this one."""
     return next((each.run for each in runs if each.resumes == run.run), None)
-
-
-def _added(one: Usage, other: Usage) -> Usage:
-    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0)
-    return Usage(
-        input=one.input + other.input,
-        cached=one.cached + other.cached,
-        output=one.output + other.output,
-        reasoning=one.reasoning + other.reasoning,
-        cache_written=one.cache_written + other.cache_written,
-        requests=one.requests + other.requests,
-        cost=cost,
-    )
 
 
 def _frame(summary: RunSummary, envelope: Envelope) -> None:

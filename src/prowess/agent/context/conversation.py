@@ -10,7 +10,7 @@ from prowess.agent.context.render import asked_parts, paired, render_outcome, sh
 from prowess.agent.context.request import ModelRequest, RequestLines, first_change
 from prowess.agent.context.skill_text import SkillTextRenderer
 from prowess.agent.context.state import State
-from prowess.agent.context.usage import UsageTotals, add_usage, parse_spent
+from prowess.agent.context.usage import UsageTotals, parse_spent
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -31,7 +31,7 @@ from prowess.core.events import (
     SkillUnloaded,
     UnknownEvent,
 )
-from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, from_json
+from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage, from_json
 from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import part_ref
 

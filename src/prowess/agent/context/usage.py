@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prowess.core.values import Usage
-
-_COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requests")
+from prowess.core.values import USAGE_COUNTS, Usage, add_usage
 
 
 @dataclass(slots=True)
@@ -37,11 +35,6 @@ class UsageTotals:
         )
 
 
-def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
-    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + sign * (other.cost or 0.0)
-    return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in _COUNTS}, cost=cost)
-
-
 def render_spent(spent: UsageTotals) -> dict[str, Any]:
     """Counts for the outcome of a call that a child run carried out. Its usage stands beside them."""
     return {"calls": spent.calls, "scripts": spent.scripts, "prompts": spent.prompts}
@@ -56,7 +49,7 @@ def parse_spent(data: Mapping[str, Any]) -> UsageTotals:
     return UsageTotals(
         **{name: int(told.get(name) or 0) for name in ("calls", "scripts", "prompts")},
         usage=Usage(
-            **{name: int(used.get(name) or 0) for name in _COUNTS},
+            **{name: int(used.get(name) or 0) for name in USAGE_COUNTS},
             cost=float(cost) if isinstance(cost, (int, float)) else None,
         ),
     )
