@@ -4,7 +4,6 @@
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
 - call_text: tool calls as one line of text
-- costs: tokens that a skill costs
 - find_run: finds a run by its id, folder or path
 - inputs: files that a person attaches, and files written for a person
 - live: live view of a run, on stderr

@@ -4,4 +4,5 @@
 - policy_check: explains the policy decision about a call without making it
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - settings_check: findings of `prowess doctor` about settings
+- skill_tokens: counts the tokens that a skill costs
 """
