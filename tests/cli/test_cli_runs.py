@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from command_lines import Cli
 from guard import GUARD_S
 from prowess.cli.main import main
-from prowess.cli.timeline import timeline
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -51,6 +50,7 @@ from prowess.core.values import CatalogPlan, Decision, Outcome, Part, Plan, Sess
 from prowess.records.audit import SessionRecord, check_run, check_session
 from prowess.records.diff import first_difference
 from prowess.records.spans import render_spans
+from prowess.records.timeline import timeline
 from prowess.runtime.services.replay import Recorded, settled
 from prowess.stores.run_folders import MirroredLog
 from prowess.stores.sqlite import SqliteEventLog

@@ -23,7 +23,6 @@ from prowess._internal.text import strip_invisible
 from prowess._internal.urls import shown_url
 from prowess.agent.call_repair import route_to_skill
 from prowess.cli.approver import make_question
-from prowess.cli.inputs import find_attachments
 from prowess.core.findings import visible
 from prowess.core.values import Decision, Message, Part, ToolCall
 from prowess.errors import ProwessError
@@ -39,6 +38,7 @@ from prowess.policy.globs import match_anything, match_below, match_path, match_
 from prowess.policy.secrets import Redactor
 from prowess.policy.url_match import fits_url
 from prowess.records.diff import mask
+from prowess.runtime.services.files import find_attachments
 from prowess.skills import security_scan as scan
 from prowess.skills.metadata import split_tools
 from prowess.skills.parse import parse_body, parse_head

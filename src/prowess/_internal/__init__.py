@@ -13,7 +13,7 @@
 - redirects: resolves and checks the address of each request of a download
 - state_folder: folder for the data of a project's runs, and its `.gitignore`
 - tar: reads a tar as a stream, in constant memory
-- text: removes invisible characters, and finds lines and code blocks in Markdown
+- text: removes invisible characters, finds lines and code blocks in Markdown, cuts text to one line
 - tokens: counts tokens, by an estimate or exactly
 - tracing: opens OpenTelemetry spans, if OpenTelemetry is installed
 - urls: decides which URLs may be fetched, and hides the secrets of a URL in messages

@@ -1,4 +1,4 @@
-"""Removes invisible characters from text for a model, and finds lines and code blocks in Markdown.
+"""Removes invisible characters from text for a model, finds lines and code blocks in Markdown, and cuts text to a line.
 
 A joiner stays where writing systems and emoji need it: one, between two letters or symbols outside ASCII. A variation
 selector stays where it can change the look of a symbol: one, right after the symbol. All other invisible characters are
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _ZERO_WIDTH = (
@@ -121,3 +121,24 @@ def fenced_code(text: str) -> Spans:
     if opened is not None:
         spans.append((opened.end(), len(text)))
     return Spans(spans)
+
+
+# --- text for people ------------------------------------------------------------------------------------------------
+
+
+def one_line(text: str, longest: int = 100) -> str:
+    """Puts a text on one line, and cuts it to `longest` characters. Nothing is escaped."""
+    line = " ".join(text[: longest * 4].split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def render_seconds(number: float) -> str:
+    if number < 0.9995:
+        return f"{number * 1000:.0f} ms"
+    return f"{number:.1f} s" if number < 60 else f"{int(number // 60)} min {int(number % 60)} s"
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`."""
+    some = ", ".join(f"'{name}'" for name in names[:3])
+    return some if len(names) <= 3 else f"{some} and {len(names) - 3} more"

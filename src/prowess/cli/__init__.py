@@ -3,14 +3,13 @@
 - app: builds the parser and imports commands on demand
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
-- call_text: tool calls as one line of text
 - find_run: finds a run by its id, folder or path
-- inputs: files that a person attaches, and files written for a person
+- inputs: --input options, standard input and files that a person gives
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
 - prompt_input: reads the lines of a chat, with editing, history and completion
-- run_result: shows the result of a run and copies its files
+- run_result: shows the result of a run and the files that it made
 - screen: writes tables, sentences and JSON
 - session_options: options that `run` and `chat` share
-- timeline: renders recorded runs and sessions
+- timeline: prints a session as a story
 """

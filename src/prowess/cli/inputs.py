@@ -1,110 +1,51 @@
-"""Reads the files that a person attaches, and writes the files that a person asks for.
+"""Reads what a person gives to a command: --input options, standard input, and files; and prints text of files.
 
-A request names files as `@sales.csv` or `@"my file.csv"`; standard input can be one more. Naming a file is the
-permission to copy it. The text keeps the plain name, which is also the name of the input. A word with @ that names no
-file stays text, unless it looks like a path: that is most likely a mistake, so it is an error.
-
-A file is written whole or not at all, and replaced only with --force. On a terminal its text is escaped.
+On a terminal the text of a file is escaped.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
-import re
 import select
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, NamedTuple
+from typing import IO, Any
 
 from prowess._internal.files import open_regular
 from prowess._internal.mime import is_text
 from prowess.cli.screen import printable
 from prowess.errors import ConfigError, StoreError
-from prowess.workspace.export import open_outside
+from prowess.runtime.services.files import InputFile
 
 LONGEST_REQUEST = 1 << 20
 LONGEST_STDIN = 256 << 20
-_MARK = re.compile(
-    r"""\\@                                   # a plain @
-      | (?<![^\s(\[{"'“‘«])@(?:"(?P<double>[^"\n]+)"|'(?P<single>[^'\n]+)'|(?P<word>[^\s"']+))""",
-    re.VERBOSE,
-)
-_AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # may follow a file's name in a sentence
-_PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
 _PATIENCE_S = 1.0
 
-Given = tuple[str, str | None]  # (path on this machine, place in the workspace)
 
-
-class Attached(NamedTuple):
-    text: str
-    files: tuple[Given, ...]
-
-
-def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str] = ()) -> Attached:
-    """Returns the text with plain names, and the files. `taken` are names that other inputs already have."""
-    files: dict[str, str] = {}  # path -> name
-    used = set(taken)
-
-    def replace(found: re.Match[str]) -> str:
-        if found[0] == r"\@":
-            return "@"
-        quoted = found["double"] or found["single"]
-        name, after = _find(quoted, found["word"], cwd, home)
-        if name is None:
-            return found[0]
-        path = _resolve(name, cwd, home)
-        if path not in files:
-            files[path] = _free_name(os.path.basename(os.path.abspath(path)), used)
-        return files[path] + after
-
-    changed = _MARK.sub(replace, text)
-    return Attached(changed, tuple((path, f"work/inputs/{name}") for path, name in files.items()))
-
-
-def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[str | None, str]:
-    """Returns (file name, text after it). The name is None when the word is only text."""
-    given = quoted or word or ""
-    tried = [given] if quoted else [given[:end] for end in _ends(given)]
-    for name in tried:
-        if name.strip(".") and os.path.lexists(_resolve(name, cwd, home)):
-            return name, given[len(name) :]
-    bare = given if quoted else given.rstrip(_AFTER)
-    if quoted or (bare and _PATH.fullmatch(bare)):
-        raise ConfigError(
-            f"There is no file '{bare[:200]}'.",
-            code="no-file",
-            hint=f"Check the path; if it is only text, write \\@{bare[:60]}",
-        )
-    return None, ""
-
-
-def _ends(word: str) -> Sequence[int]:
-    """Returns the ends to try: of the whole word first, then with less and less of its punctuation."""
-    return range(len(word), len(word.rstrip(_AFTER)) - 1, -1)
-
-
-def _resolve(name: str, cwd: str, home: str) -> str:
-    if name == "~" or name.startswith("~/"):
-        name = os.path.expanduser(home) + name[1:]
-    return os.path.join(cwd, name)
-
-
-def _free_name(name: str, used: set[str]) -> str:
-    """Returns a name that no input has yet: a second `sales.csv` becomes `sales-2.csv`."""
-    if not name:
-        raise ConfigError("The whole machine cannot be attached.", code="no-file", hint="Name a folder below it.")
-    stem, extension = os.path.splitext(name)
-    free, number = name, 1
-    while free in used:
-        number += 1
-        free = f"{stem}-{number}{extension}"
-    used.add(free)
-    return free
+def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[InputFile], list[dict[str, Any]]]:
+    """Returns files of this machine, which are granted because they are named, and refs to things elsewhere."""
+    granted: list[InputFile] = []
+    refs: list[dict[str, Any]] = []
+    for text in inputs:
+        source, mark, to = text.rpartition("=")
+        if not mark or (text and os.path.exists(os.path.join(cwd, text))):
+            source, to = text, ""
+        if not source:
+            raise ConfigError("--input names nothing.", code="usage", hint="Write --input FILE or --input FILE=PLACE.")
+        if source.startswith("host://"):
+            source = "/" + source.removeprefix("host://").lstrip("/")
+        if "://" in source:
+            refs.append({"from": source, **({"to": to} if to else {})})
+            continue
+        path = os.path.join(cwd, os.path.expanduser(source))
+        if not os.path.exists(path):
+            raise ConfigError(f"There is no file '{source}'.", code="no-file", hint="Check the value of --input.")
+        granted.append((path, to or None))
+    return granted, refs
 
 
 # --- standard input ---------------------------------------------------------------------------------------------------
@@ -138,7 +79,7 @@ def read_request() -> str:
         ) from None
 
 
-def stage_stdin(folder: str) -> Given | None:
+def stage_stdin(folder: str) -> InputFile | None:
     """Saves standard input as a file in `folder`, to attach it to the request. None when it was empty."""
     data = _read(sys.stdin.buffer, LONGEST_STDIN)
     if not data:
@@ -206,16 +147,6 @@ def find_target(cwd: str, output: str | None, force: bool) -> str | None:
             )
         return None
     return os.path.normpath(os.path.join(cwd, output))
-
-
-@contextmanager
-def open_target(cwd: str, target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """Opens the file as `open_outside` does. The folder must exist."""
-    folder, name = os.path.split(target)
-    if not os.path.isdir(folder):
-        raise ConfigError(f"There is no folder {folder}.", code="no-folder", hint="Make it first.")
-    with open_outside(cwd, folder, name, force=force, mode=mode) as file:
-        yield file
 
 
 @contextmanager

@@ -18,34 +18,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from prowess.cli.call_text import one_line, render_doing, render_done, seconds
+from prowess._internal.text import one_line, render_seconds
 from prowess.cli.screen import printable
 from prowess.core.events import (
     ApprovalAnswered,
-    ApprovalAsked,
     CallActed,
-    CallDelta,
     CallPlanned,
-    Compacted,
     Envelope,
-    ErrorRaised,
     ModelReplied,
     ModelRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
     SkillLoaded,
-    SkillUnloaded,
     TextDelta,
     render_event,
 )
-from prowess.core.values import Plan, ToolCall, Usage
+from prowess.core.values import Plan, ToolCall
 from prowess.errors import ProwessError
-from prowess.policy.decision import find_risk
+from prowess.records.call_text import render_doing
+from prowess.records.timeline import EventContext, EventLine, describe_event
+from prowess.runtime.services.requests import ROUTINE_TOOLS
 
 _TAIL = 4000  # characters of a text that is being written
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_LONGEST = 4000  # characters of the text that comes with a model's calls
 
 
 class Display:
@@ -108,93 +104,48 @@ class Display:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def show(self, envelope: Envelope, nested: bool) -> None:
-        event, indent = envelope.event, "  " if nested else ""
+        event, call = envelope.event, None
         match event:
-            case RunStarted():
-                self._started(event, nested)
-            case ModelRequested():
-                self._doing, self._text = "thinking", ""
-            case TextDelta():
-                self._doing, self._text = "writing", (self._text + event.text)[-_TAIL:]
-            case CallDelta() if event.tool:
-                self._doing = f"preparing {one_line(event.tool)}"
-            case ModelReplied():
-                self._replied(event, indent)
             case CallPlanned():
                 self._calls[event.call.id] = event.call
                 self._doing = render_doing(event.call)
+                return
             case CallActed():
-                self._acted(event, indent)
-            case SkillLoaded():
-                self._skill = one_line(event.name or event.id)
-                who = "" if event.trigger == "model" else f" ({_BY[event.trigger]})"
-                self._say(f"{indent}loaded {self._skill}{who}")
-            case SkillUnloaded():
-                self._say(
-                    f"{indent}unloaded {one_line(event.id)}{f': {one_line(event.reason)}' if event.reason else ''}"
-                )
-            case _:
-                self._other(event, indent)
-
-    def _other(self, event: Any, indent: str) -> None:
-        match event:
-            case PlanChanged():
-                self._plan = event.plan
-                if self._verbose:
-                    self._say(f"{indent}plan: {one_line(event.plan.goal)}, {len(event.plan.steps)} steps")
-            case ApprovalAsked():
-                self._doing = "waiting for a person's approval"
+                call = self._calls.pop(event.call_id, None)
+                if call is not None and isinstance(isolation := event.outcome.data.get("isolation"), dict):
+                    self.isolation = isolation
             case ApprovalAnswered():
                 call = self._calls.get(event.call_id)
-                self._doing = "going on" if call is None else render_doing(call)
-                if event.by and event.by != "terminal":
-                    said = "denied" if event.answer == "no" else f"approved ({event.answer})"
-                    self._say(f"{indent}{said}: {one_line(event.by)}")
-            case Compacted():
-                self._say(
-                    f"{indent}made room: {one_line(event.why)} ({event.before_tokens:,} -> {event.after_tokens:,})"
-                )
-            case ErrorRaised() if event.hint and event.hint.startswith("Trying again"):
-                self._doing = f"waiting: {one_line(event.message)}"
-                self._say(
-                    f"{indent}{one_line(event.message, 300)} {one_line(event.hint, 300)} [{one_line(event.code)}]"
-                )
-            case ErrorRaised() if event.code == "skill-not-found" and "taken as" in event.message:
-                self._say(f"{indent}warning: {one_line(event.message, 300)} {one_line(event.hint or '', 300)}".rstrip())
-            case RunFinished():
-                self._doing, self._text = "ending", ""
+            case TextDelta():
+                self._text = (self._text + event.text)[-_TAIL:]
+            case ModelReplied():
+                self._tokens += event.usage.input + event.usage.output
+                self._text = ""
+            case ModelRequested() | RunFinished():
+                self._text = ""
+            case SkillLoaded():
+                self._skill = one_line(event.name or event.id)
+            case PlanChanged():
+                self._plan = event.plan
+            case _:
+                pass
+        text = describe_event(event, EventContext(run=envelope.run, call=call, routine=ROUTINE_TOOLS))
+        self._doing = self._doing if text.doing is None else text.doing
+        for line in text.live:
+            self._say_line(line, "  " if nested else "")
 
-    def _started(self, event: RunStarted, nested: bool) -> None:
-        if nested:
-            self._say("  the child run goes on" if event.resumes else f"  a child run: {one_line(event.request, 200)}")
-            return
-        for note in event.notes:
-            if note not in self._said:  # once, also with many requests
-                self._said.add(note)
-                self._say(one_line(note, 300))
-
-    def _replied(self, event: ModelReplied, indent: str) -> None:
-        self._tokens += event.usage.input + event.usage.output
-        self._text = ""
-        if event.calls and event.finish != "stop" and event.text.strip():
-            for line in printable(event.text.strip()[:_LONGEST], lines=True).split("\n"):
-                self._say(f"{indent}{line}", dim=True)
-
-    def _acted(self, event: CallActed, indent: str) -> None:
-        outcome, self._doing = event.outcome, "going on"
-        call = self._calls.pop(event.call_id, None)
-        if call is None:
-            return
-        if isinstance(isolation := outcome.data.get("isolation"), dict):
-            self.isolation = isolation
-        if self._verbose or outcome.status != "ok" or find_risk(call.tool) != "low":
-            self._say(f"{indent}{render_done(call, outcome)}")
-        for warning in outcome.data.get("warnings") or ():
-            self._say(f"{indent}warning: {one_line(str(warning), 500)}")
+    def _say_line(self, line: EventLine, indent: str) -> None:
+        if line.kind == "fact":
+            if line.text in self._said:  # once, also with many requests
+                return
+            self._said.add(line.text)
+        if self._verbose or not line.is_detail:
+            self._say(f"{indent}{line.text}", dim=line.kind == "text")
 
     # --- the screen -------------------------------------------------------------------------------------------------
 
     def _say(self, line: str, *, dim: bool = False) -> None:
+        line = printable(line, lines=True)
         if self._console is None:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
@@ -210,10 +161,11 @@ class Display:
 
         console = self._console
         assert console is not None
-        parts = [self._doing, "" if self._skill in self._doing else self._skill, self._step(), seconds(self.elapsed_s)]
-        parts += [f"{self._tokens:,} tokens"] if self._tokens else []
+        skill = "" if self._skill in self._doing else self._skill
+        tokens = f"{self._tokens:,} tokens" if self._tokens else ""
+        parts = [self._doing, skill, self._step(), render_seconds(self.elapsed_s), tokens]
         frame = _FRAMES[int(self.elapsed_s * 8) % len(_FRAMES)]
-        status = Text(f"{frame} {' · '.join(filter(None, parts))}", no_wrap=True, overflow="ellipsis")
+        status = Text(printable(f"{frame} {' · '.join(filter(None, parts))}"), no_wrap=True, overflow="ellipsis")
         if not self._text.strip():
             return status
         room = max(3, min(12, console.height - 4))
@@ -236,9 +188,6 @@ def stop_all() -> None:
     """Stops every display that is still shown, so that the cursor is visible again."""
     for display in [*_SHOWN]:
         display.stop()
-
-
-_BY = {"user": "named by you", "caller": "named by you", "path": "for a file", "nested": "as a child run"}
 
 
 @contextmanager
@@ -275,15 +224,6 @@ def _open_live(console: Any, render: Callable[[], Any]) -> Any:
         redirect_stdout=False,
         redirect_stderr=False,
     )
-
-
-def render_usage(usage: Usage) -> str:
-    """Renders `1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty when nothing was counted."""
-    if not usage.input and not usage.output:
-        return ""
-    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-    cost = f" · cost {usage.cost:.4f}" if usage.cost is not None else ""
-    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}"
 
 
 Show = Callable[[Envelope, bool], None]  # the event, and True for a child run

@@ -1,28 +1,26 @@
-"""Shows the result of a run: the answer on stdout; files, record and isolation on stderr. Copies files on request."""
+"""Shows the result of a run: the answer on stdout; files, record and isolation on stderr."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from prowess.agent.session import Session
-from prowess.agent.task import Result
-from prowess.agent.toolkit import Toolkit
-from prowess.cli.call_text import one_line, render_doing, seconds
-from prowess.cli.live import render_usage
+from prowess._internal.text import name_some, one_line, render_seconds
+from prowess.cli.app import Call
 from prowess.cli.screen import Screen, count, printable, size
-from prowess.core.values import Outcome
-from prowess.errors import ProwessError, WorkspaceError
-from prowess.workspace.dirfd import open_file
-from prowess.workspace.export import is_named, open_outside
-from prowess.workspace.outputs import name_some
+from prowess.cli.session_options import command_to_answer, command_to_go_on
+from prowess.core.values import Outcome, Usage
+from prowess.records.call_text import render_doing
+from prowess.runtime.services.files import copy_files
+
+if TYPE_CHECKING:
+    from prowess.runtime.services.requests import Result, Session, Toolkit
 
 
-def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: list[str]) -> None:
+def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: Sequence[str]) -> None:
     data = outcome.data
     for warning in data["warnings"]:
         screen.note(f"warning: {printable(warning)}")
@@ -64,45 +62,6 @@ def show_notes(screen: Screen, isolation: dict[str, Any]) -> None:
         screen.note(f"isolation: {printable(note)}")
 
 
-def copy_files(
-    root: str,
-    names: Sequence[str],
-    warnings: list[str],
-    *,
-    cwd: str,
-    folder: str,
-    force: bool,
-    patterns: Sequence[str] = (),
-) -> tuple[list[str], bool]:
-    """Copies files to `folder`, without the out/ in front. Returns the copies, and True when all files were copied.
-
-    `patterns` are the person's own: a hidden file that only a model named is not copied.
-    """
-    copied: list[str] = []
-    whole = True
-    for name in names:
-        below = name.removeprefix("out/")
-        target = os.path.normpath(os.path.join(cwd, folder, below))
-        try:
-            if not is_named(name, patterns):
-                raise WorkspaceError(_HIDDEN, op="write", code="hidden-file")
-            with (
-                open_file(root, name) as fd,
-                open(os.dup(fd), "rb") as made,
-                open_outside(cwd, folder, below, force=force, make=True, mode=0o666) as out,
-            ):
-                shutil.copyfileobj(made, out)
-            copied.append(target)
-        except (OSError, ProwessError) as error:
-            whole = False
-            why = str(getattr(error, "strerror", None) or error)
-            warnings.append(why if why.startswith(target) else f"{target} was not written: {why}")
-    return copied, whole
-
-
-_HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourself from the workspace if you want it."
-
-
 def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, given: dict[str, Any]) -> bool:
     """Shows and copies the files of a run, while its workspace is open. False when not all could be copied."""
     root = session.kit.work.root
@@ -114,15 +73,13 @@ def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, gi
             screen.note(f"left out: {printable(name_some(result.left_out))}, hidden files that no pattern named")
     if given["output_dir"] is None:
         return True
-    warnings: list[str] = []
     names = [file["name"] for file in result.files]
-    where = {"cwd": cwd, "folder": given["output_dir"], "force": given["force"]}
-    copied, whole = copy_files(root, names, warnings, **where)
-    for path in copied:
+    copies = copy_files(root, names, cwd=cwd, folder=given["output_dir"], force=given["force"])
+    for path in copies.paths:
         screen.note(f"copied to: {printable(path)}")
-    for warning in warnings:
+    for warning in copies.warnings:
         screen.note(f"warning: {printable(warning)}")
-    return whole
+    return not copies.warnings
 
 
 def print_answer(text: str) -> None:
@@ -138,8 +95,17 @@ def show_run_end(screen: Screen, result: Result, elapsed_s: float, isolation: di
     held = describe_isolation(isolation) if isolation else ""
     failed = f"{count(result.failed, 'call')} failed" if result.failed else ""
     ended = f"{result.stop_reason}: {result.code}" if result.code else result.stop_reason
-    parts = [ended, failed, seconds(elapsed_s), render_usage(result.usage), held]
+    parts = [ended, failed, render_seconds(elapsed_s), render_usage(result.usage), held]
     screen.note(f"[{' · '.join(filter(None, parts))}]")
+
+
+def render_usage(usage: Usage) -> str:
+    """Renders `1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty when nothing was counted."""
+    if not usage.input and not usage.output:
+        return ""
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    cost = f" · cost {usage.cost:.4f}" if usage.cost is not None else ""
+    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}"
 
 
 def show_record(screen: Screen, session: str, run: str = "") -> None:
@@ -147,9 +113,20 @@ def show_record(screen: Screen, session: str, run: str = "") -> None:
     screen.note(printable(f"[{' · '.join(parts)}]"))
 
 
-def show_waiting(screen: Screen, result: Result, command: str, answers: Callable[[str], str]) -> None:
-    """Shows each call that waits for approval, the command to answer it, and the command to go on."""
-    for call in result.waiting:
-        screen.note(f"Waiting for approval: {one_line(call.tool)}, {render_doing(call)}")
-        screen.note(f"  to answer: {printable(answers(call.id))}")
-    screen.note(f"If you want it: {printable(command)}")
+def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequence[str]) -> None:
+    """Shows each call that waits for approval, the command to answer it, and the command to go on.
+
+    `nobody` are the tools for which nobody could be asked.
+    """
+    note, session = call.screen.note, result.session
+    for waiting in result.waiting:
+        note(f"Waiting for approval: {printable(one_line(waiting.tool))}, {render_doing(waiting)}")
+        note(f"  to answer: {printable(command_to_answer(call, waiting.id, 'yes', session))}")
+    tools = nobody or [waiting.tool for waiting in result.waiting]
+    note(f"If you want it: {printable(command_to_go_on(call, given, session, '--resume', yes=tools))}")
+
+
+def note_unhidden(screen: Screen, kit: Toolkit) -> None:
+    if kit.unhidden and not screen.is_json:
+        names = ", ".join(kit.unhidden)
+        screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")

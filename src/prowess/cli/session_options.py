@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from prowess.agent.activation import SkillRequest
 from prowess.cli.app import Call, roots_option, source_option
 from prowess.errors import ConfigError
+from prowess.runtime.services.requests import SkillRequest
 
 # option -> the setting that it replaces for this call
 SETTINGS = {

@@ -1,10 +1,12 @@
 """Reads and checks the events of a run. No module here opens a store.
 
 - audit: checks that a stored session, run or copy is unchanged
+- call_text: tool calls as one line of text
 - chain: links stored events by hashes, and verifies the links
 - diff: finds the first difference between two records of a run
 - marks: HMACs that prove which events this user's home wrote
 - pending: finds questions that wait for a person's answer
 - spans: turns a run's events into OpenTelemetry spans
 - summary: sums up a run from its events, for run.json
+- timeline: texts about events, for the live view, a timeline and a story
 """

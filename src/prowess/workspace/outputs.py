@@ -15,6 +15,7 @@ from prowess._internal.files import kind_of
 from prowess._internal.globs import Glob, IndexedText
 from prowess._internal.mime import guess_mime, is_text
 from prowess._internal.protected_names import find_protected
+from prowess._internal.text import name_some
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import MAX_DEPTH, open_child, walk
 from prowess.workspace.export import is_named, pattern_for
@@ -22,7 +23,6 @@ from prowess.workspace.layout import Layout, resolve_pattern
 
 _COLLECTED_FROM = ("out", "work", "runs")
 _MOST_WARNINGS = 50
-_NAMED = 3
 Look = tuple[int, int, int]  # ctime, which a script cannot set; inode; size
 MARGIN = 64 << 10  # longer than any secret that is redacted
 
@@ -148,12 +148,6 @@ def _say_hidden(names: Sequence[str]) -> str:
         f"{left_out}: a name that begins with a dot leaves the workspace only when a pattern names it, such as "
         f"{pattern_for(free)}"
     )
-
-
-def name_some(names: Sequence[str]) -> str:
-    """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`."""
-    some = ", ".join(f"'{name}'" for name in names[:_NAMED])
-    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
 
 
 def read_pattern(pattern: str) -> Glob:

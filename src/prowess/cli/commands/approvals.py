@@ -16,7 +16,6 @@ import click
 from prowess.agent.tool_call import approval_keys
 from prowess.cli.app import Call, actions, roots_option, source_option, verb
 from prowess.cli.approver import make_question
-from prowess.cli.call_text import render_doing
 from prowess.cli.find_run import note_findings, opened
 from prowess.cli.screen import count
 from prowess.cli.session_options import command_to_answer
@@ -28,6 +27,7 @@ from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, ProwessError, SkillDenied, StoreError
 from prowess.policy.approvals import ALLOWED_TOOLS, Standing, grant, load_approvals, make_standing, matching, revoke
 from prowess.policy.decision import asked_isolated
+from prowess.records.call_text import render_doing
 from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
 from prowess.runtime.config import find_places

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, actions, verb
-from prowess.cli.inputs import decode_text, find_target, open_source, open_target, print_text, render_size
+from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore
@@ -29,6 +29,7 @@ from prowess.core.values import (
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.services.files import open_target
 
 _DEFAULT = "default"
 

@@ -8,35 +8,33 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prowess.agent.activation import SkillRequest
-from prowess.agent.context.usage import add_usage
-from prowess.agent.session import Session
-from prowess.agent.task import Result
+from prowess._internal.text import one_line
 from prowess.cli.app import Call, verb
-from prowess.cli.approver import TerminalApprover, TerminalAsker, parse_yes
-from prowess.cli.call_text import one_line
-from prowess.cli.commands.run import INTERRUPTED, WAITING, named_files, show_findings, taken_names
-from prowess.cli.inputs import Given, find_attachments
-from prowess.cli.live import Display, Watch, output_closed, print_line, render_usage
+from prowess.cli.commands.run import INTERRUPTED, WAITING, named_files, open_terminal, show_findings, taken_names
+from prowess.cli.live import output_closed
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
-from prowess.cli.run_result import print_answer, save_files, show_run_end, show_waiting
+from prowess.cli.run_result import print_answer, render_usage, save_files, show_run_end, show_waiting
 from prowess.cli.screen import Screen, count, printable
 from prowess.cli.session_options import (
     check_options,
-    command_to_answer,
     command_to_go_on,
     session_arguments,
     session_options,
     settings_of,
     wishes_of,
 )
-from prowess.core.values import Plan, Usage
+from prowess.core.values import Plan, Usage, add_usage
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.files import InputFile, find_attachments
+from prowess.runtime.services.requests import SkillRequest, SkillsInUse
 from prowess.skills.skill import Entry
 from prowess.skills.spelling import near_names
+
+if TYPE_CHECKING:
+    from prowess.runtime.services.requests import Result, Session
 
 HELP = {
     "skills": "list the skills, and which are loaded",
@@ -68,9 +66,8 @@ class Commands:
         self._runtime, self._session, self._come_back = runtime, session, come_back
         self._say = screen.note if screen.is_json else screen.text
         self._note = screen.note
-        self.wishes: dict[str, SkillRequest] = {}  # by id: skills in use until /unload
+        self.skills = SkillsInUse(runtime, session)
         self.usage = Usage()  # of all requests together
-        self._dropped: set[str] = set()  # unloaded since the last message
 
     async def understand(self, line: str) -> Ask | Leave | None:
         """Returns what a line asks for. A command is executed at once, and the result is None."""
@@ -131,44 +128,28 @@ class Commands:
         self._say("  /NAME …    put a skill to use for this message; $NAME inside one; @path gives a file")
 
     def _skills(self) -> None:
-        loaded = self._loaded()
+        loaded = self.skills.ids()
         entries = self._visible()
         width = max((len(printable(entry.name)) for entry in entries), default=0)
         for entry in entries:
             mark = "loaded" if entry.id in loaded else ""
-            self._say(f"  {printable(entry.name):<{width}}  {mark:<6}  {one_line(entry.description, 80)}")
+            self._say(f"  {printable(entry.name):<{width}}  {mark:<6}  {printable(one_line(entry.description, 80))}")
         if not entries:
             self._say("There are no skills. See: prowess doctor")
 
     async def _load(self, rest: str) -> None:
         ref, _, arguments = rest.partition(" ")
-        skill = self._runtime.load(ref, trigger="user")  # its error says why not
-        self.wishes[skill.entry.id] = SkillRequest(ref=skill.entry.id, trigger="user", arguments=arguments.strip())
+        skill = self.skills.load(ref, arguments.strip())  # its error says why not
         self._note(f"{printable(skill.name)} is in use from your next message on.")
 
     async def _unload(self, ref: str) -> None:
-        entry = self._runtime.catalog.find(ref)
-        id = ref if entry is None else entry.id
-        loaded = self._loaded()
-        if id not in loaded:
-            names = ", ".join(sorted(loaded)) or "none"
-            raise ConfigError(f"'{ref[:80]}' is not loaded.", code="skill-not-loaded", hint=f"Loaded: {names}")
-        wished = self.wishes.pop(id, None)
-        if self._session.agent.load_mode == "session" and (wished is None or id in self._loaded()):
-            await self._session.kit.call("skill_unload", {"skill": id})
-        self._dropped.add(id)  # in the other modes the next message starts without it anyway
+        await self.skills.unload(ref)
         self._note(f"{printable(ref)} is no longer in use.")
 
-    def _loaded(self) -> set[str]:
-        """Returns the ids of skills that the last message used, or that the next one will use."""
-        used = {each.id for each in self._session.kit.conversation.state.skills.values()}
-        return (used - self._dropped) | set(self.wishes)
-
     def sent(self, usage: Usage) -> None:
-        """Counts an answered message. Arguments of skills are for one message only."""
-        self.wishes = {id: SkillRequest(ref=wish.ref, trigger=wish.trigger) for id, wish in self.wishes.items()}
+        """Counts an answered message."""
         self.usage = add_usage(self.usage, usage)
-        self._dropped.clear()
+        self.skills.answered()
 
     def _plan(self) -> None:
         plan = self._session.plan
@@ -192,7 +173,8 @@ class Commands:
 def render_plan(plan: Plan) -> list[str]:
     lines = [f"Goal: {one_line(plan.goal, 500)}"]
     lines += [f"  [{_MARKS[step.status]}] {one_line(step.title, 300)}" for step in plan.steps]
-    return [*lines, *(f"  assumed: {one_line(text, 300)}" for text in plan.assumptions)]
+    lines += [f"  assumed: {one_line(text, 300)}" for text in plan.assumptions]
+    return [printable(line) for line in lines]
 
 
 @verb(
@@ -222,12 +204,7 @@ class Chat:
     def __init__(self, call: Call, runtime: Runtime, given: dict[str, Any], runner: asyncio.Runner) -> None:
         self._call, self._runtime, self._given, self._screen = call, runtime, given, call.screen
         self._runner = runner  # nothing runs between two lines: Ctrl-C goes to the request or to the prompt
-        self._display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
-        self._watch = Watch(print_line if self._display is None else self._display.show)
-        around = nullcontext if self._display is None else self._display.paused
-        yes, timeout_s = parse_yes(given["yes"]), given["ask_timeout"]
-        self._approver = TerminalApprover(yes, ask=self._display is not None, around=around, timeout_s=timeout_s)
-        self._asker = TerminalAsker(ask=self._display is not None, around=around)
+        self._display, self._watch, self._approver, self._asker = open_terminal(call, given)
         self._files = named_files(call, given["inputs"])  # for the first request
         self._code = 0
         self._busy = self._talked = False
@@ -311,28 +288,29 @@ class Chat:
     # --- one request ------------------------------------------------------------------------------------------------
 
     def _answer(
-        self, session: Session, commands: Commands, text: str, files: Sequence[Given], *, resume: bool = False
+        self, session: Session, commands: Commands, text: str, files: Sequence[InputFile], *, resume: bool = False
     ) -> None:
-        wishes = {wish.ref: wish for wish in [*wishes_of(self._given), *commands.wishes.values()]}
+        requests = [*wishes_of(self._given), *commands.skills.requests.values()]
+        skills = list({request.ref: request for request in requests}.values())
         self._approver.nobody.clear()
         self._busy = self._talked = True
         with self._display or nullcontext():  # is closed also when several Ctrl-C end the request
             if self._display is not None:
                 self._display.begin()
-            result = self._runner.run(self._run(session, text, list(wishes.values()), files, resume))
+            result = self._runner.run(self._run(session, text, skills, files, resume))
         self._files = []
         commands.sent(result.usage)
         self._show(result)
 
     async def _run(
-        self, session: Session, text: str, wishes: Sequence[SkillRequest], files: Sequence[Given], resume: bool
+        self, session: Session, text: str, skills: Sequence[SkillRequest], files: Sequence[InputFile], resume: bool
     ) -> Result:
         task = asyncio.current_task()
         if self._display is None and task is not None:
             self._watch.stop = task.cancel
         try:
             try:
-                result = await session.run(text, skills=wishes, files=files, resume=resume)
+                result = await session.run(text, skills=skills, files=files, resume=resume)
             finally:
                 await self._watch.wait_for_end()
             if self._display is not None:
@@ -354,11 +332,7 @@ class Chat:
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
         if result.stop_reason == "waiting":
             self._code = WAITING
-            asked = self._approver.nobody or [call.tool for call in result.waiting]
-            again = command_to_go_on(self._call, self._given, result.session, "--resume", yes=asked)
-            show_waiting(
-                self._screen, result, again, lambda id: command_to_answer(self._call, id, "yes", result.session)
-            )
+            show_waiting(self._call, self._given, result, self._approver.nobody)
         elif not result.ok:
             self._code = 1
 

@@ -8,19 +8,23 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.agent.toolkit import Toolkit
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.approver import TerminalApprover, parse_yes
-from prowess.cli.run_result import copy_files, show_end
+from prowess.cli.inputs import split_inputs
+from prowess.cli.run_result import note_unhidden, show_end
 from prowess.cli.screen import printable
 from prowess.cli.session_options import ask_timeout_option, yes_option
 from prowess.core.values import Outcome
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.files import copy_files
+
+if TYPE_CHECKING:
+    from prowess.runtime.services.requests import Toolkit
 
 TIMED_OUT, FAILED, DENIED, NOT_FOUND, PIPE_CLOSED = 124, 125, 126, 127, 141
 _NOT_FOUND = ("script-not-found", "skill-not-found")
@@ -127,9 +131,7 @@ async def _run(
         options["on_output"] = live
     async with runtime.open_kit(**options) as kit:
         loaded = await kit.activate(skill, source=given["source"])
-        if kit.unhidden and not call.screen.is_json:
-            names = ", ".join(kit.unhidden)
-            call.screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
+        note_unhidden(call.screen, kit)
         args = run_arguments(loaded.skill.entry.id, words, refs, given, loaded.tree.path)
         if given["with_stdin"]:
             args["stdin"] = await asyncio.to_thread(_read_stdin)
@@ -181,28 +183,6 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[tuple[str, str | None]], list[dict[str, Any]]]:
-    """Returns files of this machine, which are granted because they are named, and refs to things elsewhere."""
-    granted: list[tuple[str, str | None]] = []
-    refs: list[dict[str, Any]] = []
-    for text in inputs:
-        source, mark, to = text.rpartition("=")
-        if not mark or (text and os.path.exists(os.path.join(cwd, text))):
-            source, to = text, ""
-        if not source:
-            raise ConfigError("--input names nothing.", code="usage", hint="Write --input FILE or --input FILE=PLACE.")
-        if source.startswith("host://"):
-            source = "/" + source.removeprefix("host://").lstrip("/")
-        if "://" in source:
-            refs.append({"from": source, **({"to": to} if to else {})})
-            continue
-        path = os.path.join(cwd, os.path.expanduser(source))
-        if not os.path.exists(path):
-            raise ConfigError(f"There is no file '{source}'.", code="no-file", hint="Check the value of --input.")
-        granted.append((path, to or None))
-    return granted, refs
-
-
 class _LiveOutput:
     """Writes output of the script while it runs. On a terminal it is escaped, so that it cannot move the cursor."""
 
@@ -236,18 +216,20 @@ def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> i
     data = outcome.data
     code = TIMED_OUT if data["timed_out"] else data["exit_code"] if data["exit_code"] is not None else FAILED
     status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"
-    copied, whole = [], True
+    names = [file.name for file in kit.work.last.files] if kit.work.last else []
+    copied: Sequence[str] = ()
+    whole = True
     if given["output_dir"]:
-        names = [file.name for file in kit.work.last.files] if kit.work.last else []
         where = {"cwd": call.cwd, "folder": given["output_dir"], "force": given["force"]}
-        copied, whole = copy_files(kit.work.root, names, data["warnings"], patterns=given["outputs"], **where)
+        copies = copy_files(kit.work.root, names, patterns=given["outputs"], **where)
+        copied, whole = copies.paths, not copies.warnings
+        data["warnings"] += copies.warnings
     if given["save"] and code == 0:
-        made = len(kit.work.last.files) if kit.work.last else 0
-        whole = whole and 0 < made <= len(data["artifact_files"])
+        whole = whole and 0 < len(names) <= len(data["artifact_files"])
     if call.screen.is_json:
-        copies = {"copied": copied} if given["output_dir"] else {}
+        told = {"copied": copied} if given["output_dir"] else {}
         session = kit.recorder.key.session
-        call.screen.document({"schema": "prowess.exec/1", "status": status, **data, "session": session, **copies})
+        call.screen.document({"schema": "prowess.exec/1", "status": status, **data, "session": session, **told})
     else:
         show_end(call.screen, kit, outcome, copied)
     return code if whole else FAILED

@@ -7,32 +7,32 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.agent.agent import Limits
-from prowess.agent.task import Result
 from prowess.cli.app import Call, verb
 from prowess.cli.approver import TerminalApprover, TerminalAsker, parse_yes
-from prowess.cli.commands.exec import split_inputs
-from prowess.cli.inputs import Given, find_attachments, has_stdin, read_request, stage_stdin
+from prowess.cli.inputs import has_stdin, read_request, split_inputs, stage_stdin
 from prowess.cli.live import Display, Watch, output_closed, print_line
-from prowess.cli.run_result import print_answer, save_files, show_record, show_run_end, show_waiting
+from prowess.cli.run_result import note_unhidden, print_answer, save_files, show_record, show_run_end, show_waiting
 from prowess.cli.screen import Screen, printable
 from prowess.cli.session_options import (
     check_options,
-    command_to_answer,
     command_to_go_on,
     session_arguments,
     session_options,
     settings_of,
     wishes_of,
 )
-from prowess.core.values import Usage
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.policy_files import load_rules, unknown_tools
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.files import InputFile, find_attachments
+from prowess.runtime.services.requests import raise_limit
+
+if TYPE_CHECKING:
+    from prowess.runtime.services.requests import Limits, Result
 
 WAITING, INTERRUPTED = 4, 130
 
@@ -68,7 +68,7 @@ def command(call: Call, request: str | None, **given: Any) -> int:
 
 def _read(
     call: Call, runtime: Runtime, request: str | None, given: dict[str, Any], folder: str
-) -> tuple[str, list[Given]]:
+) -> tuple[str, list[InputFile]]:
     """Returns the request, and the files that belong to it."""
     files = named_files(call, given["inputs"])
     if request is None and not given["resume"] and has_stdin():
@@ -81,7 +81,7 @@ def _read(
     return text, [*files, *attached]
 
 
-def named_files(call: Call, inputs: Sequence[str]) -> list[Given]:
+def named_files(call: Call, inputs: Sequence[str]) -> list[InputFile]:
     files, refs = split_inputs(inputs, call.cwd)
     if refs:
         raise ConfigError(
@@ -92,7 +92,7 @@ def named_files(call: Call, inputs: Sequence[str]) -> list[Given]:
     return files
 
 
-def taken_names(files: Sequence[Given]) -> list[str]:
+def taken_names(files: Sequence[InputFile]) -> list[str]:
     return [os.path.basename(to or os.path.abspath(path)) for path, to in files]
 
 
@@ -112,23 +112,29 @@ def show_findings(call: Call, runtime: Runtime) -> None:
             call.screen.note(f"{finding.severity}: {where}{printable(finding.message)} [{finding.code}]")
 
 
+def open_terminal(call: Call, given: dict[str, Any]) -> tuple[Display | None, Watch, TerminalApprover, TerminalAsker]:
+    """Returns the parts that show a run to a person and ask that person. With --json nothing is shown, and nobody is
+    asked."""
+    display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
+    watch = Watch(print_line if display is None else display.show)
+    asking: dict[str, Any] = {"ask": display is not None}
+    asking["around"] = nullcontext if display is None else display.paused
+    approver = TerminalApprover(parse_yes(given["yes"]), timeout_s=given["ask_timeout"], **asking)
+    return display, watch, approver, TerminalAsker(**asking)
+
+
 class RunCommand:
     """Runs one request from the command line to its end."""
 
     def __init__(self, call: Call, given: dict[str, Any]) -> None:
         self._call, self._given, self._screen = call, given, call.screen
-        self._display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
-        self._watch = Watch(print_line if self._display is None else self._display.show)
-        around = nullcontext if self._display is None else self._display.paused
-        yes, timeout_s = parse_yes(given["yes"]), given["ask_timeout"]
-        self._approver = TerminalApprover(yes, ask=self._display is not None, around=around, timeout_s=timeout_s)
-        self._asker = TerminalAsker(ask=self._display is not None, around=around)
+        self._display, self._watch, self._approver, self._asker = open_terminal(call, given)
         self._session = ""
         self._limits: Limits | None = None
         self._result: Result | None = None
         self._whole = True
 
-    def go(self, runtime: Runtime, text: str, files: Sequence[Given]) -> int:
+    def go(self, runtime: Runtime, text: str, files: Sequence[InputFile]) -> int:
         try:
             with self._display or nullcontext():  # is closed also when several Ctrl-C end the run
                 result = asyncio.run(self._run(runtime, text, files))
@@ -147,7 +153,7 @@ class RunCommand:
             return error.exit_code
         return self._end(result)
 
-    async def _run(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
+    async def _run(self, runtime: Runtime, text: str, files: Sequence[InputFile]) -> Result:
         task = asyncio.current_task()
         if self._display is None and task is not None:
             self._watch.stop = task.cancel  # called when stdout can no longer be written
@@ -156,9 +162,9 @@ class RunCommand:
         except asyncio.CancelledError:
             if self._watch.problem is None or self._display is not None:
                 raise
-            raise output_closed(self._to_go_on("--resume")) from None
+            raise output_closed(self._to_go_on()) from None
 
-    async def _in_session(self, runtime: Runtime, text: str, files: Sequence[Given]) -> Result:
+    async def _in_session(self, runtime: Runtime, text: str, files: Sequence[InputFile]) -> Result:
         given = self._given
         async with runtime.open_session(
             **session_arguments(given), approver=self._approver, asker=self._asker, on_event=(self._watch,)
@@ -167,9 +173,7 @@ class RunCommand:
             result = await session.run(text, skills=wishes_of(given), files=files, resume=given["resume"])
             await self._watch.wait_for_end()
             self._result = result
-            if session.kit.unhidden and self._display is not None:
-                names = ", ".join(session.kit.unhidden)
-                self._screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
+            note_unhidden(self._screen, session.kit)
             if self._display is not None:
                 self._display.stop()
             self._whole = save_files(self._screen, session, result, cwd=self._call.cwd, given=given)
@@ -182,30 +186,24 @@ class RunCommand:
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
             show_record(self._screen, result.session, result.run)
         if result.stop_reason == "waiting":
-            asked = self._approver.nobody or [call.tool for call in result.waiting]
-            again = self._to_go_on("--resume", yes=asked)
-            show_waiting(
-                self._screen, result, again, lambda id: command_to_answer(self._call, id, "yes", result.session)
-            )
+            show_waiting(self._call, self._given, result, self._approver.nobody)
             return WAITING
         if not result.ok and result.stop_reason != "error":  # a run that ended with an error is not resumed
-            self._screen.note(f"To go on: {self._to_go_on('--resume', more_of=result.stop_reason)}")
+            self._screen.note(f"To go on: {self._to_go_on(result)}")
         return 0 if result.ok and self._whole else 1
 
     def _interrupted(self) -> int:
-        self._screen.note("Interrupted." + (f" To go on: {self._to_go_on('--resume')}" if self._watch.started else ""))
+        self._screen.note("Interrupted." + (f" To go on: {self._to_go_on()}" if self._watch.started else ""))
         return INTERRUPTED
 
     def _say_where(self) -> None:
         if self._watch.started and not self._screen.is_json:
             show_record(self._screen, self._session)
 
-    def _to_go_on(self, *more: str, yes: Sequence[str] = (), more_of: str = "") -> str:
-        """Returns the command that resumes the run. What was used still counts then, so a limit that was met is raised:
-        doubled, and well above what was used."""
-        name = more_of.removeprefix("limit:")
-        limit = getattr(self._limits, name) if name != more_of and self._limits is not None else None
-        usage = self._result.usage if self._result is not None else Usage()
-        least = {"tokens": 2 * (usage.input + usage.output), "seconds": 30, "calls": 5, "scripts": 2}.get(name, 1)
-        given = self._given if limit is None else {**self._given, f"max_{name}": max(2 * limit, least)}
-        return command_to_go_on(self._call, given, self._session, *more, yes=yes)
+    def _to_go_on(self, result: Result | None = None) -> str:
+        """Returns the command that resumes the run. The limit that ended it is raised."""
+        given = self._given
+        if result is not None and self._limits is not None:
+            raised = raise_limit(self._limits, result.stop_reason, result.usage)
+            given = given if raised is None else {**given, f"max_{raised[0]}": raised[1]}
+        return command_to_go_on(self._call, given, self._session, "--resume")

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
+from prowess._internal.text import one_line
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.commands.runs_prune import prune
 from prowess.cli.commands.runs_replay import replay
 from prowess.cli.commands.runs_show import diff, export, show
 from prowess.cli.commands.runs_verify import verify
 from prowess.cli.find_run import copies, load_summary, note_findings, opened
-from prowess.cli.timeline import one_line, short_time
+from prowess.cli.timeline import short_time
 from prowess.core.events import Envelope, parse_event
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog

@@ -14,9 +14,8 @@ import click
 from prowess.cli.app import Call, verb
 from prowess.cli.commands.runs_verify import verify_one
 from prowess.cli.find_run import FoundRun, find_run, load_lines, load_summary, note_findings, opened
-from prowess.cli.inputs import find_target, open_target
+from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
-from prowess.cli.timeline import Moment, timeline
 from prowess.core.events import Envelope
 from prowess.core.findings import visible
 from prowess.errors import AuditBroken
@@ -24,7 +23,9 @@ from prowess.records.audit import SessionRecord
 from prowess.records.diff import Difference, first_difference
 from prowess.records.spans import render_spans
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
+from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.files import open_target
 
 
 @verb("show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events")

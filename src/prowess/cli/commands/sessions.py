@@ -11,16 +11,18 @@ from typing import Any
 
 import click
 
+from prowess._internal.text import one_line
 from prowess.cli.app import Call, actions, verb
 from prowess.cli.find_run import note_findings, opened
 from prowess.cli.screen import count
-from prowess.cli.timeline import one_line, short_time, show, tell
+from prowess.cli.timeline import short_time, show
 from prowess.core.events import parse_event
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore, EventLog
 from prowess.core.values import ChainHead, SessionInfo, SessionKey, artifact_scope, render_artifact_ref
 from prowess.errors import AuditBroken, ConfigError, SkillDenied, StoreError
 from prowess.records.summary import RunSummary, summarise
+from prowess.records.timeline import tell
 from prowess.runtime.factories import store_name, workspace_dir
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row

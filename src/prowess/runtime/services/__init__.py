@@ -1,8 +1,10 @@
 """Application services that the command line, evals and a service share.
 
 - documents: JSON documents of contract.md that several commands share
+- files: files that a request names, and files copied from a run
 - policy_check: explains the policy decision about a call without making it
 - replay: reads the inputs of a recorded run, so that it can be repeated
+- requests: the skills that a person uses in a session, and the limit to raise
 - settings_check: findings of `prowess doctor` about settings
 - skill_tokens: counts the tokens that a skill costs
 """

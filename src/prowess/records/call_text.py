@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from prowess.cli.screen import printable
+from prowess._internal.text import one_line, render_seconds
+from prowess.core.findings import visible
 from prowess.core.values import Outcome, ToolCall
 
-_LONGEST = 100
-_VERBS = {
+_DOING = {
     "skill_load": "loading",
     "skill_unload": "unloading",
     "skill_run": "running",
@@ -35,49 +35,39 @@ _OBJECTS = ("script", "command", "path", "file_name", "pattern", "query", "url",
 
 def render_doing(call: ToolCall) -> str:
     """Renders `running scripts/report.py sales.csv (csv-report)`."""
-    what = _object(call.args)
-    skill = call.args.get("skill")
-    of = f" ({one_line(skill)})" if isinstance(skill, str) and skill != what else ""
-    verb = _VERBS.get(call.tool)
-    return " ".join(filter(None, [verb or f"calling {one_line(call.tool)}", one_line(what)])) + of
+    what, skill = _object(call.args), call.args.get("skill")
+    words = [_DOING.get(call.tool) or f"calling {one_line(call.tool)}", one_line(what)]
+    if isinstance(skill, str) and skill != what:
+        words.append(f"({one_line(skill)})")
+    return visible(" ".join(filter(None, words)))
 
 
 def render_done(call: ToolCall, outcome: Outcome) -> str:
     """Renders `skill_run scripts/report.py sales.csv: ok (0.4 s)`."""
-    what = one_line(_object(call.args))
-    return f"{one_line(call.tool)}{' ' if what else ''}{what}: {_result(outcome)}"
+    words = [one_line(call.tool), one_line(_object(call.args))]
+    return visible(f"{' '.join(filter(None, words))}: {_result(outcome)}")
 
 
 def _result(outcome: Outcome) -> str:
     data = outcome.data
-    took = f" ({seconds(data['duration_ms'] / 1000)})" if isinstance(data.get("duration_ms"), (int, float)) else ""
-    exit_code = data.get("exit_code")
+    duration, exit_code = data.get("duration_ms"), data.get("exit_code")
+    took = f" ({render_seconds(duration / 1000)})" if isinstance(duration, (int, float)) else ""
     if data.get("timed_out"):
         return f"time-out{took}"
     if isinstance(exit_code, int) and exit_code != 0:
-        said = str(data.get("stderr") or "").strip()
-        return f"exit {exit_code}{took}{f': {one_line(said, 300)}' if said else ''}"
+        said = one_line(str(data.get("stderr") or "").strip(), 300)
+        return f"exit {exit_code}{took}{f': {said}' if said else ''}"
     if outcome.status == "ok":
         return f"ok{took}"
-    code = f" [{outcome.code}]" if outcome.code else ""
-    return f"{outcome.status}{took}{code}: {one_line(outcome.content, 300)}"
+    label = f" [{outcome.code}]" if outcome.code else ""
+    return f"{outcome.status}{took}{label}: {one_line(outcome.content, 300)}"
 
 
 def _object(args: dict[str, Any]) -> str:
+    """Returns what a call works on: the script with its arguments, the path, the pattern …"""
     for name in _OBJECTS:
         value = args.get(name)
         if isinstance(value, str) and value.strip():
             more = args.get("args") if name == "script" else None
             return f"{value} {shlex.join(map(str, more))}" if isinstance(more, list) and more else value
     return ""
-
-
-def one_line(text: str, longest: int = _LONGEST) -> str:
-    line = " ".join(text[: longest * 4].split())
-    return printable(line if len(line) <= longest else f"{line[: longest - 1]}…")
-
-
-def seconds(number: float) -> str:
-    if number < 0.9995:
-        return f"{number * 1000:.0f} ms"
-    return f"{number:.1f} s" if number < 60 else f"{int(number // 60)} min {int(number % 60)} s"

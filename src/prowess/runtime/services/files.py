@@ -1,0 +1,147 @@
+"""Files between a person's machine and a workspace: attached to a request, copied from a run, written where named.
+
+A request names files as `@sales.csv` or `@"my file.csv"`. Naming a file is the permission to copy it. The text keeps
+the plain name, which is also the name of the input. A word with @ that names no file stays text, unless it looks like a
+path: that is most likely a mistake, so it is an error.
+
+A file is written whole or not at all, and replaced only with `force`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, NamedTuple
+
+from prowess.errors import ConfigError, ProwessError, WorkspaceError
+from prowess.workspace.dirfd import open_file
+from prowess.workspace.export import is_named, open_outside
+
+_MARK = re.compile(
+    r"""\\@                                   # a plain @
+      | (?<![^\s(\[{"'“‘«])@(?:"(?P<double>[^"\n]+)"|'(?P<single>[^'\n]+)'|(?P<word>[^\s"']+))""",
+    re.VERBOSE,
+)
+_AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # may follow a file's name in a sentence
+_PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
+
+InputFile = tuple[str, str | None]  # (path on this machine, place in the workspace)
+
+
+class Attached(NamedTuple):
+    text: str
+    files: tuple[InputFile, ...]
+
+
+def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str] = ()) -> Attached:
+    """Returns the text with plain names, and the files. `taken` are names that other inputs already have."""
+    files: dict[str, str] = {}  # path -> name
+    used = set(taken)
+
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == r"\@":
+            return "@"
+        quoted = found["double"] or found["single"]
+        name, after = _find(quoted, found["word"], cwd, home)
+        if name is None:
+            return found[0]
+        path = _resolve(name, cwd, home)
+        if path not in files:
+            files[path] = _free_name(os.path.basename(os.path.abspath(path)), used)
+        return files[path] + after
+
+    changed = _MARK.sub(replace, text)
+    return Attached(changed, tuple((path, f"work/inputs/{name}") for path, name in files.items()))
+
+
+def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[str | None, str]:
+    """Returns (file name, text after it). The name is None when the word is only text."""
+    given = quoted or word or ""
+    tried = [given] if quoted else [given[:end] for end in _ends(given)]
+    for name in tried:
+        if name.strip(".") and os.path.lexists(_resolve(name, cwd, home)):
+            return name, given[len(name) :]
+    bare = given if quoted else given.rstrip(_AFTER)
+    if quoted or (bare and _PATH.fullmatch(bare)):
+        raise ConfigError(
+            f"There is no file '{bare[:200]}'.",
+            code="no-file",
+            hint=f"Check the path; if it is only text, write \\@{bare[:60]}",
+        )
+    return None, ""
+
+
+def _ends(word: str) -> Sequence[int]:
+    """Returns the ends to try: of the whole word first, then with less and less of its punctuation."""
+    return range(len(word), len(word.rstrip(_AFTER)) - 1, -1)
+
+
+def _resolve(name: str, cwd: str, home: str) -> str:
+    if name == "~" or name.startswith("~/"):
+        name = os.path.expanduser(home) + name[1:]
+    return os.path.join(cwd, name)
+
+
+def _free_name(name: str, used: set[str]) -> str:
+    """Returns a name that no input has yet: a second `sales.csv` becomes `sales-2.csv`."""
+    if not name:
+        raise ConfigError("The whole machine cannot be attached.", code="no-file", hint="Name a folder below it.")
+    stem, extension = os.path.splitext(name)
+    free, number = name, 1
+    while free in used:
+        number += 1
+        free = f"{stem}-{number}{extension}"
+    used.add(free)
+    return free
+
+
+# --- files that a person wants ----------------------------------------------------------------------------------------
+
+
+class CopiedFiles(NamedTuple):
+    paths: tuple[str, ...]
+    warnings: tuple[str, ...]  # one for each file that was not copied
+
+
+def copy_files(
+    root: str, names: Sequence[str], *, cwd: str, folder: str, force: bool, patterns: Sequence[str] = ()
+) -> CopiedFiles:
+    """Copies files of a workspace to `folder`, without the out/ in front.
+
+    `patterns` are the person's own: a hidden file that only a model named is not copied.
+    """
+    copied: list[str] = []
+    warnings: list[str] = []
+    for name in names:
+        below = name.removeprefix("out/")
+        target = os.path.normpath(os.path.join(cwd, folder, below))
+        try:
+            if not is_named(name, patterns):
+                raise WorkspaceError(_HIDDEN, op="write", code="hidden-file")
+            with (
+                open_file(root, name) as fd,
+                open(os.dup(fd), "rb") as made,
+                open_outside(cwd, folder, below, force=force, make=True, mode=0o666) as out,
+            ):
+                shutil.copyfileobj(made, out)
+            copied.append(target)
+        except (OSError, ProwessError) as error:
+            why = str(getattr(error, "strerror", None) or error)
+            warnings.append(why if why.startswith(target) else f"{target} was not written: {why}")
+    return CopiedFiles(tuple(copied), tuple(warnings))
+
+
+_HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourself from the workspace if you want it."
+
+
+@contextmanager
+def open_target(cwd: str, target: str, force: bool, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """Opens the file as `open_outside` does. The folder must exist."""
+    folder, name = os.path.split(target)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"There is no folder {folder}.", code="no-folder", hint="Make it first.")
+    with open_outside(cwd, folder, name, force=force, mode=mode) as file:
+        yield file

@@ -1,0 +1,76 @@
+"""Requests of a person in a session: the skills that are in use, and the limit to raise so that a run can go on.
+
+A surface takes the types of a session from here, under TYPE_CHECKING: it need not know the agent, nor import it to show
+its help.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prowess.agent.activation import SkillRequest
+from prowess.core.values import Usage
+from prowess.errors import ConfigError
+from prowess.policy.decision import RISKS
+from prowess.runtime.runtime import Runtime
+from prowess.skills.skill import Skill
+
+if TYPE_CHECKING:
+    from prowess.agent.agent import Limits
+    from prowess.agent.session import Session
+    from prowess.agent.task import Result as Result
+    from prowess.agent.toolkit import Toolkit as Toolkit
+
+ROUTINE_TOOLS = frozenset(tool for tool, risk in RISKS.items() if risk == "low")  # their success is not worth a line
+
+
+class SkillsInUse:
+    """Skills that a person put to use in a session. They come with every request until they are unloaded."""
+
+    def __init__(self, runtime: Runtime, session: Session) -> None:
+        self._runtime, self._session = runtime, session
+        self.requests: dict[str, SkillRequest] = {}  # by id
+        self._dropped: set[str] = set()  # unloaded since the last request
+
+    def load(self, ref: str, arguments: str = "") -> Skill:
+        """Puts a skill to use from the next request on. The arguments are for that request only."""
+        skill = self._runtime.load(ref, trigger="user")
+        self.requests[skill.entry.id] = SkillRequest(ref=skill.entry.id, trigger="user", arguments=arguments)
+        return skill
+
+    async def unload(self, ref: str) -> None:
+        entry = self._runtime.catalog.find(ref)
+        id = ref if entry is None else entry.id
+        loaded = self.ids()
+        if id not in loaded:
+            names = ", ".join(sorted(loaded)) or "none"
+            raise ConfigError(f"'{ref[:80]}' is not loaded.", code="skill-not-loaded", hint=f"Loaded: {names}")
+        requested = self.requests.pop(id, None)
+        if self._session.agent.load_mode == "session" and (requested is None or id in self.ids()):
+            await self._session.kit.call("skill_unload", {"skill": id})
+        self._dropped.add(id)  # in the other modes the next request starts without it anyway
+
+    def ids(self) -> set[str]:
+        """Returns the ids of skills that the last request used, or that the next one will use."""
+        used = {each.id for each in self._session.kit.conversation.state.skills.values()}
+        return (used - self._dropped) | set(self.requests)
+
+    def answered(self) -> None:
+        """Says that the last request was answered: what was given for it alone is dropped."""
+        self.requests = {
+            id: SkillRequest(ref=request.ref, trigger=request.trigger) for id, request in self.requests.items()
+        }
+        self._dropped.clear()
+
+
+def raise_limit(limits: Limits, stop_reason: str, usage: Usage) -> tuple[str, float] | None:
+    """Returns the limit that ended a run, and a value with which the run can go on; None when no limit ended it.
+
+    What was used still counts after a resume. So the value is doubled, and it is well above what was used.
+    """
+    name = stop_reason.removeprefix("limit:")
+    limit = getattr(limits, name) if name != stop_reason else None
+    if limit is None:
+        return None
+    least = {"tokens": 2 * (usage.input + usage.output), "seconds": 30, "calls": 5, "scripts": 2}.get(name, 1)
+    return name, max(2 * limit, least)
