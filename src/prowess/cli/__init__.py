@@ -3,7 +3,6 @@
 - app: builds the parser and imports commands on demand
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
-- find_run: finds a run by its id, folder or path
 - inputs: --input options, standard input and files that a person gives
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands

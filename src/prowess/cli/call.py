@@ -82,6 +82,13 @@ def _have_streams() -> None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
+def note_findings(call: Call, runtime: Runtime) -> None:
+    """Shows problems of the configuration: an ignored setting may be the one that says where something is stored."""
+    for finding in runtime.setup_findings:
+        if finding.severity != "info" and not call.screen.is_json:
+            call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
+
+
 class Call:
     """Call of one command, with its global options and its screen."""
 

@@ -16,7 +16,7 @@ import click
 from prowess.agent.tool_call import approval_keys
 from prowess.cli.app import Call, actions, roots_option, source_option, verb
 from prowess.cli.approver import make_question
-from prowess.cli.find_run import note_findings, opened
+from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.cli.session_options import command_to_answer
 from prowess.cli.timeline import short_time
@@ -34,6 +34,7 @@ from prowess.runtime.config import find_places
 from prowess.runtime.factories import is_shared, open_marks, skill_access, store_name, whoami, workspace_dir
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.services.find_run import opened
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
 

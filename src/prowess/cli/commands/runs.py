@@ -11,11 +11,11 @@ import click
 
 from prowess._internal.text import one_line
 from prowess.cli.app import Call, actions, verb
+from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_prune import prune
 from prowess.cli.commands.runs_replay import replay
 from prowess.cli.commands.runs_show import diff, export, show
 from prowess.cli.commands.runs_verify import verify
-from prowess.cli.find_run import copies, load_summary, note_findings, opened
 from prowess.cli.timeline import short_time
 from prowess.core.events import Envelope, parse_event
 from prowess.core.findings import visible
@@ -25,6 +25,7 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.factories import runs_folder
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import copies, load_summary, opened
 
 _MOST = 1_000_000
 _REQUEST = 60  # characters of a request in the list

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import click
 
 from prowess.cli.app import Call, verb
+from prowess.cli.call import note_findings
 from prowess.cli.commands.workspaces import parse_age
-from prowess.cli.find_run import copies, find_key, load_summary, note_findings, opened
 from prowess.cli.screen import Screen, count, size
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog
@@ -22,6 +22,7 @@ from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import ConfigError, SkillDenied, StoreError, WorkspaceError
 from prowess.runtime.factories import runs_folder, store_name, workspace_dir
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import copies, find_key, load_summary, opened
 from prowess.stores.run_folders import EVENTS, remove_copy
 from prowess.workspace.session_folder import hold_session, is_held
 

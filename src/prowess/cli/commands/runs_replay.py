@@ -17,8 +17,8 @@ from prowess.agent.activation import SkillRequest, find_wishes
 from prowess.agent.agent import Limits
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.approver import TerminalApprover, parse_yes
-from prowess.cli.commands.runs_show import render_difference, run_of, show_difference
-from prowess.cli.find_run import FoundRun, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.call import note_findings
+from prowess.cli.commands.runs_show import render_difference, show_difference
 from prowess.cli.screen import count
 from prowess.cli.session_options import yes_option
 from prowess.core.events import ApprovalAnswered, Envelope
@@ -31,6 +31,7 @@ from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
 from prowess.runtime.factories import new_session, open_marks, runs_folder, store_name, workspace_dir
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
 from prowess.workspace.session_folder import place_path, remove_place
 
@@ -124,7 +125,7 @@ def _as_then(
 async def _recorded(runtime: Runtime, ref: str) -> Recorded:
     async with opened(runtime) as (log, place):
         found = await find_run(runtime, log, ref)
-    _, events, summary = run_of(found)
+    _, events, summary = events_of(found)
     in_log = found.record.envelopes if found.record and found.summary else ()
     before = [each for each in in_log if (each.seq or 0) <= summary.after.seq]
     marks, may_count = open_marks(runtime, place), runtime.loaded.project_trusted and _is_whole(runtime, found)

@@ -12,20 +12,19 @@ from typing import Any, NamedTuple
 import click
 
 from prowess.cli.app import Call, verb
+from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_verify import verify_one
-from prowess.cli.find_run import FoundRun, find_run, load_lines, load_summary, note_findings, opened
 from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
 from prowess.core.events import Envelope
 from prowess.core.findings import visible
-from prowess.errors import AuditBroken
-from prowess.records.audit import SessionRecord
 from prowess.records.diff import Difference, first_difference
 from prowess.records.spans import render_spans
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
 from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import open_target
+from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_summary, opened
 
 
 @verb("show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events")
@@ -88,7 +87,7 @@ async def read_run(runtime: Runtime, ref: str) -> ReadRun:
 
 
 def _read(found: FoundRun, damage: str | None) -> ReadRun:
-    lines, envelopes, summary = run_of(found)
+    lines, envelopes, summary = events_of(found)
     if found.record is None or found.summary is None:
         is_whole = found.folder is not None and load_summary(found.folder) is not None
         cut_off = is_whole and summary.finished_at is None
@@ -106,21 +105,6 @@ def note_damage(call: Call, read: ReadRun) -> None:
         call.screen.note(f"warning: this record is not what was written: prowess runs verify {run}")
     if read.unreadable:
         call.screen.note(f"warning: {count(read.unreadable, 'event is', 'events are')} missing or cannot be read")
-
-
-def run_of(found: FoundRun) -> tuple[list[str], list[Envelope], RunSummary]:
-    if found.record is not None and found.summary is not None:
-        lines = [line.text for line in found.record.slice(found.summary) if line.text is not None]
-        return lines, found.record.of(found.summary), found.summary
-    lines = load_lines(found.folder) if found.folder else None
-    copied = SessionRecord.of_lines(lines or ())
-    if not copied.runs:
-        raise AuditBroken(
-            f"The record of run '{found.run}' cannot be read.",
-            hint=f"See what is wrong with it: prowess runs verify {found.folder or found.run}",
-        )
-    summary = copied.find(found.run) or copied.runs[0]
-    return lines or [], copied.of(summary), summary
 
 
 def _row(moment: Moment) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import click
 
 from prowess._internal.files import open_regular
 from prowess.cli.app import Call, verb
-from prowess.cli.find_run import FoundRun, copies, find_run, load_lines, load_summary, note_findings, opened
+from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog
@@ -34,6 +34,7 @@ from prowess.records.audit import (
 from prowess.records.summary import RunSummary
 from prowess.runtime.factories import runs_folder
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import FoundRun, copies, find_run, load_lines, load_summary, opened
 from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
 
 

@@ -13,7 +13,7 @@ import click
 
 from prowess._internal.text import one_line
 from prowess.cli.app import Call, actions, verb
-from prowess.cli.find_run import note_findings, opened
+from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.cli.timeline import short_time, show
 from prowess.core.events import parse_event
@@ -26,6 +26,7 @@ from prowess.records.timeline import tell
 from prowess.runtime.factories import store_name, workspace_dir
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.services.find_run import opened
 from prowess.workspace.session_folder import hold_session, remove_place
 
 _MOST = 1_000_000

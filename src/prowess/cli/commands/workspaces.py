@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import click
 
 from prowess.cli.app import Call, verb
-from prowess.cli.find_run import opened
 from prowess.cli.screen import count, size
 from prowess.core.findings import visible
 from prowess.core.ports import EventLog
 from prowess.errors import ConfigError, ProwessError, SkillDenied
 from prowess.runtime.factories import workspace_dir
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import opened
 from prowess.workspace.cleanup import (
     Leftovers,
     OldTrees,

@@ -2,6 +2,7 @@
 
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
+- find_run: finds a run in the log or as a copy, by its id, folder or path
 - policy_check: explains the policy decision about a call without making it
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - requests: the skills that a person uses in a session, and the limit to raise

@@ -10,12 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular, read_regular
-from prowess.cli.app import Call
-from prowess.core.events import parse_event
-from prowess.core.findings import visible
+from prowess.core.events import Envelope, parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey, from_json
-from prowess.errors import StoreError
+from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates
 from prowess.records.summary import RunSummary
@@ -37,6 +35,14 @@ class FoundRun(NamedTuple):
     folder: str | None
 
 
+class RunEvents(NamedTuple):
+    """Stored lines of a run, and those of them that can be parsed."""
+
+    lines: list[str]
+    envelopes: list[Envelope]
+    summary: RunSummary
+
+
 @asynccontextmanager
 async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
     """Yields the log and its place. The log is None when nothing was ever recorded there; no file is created."""
@@ -50,13 +56,6 @@ async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]
 
 def _is_missing_file(place: str) -> bool:
     return os.path.isabs(place) and not os.path.exists(place)
-
-
-def note_findings(call: Call, runtime: Runtime) -> None:
-    """Shows problems of the configuration: an ignored setting may be the one that says where the record is."""
-    for finding in runtime.setup_findings:
-        if finding.severity != "info" and not call.screen.is_json:
-            call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
@@ -90,6 +89,22 @@ async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folde
     summary = record.find(run)
     whole = summary.run if summary else run  # for a child run, the run that it belongs to
     return FoundRun(whole, record, summary, folders.get(whole))
+
+
+def events_of(found: FoundRun) -> RunEvents:
+    """Returns the events from the log, else from the copy. Raises AuditBroken when nothing is readable."""
+    if found.record is not None and found.summary is not None:
+        lines = [line.text for line in found.record.slice(found.summary) if line.text is not None]
+        return RunEvents(lines, found.record.of(found.summary), found.summary)
+    lines = (load_lines(found.folder) if found.folder else None) or []
+    copied = SessionRecord.of_lines(lines)
+    if not copied.runs:
+        raise AuditBroken(
+            f"The record of run '{found.run}' cannot be read.",
+            hint=f"See what is wrong with it: prowess runs verify {found.folder or found.run}",
+        )
+    summary = copied.find(found.run) or copied.runs[0]
+    return RunEvents(lines, copied.of(summary), summary)
 
 
 def copies(folder: str) -> Iterator[tuple[str, str]]:
