@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -25,6 +25,10 @@ from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import open_target
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_summary, opened
+from prowess.cli.inputs import find_target, open_target
+from prowess.cli.timeline import Moment, timeline
+from prowess.records.summary import RunSummary
+from prowess.runtime.services.verify_run import ReadRun, read_run
 
 
 @verb("show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events")
@@ -39,7 +43,7 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
         read = asyncio.run(read_run(runtime, run))
-    lines, envelopes, summary = read.lines, read.envelopes, read.summary
+    lines, envelopes, summary = read.events
     if events:
         for line in lines:
             sys.stdout.write(f"{line}\n")
@@ -47,7 +51,7 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
         return 0
     moments = timeline(envelopes, full=full)
     if call.screen.is_json:
-        rows = [_row(moment) for moment in timeline(envelopes, full=True)]
+        rows = [moment._asdict() for moment in timeline(envelopes, full=True)]
         known = {"cut_off": read.cut_off, "resumed_by": read.resumed_by}
         known |= {"damage": read.damage, "unreadable": read.unreadable}
         call.screen.document({**summary.to_json(), "schema": "prowess.run-shown/1", **known, "timeline": rows})
@@ -64,51 +68,13 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
     return 0
 
 
-class ReadRun(NamedTuple):
-    """Lines of a run and their events. `damage` is the fault that `runs verify` found, if any; `unreadable` is the
-    number of events that are missing or cannot be parsed."""
-
-    lines: list[str]
-    envelopes: list[Envelope]
-    summary: RunSummary
-    damage: str | None
-    unreadable: int
-    cut_off: bool
-    resumed_by: str | None
-
-
-async def read_run(runtime: Runtime, ref: str) -> ReadRun:
-    """Reads a run from the log, else from its copy. Raises AuditBroken when nothing is readable."""
-    async with opened(runtime) as (log, place):
-        found = await find_run(runtime, log, ref)
-        result = await verify_one(log, place, found)
-    is_read = result["where"] == "log" or found.summary is None  # an edited copy does not matter when the log is read
-    return _read(found, str(result["why"]) if not result["valid"] and is_read else None)
-
-
-def _read(found: FoundRun, damage: str | None) -> ReadRun:
-    lines, envelopes, summary = events_of(found)
-    if found.record is None or found.summary is None:
-        is_whole = found.folder is not None and load_summary(found.folder) is not None
-        cut_off = is_whole and summary.finished_at is None
-        return ReadRun(lines, envelopes, summary, damage, len(lines) - len(envelopes), cut_off, None)
-    runs = found.record.runs
-    unreadable = len(found.record.slice(summary)) - len(envelopes)
-    following = is_cut_off(runs, summary), find_resuming(runs, summary)
-    return ReadRun(lines, envelopes, summary, damage, unreadable, *following)
-
-
 def note_damage(call: Call, read: ReadRun) -> None:
     """Shows damage on stderr: a program that reads stdout may have no field for it."""
-    run = visible(read.summary.run)
+    run = visible(read.events.summary.run)
     if read.damage is not None:
         call.screen.note(f"warning: this record is not what was written: prowess runs verify {run}")
     if read.unreadable:
         call.screen.note(f"warning: {count(read.unreadable, 'event is', 'events are')} missing or cannot be read")
-
-
-def _row(moment: Moment) -> dict[str, Any]:
-    return moment._asdict()
 
 
 def _print(screen: Screen, moment: Moment, *, indent: str, width: int) -> None:
@@ -133,8 +99,8 @@ def diff(call: Call, a: str, b: str) -> int:
         one, other = asyncio.run(_read_both(runtime, a, b))
     for read in (one, other):
         note_damage(call, read)
-    (ours, first), (theirs, second) = (one.envelopes, one.summary), (other.envelopes, other.summary)
-    difference = first_difference(ours, theirs, ignore=("limits",))
+    first, second = one.events.summary, other.events.summary
+    difference = first_difference(one.events.envelopes, other.events.envelopes, ignore=("limits",))
     if call.screen.is_json:
         document = {"same": difference is None, "first": render_difference(difference)}
         sides = {"a": _side(first), "b": _side(second)}
@@ -213,11 +179,11 @@ def export(call: Call, run: str, form: str, output: str | None, force: bool) -> 
     with call.runtime() as runtime:
         note_findings(call, runtime)
         read = asyncio.run(read_run(runtime, run))
-    lines = read.lines
+    lines, envelopes, summary = read.events
     if form == "jsonl":
         text, things = "".join(f"{line}\n" for line in lines), count(len(lines), "event")
     else:
-        document = render_spans(read.envelopes)
+        document = render_spans(envelopes)
         spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
         text, things = json.dumps(document, indent=1) + "\n", count(len(spans), "span")
     code = 0 if read.damage is None else 1
@@ -228,7 +194,7 @@ def export(call: Call, run: str, form: str, output: str | None, force: bool) -> 
     with open_target(call.cwd, path, force, mode=0o600) as file:  # events have private texts
         file.write(text.encode("utf-8", "surrogateescape"))
     if call.screen.is_json:
-        told = {"run": read.summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}
+        told = {"run": summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}
         call.screen.document({"schema": "prowess.run-exported/1", **told, "damage": read.damage})
     else:
         call.screen.note(f"{things} · {visible(path)}")

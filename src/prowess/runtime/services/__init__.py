@@ -8,4 +8,5 @@
 - requests: the skills that a person uses in a session, and the limit to raise
 - settings_check: findings of `prowess doctor` about settings
 - skill_tokens: counts the tokens that a skill costs
+- verify_run: checks the records of one run or of all, and reads a run together with its faults
 """

@@ -1,0 +1,287 @@
+"""Checks that records are what was written: sessions and runs of the log, and copies of runs against the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from prowess._internal.files import open_regular
+from prowess.core.ports import EventLog
+from prowess.core.values import OrphanedEvents, to_json
+from prowess.errors import StoreError
+from prowess.records.audit import (
+    LACKS,
+    Check,
+    SessionRecord,
+    check_copy,
+    check_run,
+    check_session,
+    compare_copy,
+    compare_summary,
+    explain_stray,
+    kept_head,
+    read_session,
+)
+from prowess.records.summary import RunSummary, find_resuming, is_cut_off
+from prowess.runtime.factories import runs_folder
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import (
+    FoundRun,
+    RunEvents,
+    copies,
+    events_of,
+    find_run,
+    load_lines,
+    load_summary,
+    opened,
+)
+from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
+
+
+class VerifiedRun(NamedTuple):
+    """Result for a run: its first fault, or that there is none.
+
+    `where` is the place of the fault, "log" or "copy"; `checked` are the places that were checked. `copy_lacks`
+    describes what an incomplete copy lacks. `other_store`: the copy is of a store whose log was not checked.
+    """
+
+    run: str
+    session: str | None
+    check: Check
+    where: str | None
+    checked: list[str]
+    copy_lacks: str | None
+    other_store: bool
+
+    def to_json(self) -> dict[str, Any]:
+        fields = self._asdict()
+        first = {"run": fields.pop("run"), "session": fields.pop("session")}
+        return {**first, **to_json(fields.pop("check")), **fields}
+
+
+class VerifiedSession(NamedTuple):
+    session: str
+    check: Check
+
+    def to_json(self) -> dict[str, Any]:
+        return {"session": self.session, **to_json(self.check)}
+
+
+class VerifiedStore(NamedTuple):
+    """Results for every session of the log, every run in it and every copy."""
+
+    sessions: list[VerifiedSession]
+    runs: list[VerifiedRun]
+
+    @property
+    def invalid(self) -> int:
+        return sum(not each.check.valid for each in (*self.sessions, *self.runs))
+
+
+class ReadRun(NamedTuple):
+    """Events of a run. `damage` is the fault that a check found, if any; `unreadable` is the number of events that are
+    missing or cannot be parsed. `resumed_by` is the id of the run that resumes this one."""
+
+    events: RunEvents
+    damage: str | None
+    unreadable: int
+    cut_off: bool
+    resumed_by: str | None
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+async def verify_run(runtime: Runtime, ref: str) -> VerifiedRun:
+    """Checks the run that `ref` names. Raises StoreError when there is none, or more than one."""
+    async with opened(runtime) as (log, place):
+        try:
+            found = await find_run(runtime, log, ref)
+        except StoreError as error:
+            if error.code != "run-unknown" or log is None or not await log.strays():
+                raise
+            hint = "The log has events of no session, which may be of this run. See: prowess runs verify --all"
+            raise StoreError(error.message, code=error.code, hint=hint) from error
+        return await _verify(log, place, found)
+
+
+async def read_run(runtime: Runtime, ref: str) -> ReadRun:
+    """Reads and checks a run of the log, else its copy. Raises AuditBroken when nothing is readable."""
+    async with opened(runtime) as (log, place):
+        found = await find_run(runtime, log, ref)
+        result = await _verify(log, place, found)
+    events = events_of(found)
+    is_read = result.where == "log" or found.summary is None  # an edited copy does not matter when the log is read
+    damage = str(result.check.why) if not result.check.valid and is_read else None
+    if found.record is None or found.summary is None:
+        is_whole = found.folder is not None and load_summary(found.folder) is not None
+        cut_off = is_whole and events.summary.finished_at is None
+        return ReadRun(events, damage, len(events.lines) - len(events.envelopes), cut_off, None)
+    runs = found.record.runs
+    unreadable = len(found.record.slice(found.summary)) - len(events.envelopes)
+    return ReadRun(events, damage, unreadable, is_cut_off(runs, found.summary), find_resuming(runs, found.summary))
+
+
+async def _verify(log: EventLog | None, place: str, found: FoundRun) -> VerifiedRun:
+    """Checks a run, and events of its session in the log that the session's row does not count."""
+    result = _verify_found(found, store_id(place))
+    if log is None or not result.check.valid:
+        return result
+    for stray in await log.strays():
+        if (stray.tenant, stray.session) == ("default", result.session):
+            return result._replace(check=_with_stray(result.check, stray), where="log")
+    return result
+
+
+def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
+    """Checks a run in the log and as a copy. `store` is the id of the log's store."""
+    told = load_summary(found.folder) if found.folder else None
+    elsewhere = found.summary is None and _is_of_another_store(told, store, found.record)
+    checks: dict[str, Check] = {}
+    if found.record is not None and not elsewhere:
+        checks["log"] = _check_log(found.record, found.summary, told)
+    lacks = _what_it_lacks(found)
+    if found.folder is not None and lacks is None:
+        checks["copy"] = _check_folder(found, told)
+    bad = next((where for where, check in checks.items() if not check.valid), None)
+    if bad is not None:
+        check = checks[bad]
+    elif checks:
+        is_anchored = any(check.anchored for check in checks.values())
+        check = replace(next(iter(checks.values())), anchored=is_anchored)
+    else:
+        check = Check(valid=False, events=0, why="there is no record of it")
+    session = found.summary.key.session if found.summary else _session(told)
+    return VerifiedRun(found.run, session, check, bad, list(checks), lacks, elsewhere)
+
+
+def _check_log(record: SessionRecord, summary: RunSummary | None, told: Mapping[str, Any] | None) -> Check:
+    if summary is not None:
+        kept = kept_head(told) if told and told.get("run") == summary.run else None
+        return check_run(record, summary, kept)
+    after = kept_head(told, "after")
+    first_bad = after.seq + 1 if after else None
+    return Check(valid=False, events=0, first_bad=first_bad, why="the log has its session, and not this run")
+
+
+def _is_of_another_store(told: Mapping[str, Any] | None, store: str | None, record: SessionRecord | None) -> bool:
+    """True when run.json names another store, unless the run follows an event of ours: run.json alone proves little."""
+    named, after = told.get("store") if told else None, kept_head(told, "after")
+    ours = record is not None and after is not None and after.hash in record.ends
+    return isinstance(named, str) and named != store and not ours
+
+
+def _what_it_lacks(found: FoundRun) -> str | None:
+    """Describes what an incomplete copy lacks. A full disk or a kill cut it short; what it has is the same as in the
+    log. A copy with a run.json claims to be complete, so it is checked as a whole instead."""
+    folder, record, summary = found.folder, found.record, found.summary
+    if folder is None or record is None or summary is None or os.path.lexists(os.path.join(folder, SUMMARY)):
+        return None
+    lines = load_lines(folder)
+    if lines is None and os.path.lexists(os.path.join(folder, EVENTS)):
+        return None
+    fault = compare_copy(lines or [], record, summary)
+    if fault is None:
+        return SUMMARY if summary.finished_at is not None else None
+    if fault[1] != LACKS:
+        return None
+    return f"{summary.events - len(lines or [])} of {summary.events} {'event' if summary.events == 1 else 'events'}"
+
+
+def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
+    folder = found.folder or ""
+    lines = load_lines(folder)
+    if lines is None:
+        return Check(valid=False, events=0, why="there is no events.jsonl")
+    check = check_copy(lines, told)
+    fault = None
+    if found.record is not None and found.summary is not None:
+        fault = compare_copy(lines, found.record, found.summary)
+    if fault is not None and (check.first_bad is None or fault[0] < check.first_bad):
+        return Check(valid=False, events=check.events, first_bad=fault[0], why=fault[1])
+    if not check.valid:
+        return check
+    why = _bad_summary(folder, told, lines, found.summary) or (_bad_output(folder, told) if told else None)
+    return Check(valid=False, events=check.events, why=why) if why else check
+
+
+def _bad_summary(
+    folder: str, told: Mapping[str, Any] | None, lines: list[str], summary: RunSummary | None
+) -> str | None:
+    """Returns the fault of run.json, if any. A run that has not ended has none; else it must fit the events."""
+    if told is None:
+        return f"{SUMMARY} cannot be read" if os.path.lexists(os.path.join(folder, SUMMARY)) else None
+    if summary is None:
+        from_lines = SessionRecord.of_lines(lines).find(str(told.get("run")))
+        return compare_summary(told, from_lines, alone=True) if from_lines else f"{SUMMARY} is of another run"
+    return compare_summary(told, summary)
+
+
+def _bad_output(folder: str, told: Mapping[str, Any]) -> str | None:
+    """Returns the first output file that is missing or whose content does not fit the hash in its name."""
+    listed = told.get("outputs")
+    for output in listed if isinstance(listed, list) else ():
+        name = output.get("sha256") if isinstance(output, dict) else None
+        if not isinstance(name, str) or len(name) != 64 or not name.isalnum():
+            return f"{SUMMARY} lists an output that is none"
+        try:
+            with open(open_regular(os.path.join(folder, OUTPUTS, name)), "rb") as file:
+                digest = sha256()
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        except OSError:
+            return f"{OUTPUTS}/{name} is missing"
+        if digest.hexdigest() != name:
+            return f"{OUTPUTS}/{name} was edited"
+    return None
+
+
+def _session(told: Mapping[str, Any] | None) -> str | None:
+    key = told.get("key") if told else None
+    session = key.get("session") if isinstance(key, dict) else None
+    return session if isinstance(session, str) else None
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+async def verify_store(runtime: Runtime) -> VerifiedStore:
+    """Checks every session of the log, every run in it, and every copy."""
+    folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
+    found = VerifiedStore([], [])
+    known: dict[str, SessionRecord] = {}
+    async with opened(runtime) as (log, place):
+        store = store_id(place)
+        if log is not None:
+            for info in await log.sessions():
+                record = await read_session(log, info.key)
+                found.sessions.append(VerifiedSession(info.key.session, check_session(record)))
+                for summary in record.runs:
+                    run = FoundRun(summary.run, record, summary, folders.pop(summary.run, None))
+                    found.runs.append(_verify_found(run, store))
+                bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
+                bare.ends, known[info.key.session] = record.ends, bare
+            for stray in await log.strays():
+                _add_stray(found.sessions, stray)
+    for run, folder in folders.items():
+        session = _session(load_summary(folder))
+        found.runs.append(_verify_found(FoundRun(run, known.get(session or ""), None, folder), store))
+    return found
+
+
+def _add_stray(sessions: list[VerifiedSession], stray: OrphanedEvents) -> None:
+    """Adds stray events to the row of their session, if there is one. An earlier fault of the row stays."""
+    for place, row in enumerate(sessions):
+        if (stray.tenant, stray.session) == ("default", row.session) and not stray.orphaned:
+            if row.check.valid:
+                sessions[place] = row._replace(check=_with_stray(row.check, stray))
+            return
+    none = Check(valid=False, events=stray.events)
+    sessions.append(VerifiedSession(stray.session, _with_stray(none, stray)))
+
+
+def _with_stray(check: Check, stray: OrphanedEvents) -> Check:
+    return Check(valid=False, events=check.events, first_bad=stray.first, why=explain_stray(stray))
