@@ -6,6 +6,7 @@
 - policy_check: explains the policy decision about a call without making it
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - requests: the skills that a person uses in a session, and the limit to raise
+- runs: lists the runs of the log, and those that exist only as a copy
 - settings_check: findings of `prowess doctor` about settings
 - skill_tokens: counts the tokens that a skill costs
 - verify_run: checks the records of one run or of all, and reads a run together with its faults

@@ -1,0 +1,151 @@
+"""Lists the runs of the log, and those that exist only as a copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from prowess.core.events import Envelope, parse_event
+from prowess.core.ports import EventLog
+from prowess.core.values import SessionInfo
+from prowess.errors import AuditBroken, StoreError
+from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
+from prowess.runtime.factories import runs_folder
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import copies, load_summary, opened
+
+
+class RunRow(NamedTuple):
+    """Run in a list. `in_log` is False for a run that exists only as a copy."""
+
+    run: str
+    session: str
+    started_at: str
+    finished_at: str | None
+    model: str
+    request: str
+    stop_reason: str | None
+    cut_off: bool
+    resumes: str | None
+    resumed_by: str | None
+    tokens: int
+    children: int
+    in_log: bool
+
+
+class RunList(NamedTuple):
+    """Newest runs of a store. `more`: there are others; `damaged` are sessions that cannot be read whole."""
+
+    store: str
+    runs: list[RunRow]
+    more: bool
+    damaged: list[str]
+
+
+async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int = 20) -> RunList:
+    """Returns at most `limit` runs, newest first, of one session or of all."""
+    async with opened(runtime) as (log, store):
+        infos = await log.sessions() if log is not None else []
+        wanted = [info for info in infos if session in (None, info.key.session)]
+        if session is not None and not wanted:
+            raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
+        found: list[RunRow] = []
+        damaged: list[str] = []
+        if log is not None:
+            strays = {stray.session for stray in await log.strays()}
+            damaged += sorted(name for name in strays if session in (None, name))
+            found += await _newest(log, wanted, limit, damaged)
+    known = {info.key.session for info in infos}
+    only_copies = _only_copies(runs_folder(runtime.places), known, session)
+    found += islice(only_copies, limit + 1)
+    found = _sorted(found)
+    return RunList(store, found[:limit], len(found) > limit, damaged)
+
+
+async def _newest(log: EventLog, infos: Sequence[SessionInfo], limit: int, damaged: list[str]) -> list[RunRow]:
+    """Returns at least the `limit` newest runs, and adds the sessions that are damaged to `damaged`."""
+    found: list[RunRow] = []
+    for info in sorted(infos, key=lambda each: each.updated_at, reverse=True):
+        # No run of a session can begin after its last event.
+        if len(found) > limit and _sorted(found)[limit - 1].started_at > info.updated_at:
+            break
+        rows, broken = await _rows(log, info)
+        found += rows
+        if broken and info.key.session not in damaged:
+            damaged.append(info.key.session)
+    return found
+
+
+def _sorted(rows: list[RunRow]) -> list[RunRow]:
+    return sorted(rows, key=lambda row: row.started_at, reverse=True)
+
+
+async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[RunRow], bool]:
+    """Parses only the lines where a run begins or ends: a session can have very many others."""
+    envelopes, broken = await _read(log, info, '"type":"run_')
+    runs = summarise(envelopes)
+    if any(summary.finished_at is None for summary in runs):  # then only the replies show its usage
+        envelopes, broken = await _read(log, info, '"type":"run_', '"type":"model_replied"', '"type":"compacted"')
+        runs = summarise(envelopes)
+    return [_row(summary, runs) for summary in runs], broken
+
+
+async def _read(log: EventLog, info: SessionInfo, *kinds: str) -> tuple[list[Envelope], bool]:
+    found: list[Envelope] = []
+    try:
+        async for line in log.lines(info.key):
+            if any(kind in line for kind in kinds):
+                found.append(parse_event(json.loads(line)))
+    except (AuditBroken, ValueError, RecursionError, TypeError):
+        return found, True
+    return found, any(envelope.key != info.key for envelope in found)
+
+
+def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> RunRow:
+    return RunRow(
+        run=summary.run,
+        session=summary.key.session,
+        started_at=summary.started_at,
+        finished_at=summary.finished_at,
+        model=summary.model,
+        request=summary.request,
+        stop_reason=summary.stop_reason,
+        cut_off=is_cut_off(runs, summary),
+        resumes=summary.resumes,
+        resumed_by=find_resuming(runs, summary),
+        tokens=summary.usage.input + summary.usage.output,
+        children=len(summary.children),
+        in_log=True,
+    )
+
+
+def _only_copies(folder: str, known: set[str], session: str | None) -> Iterator[RunRow]:
+    for name, path in copies(folder):
+        told = load_summary(path)
+        key = told.get("key") if told else None
+        where = key.get("session") if isinstance(key, dict) else None
+        if told is None or where is None or where in known or session not in (None, where):
+            continue
+        usage = told.get("usage")
+        tokens = [usage.get(side) for side in ("input", "output")] if isinstance(usage, dict) else []
+        yield RunRow(
+            run=str(told.get("run") or name.partition("Z-")[2]),
+            session=str(where),
+            started_at=str(told.get("started_at") or ""),
+            finished_at=_text(told.get("finished_at")),
+            model=str(told.get("model") or ""),
+            request=str(told.get("request") or ""),
+            stop_reason=_text(told.get("stop_reason")),
+            cut_off=told.get("finished_at") is None,
+            resumes=_text(told.get("resumes")),
+            resumed_by=None,
+            tokens=sum(number for number in tokens if type(number) is int),
+            children=0,
+            in_log=False,
+        )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
