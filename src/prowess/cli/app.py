@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -11,7 +12,8 @@ import click
 from prowess.cli.call import BOUNDS, Call, answer
 from prowess.cli.main import VERBS
 from prowess.cli.screen import Screen
-from prowess.errors import ConfigError
+from prowess.core.findings import visible
+from prowess.errors import ConfigError, SkillDenied
 
 
 def run(args: Sequence[str]) -> int:
@@ -115,6 +117,26 @@ def actions(name: str, commands: dict[str, click.Command], *, help: str, example
     """Makes a command that has actions. Without an action it runs `list`."""
     lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
     return _Actions(name, commands, help=help, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)
+
+
+def confirm_removal(
+    what: str,
+    *,
+    refused: str | None = None,
+    hint: str = "Look with --dry-run, then add --yes.",
+    paths: Iterable[str] = (),
+) -> None:
+    """Asks the person at the terminal. Raises without one, and when the answer is no.
+
+    `paths` are shown before the question. `refused` opens the error message, if not with `what` itself.
+    """
+    if not sys.stdin.isatty():
+        message = f"{refused or what} would be removed, and nobody is there to say yes."
+        raise ConfigError(message, code="needs-yes", hint=hint)
+    for path in paths:
+        sys.stderr.write(f"  {visible(path)}\n")
+    if not click.confirm(f"Remove {visible(what)}?", err=True):
+        raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
 
 
 def bounds_options(function: Any) -> Any:

@@ -110,6 +110,10 @@ class PlaceInfo(NamedTuple):
     used_at: float  # seconds since the epoch
     in_use: bool
 
+    @property
+    def store_is_gone(self) -> bool:
+        return store_is_gone(self.store)
+
 
 class OpenPlace:
     """Context manager that creates the session's folder if needed and holds its lock until the end.

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-import sys
 import time
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, confirm_removal, verb
 from prowess.cli.screen import count, size
 from prowess.core.findings import visible
-from prowess.core.ports import EventLog
-from prowess.errors import ConfigError, ProwessError, SkillDenied
-from prowess.runtime.factories import workspace_dir
-from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.find_run import opened
-from prowess.workspace.cleanup import (
-    Leftovers,
-    OldTrees,
-    clean,
-    clean_trees,
-    find_old_trees,
-    list_leftovers,
-    trees_of,
-)
-from prowess.workspace.scripts.environment_store import EnvironmentInfo
-from prowess.workspace.session_folder import PlaceInfo, store_is_gone
-from prowess.workspace.skill_trees_in_use import TreeInfo
+from prowess.errors import ConfigError
+from prowess.runtime.services.cleanup import CleanedWorkspaces, WorkspaceList, clean_workspaces, list_workspaces
+
+if TYPE_CHECKING:  # the values that these services return
+    from prowess.workspace.cleanup import Leftovers
+    from prowess.workspace.scripts.environment_store import EnvironmentInfo
+    from prowess.workspace.session_folder import PlaceInfo
+    from prowess.workspace.skill_trees_in_use import TreeInfo
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PACKAGES = 60  # characters of a list of packages
@@ -61,18 +49,20 @@ def command(call: Call, action: str, **given: Any) -> int:
         return _build(call, given["base"], given["tag"])
     if action == "list":
         with call.runtime() as runtime:
-            dir = workspace_dir(runtime.config, runtime.places)
-        return _list(call, dir, list_leftovers(dir))
+            found = list_workspaces(runtime)
+        return _list(call, found)
     older, keep = parse_age(given["older_than"]), parse_size(given["keep"])
     if older is None and keep is None and not given["everything"]:
         raise ConfigError(
             "Say what to clean.", code="usage", hint="--older-than 7d, --keep 2G, or --all for everything not in use."
         )
     with call.runtime() as runtime:
-        dir = workspace_dir(runtime.config, runtime.places)
         if not given["dry_run"] and not given["yes"]:
-            _confirm(_clean(runtime, dir, older, keep, dry_run=True).removed)
-        return _cleaned(call, dir, _clean(runtime, dir, older, keep, dry_run=given["dry_run"]), given["dry_run"])
+            would_go = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=True).removed
+            if any(would_go):
+                confirm_removal(_counted(would_go))
+        cleaned = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=given["dry_run"])
+    return _show_cleaned(call, cleaned, given["dry_run"])
 
 
 def parse_age(text: str | None) -> float | None:
@@ -93,57 +83,9 @@ def parse_size(text: str | None) -> int | None:
     return int(float(found[1]) * _SIZES[found[2].upper()])
 
 
-class Cleaned(NamedTuple):
-    removed: Leftovers
-    in_use: Leftovers
-    needed: int = 0  # published skills that sessions may go on from
-    others: Sequence[str] = ()  # stores of other projects that may need some of them
-    problem: str | None = None  # why no published skill was removed
-
-
-def _clean(runtime: Runtime, dir: str, older: float | None, keep: int | None, *, dry_run: bool) -> Cleaned:
-    """Cleans by age and size; published skills by age only, because their source may be gone."""
-    removed, in_use = clean(dir, older_than_s=older, keep_bytes=keep, dry_run=dry_run)
-    if older is None and keep is not None:
-        return Cleaned(removed, in_use)
-    try:
-        store, old, named = asyncio.run(_find_old_trees(runtime, dir, older or 0.0))
-    except (ProwessError, OSError, ValueError, RecursionError) as error:  # unknown which of them are needed
-        return Cleaned(removed, in_use, problem=str(error))
-    trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
-    of_others = [info for info in old.of_others if info.digest not in named]
-    ours = [info for info in (*old.free, *old.of_others) if info.digest in named]
-    return Cleaned(
-        removed._replace(trees=trees),
-        in_use._replace(trees=used),
-        needed=len(ours) + len(of_others),
-        others=old.others if of_others else (),
-    )
-
-
-async def _find_old_trees(runtime: Runtime, dir: str, older: float) -> tuple[str, OldTrees, set[str]]:
-    """Returns (our store, trees that are old enough, digests that sessions of our store have loaded)."""
-    async with opened(runtime) as (log, store):
-        old = find_old_trees(dir, store, older_than_s=older)
-        named: set[str] = set()
-        if log is not None and (old.free or old.of_others):
-            for tenant in old.tenants:
-                named |= await _named(log, tenant)
-        return store, old, named
-
-
-async def _named(log: EventLog, tenant: str) -> set[str]:
-    """Returns the digests that the tenant's sessions have loaded. Parses only lines that can name one."""
-    found: set[str] = set()
-    for info in await log.sessions(tenant):
-        async for line in log.lines(info.key):
-            if '"type":"skill_loaded"' in line:
-                found.add(str(json.loads(line).get("digest")))
-    return found
-
-
-def _list(call: Call, dir: str, left: Leftovers) -> int:
-    published = {"path": trees_of(dir), "skills": len(left.trees), "size_bytes": _total(left.trees)}
+def _list(call: Call, found: WorkspaceList) -> int:
+    dir, trees, left = found
+    published = {"path": trees, "skills": len(left.trees), "size_bytes": _total(left.trees)}
     if call.screen.is_json:
         call.screen.document(
             {
@@ -174,13 +116,13 @@ def _list(call: Call, dir: str, left: Leftovers) -> int:
     return 0
 
 
-def _cleaned(call: Call, dir: str, cleaned: Cleaned, dry: bool) -> int:
+def _show_cleaned(call: Call, cleaned: CleanedWorkspaces, dry: bool) -> int:
     removed, in_use = cleaned.removed, cleaned.in_use
     if call.screen.is_json:
         call.screen.document(
             {
                 "schema": "prowess.workspaces-cleaned/1",
-                "dir": dir,
+                "dir": cleaned.dir,
                 "dry_run": dry,
                 "removed": [_row(info) for info in removed.places],
                 "in_use": [_row(info) for info in in_use.places],
@@ -230,14 +172,9 @@ def _counted(left: Leftovers) -> str:
 
 
 def _build(call: Call, base: str | None, tag: str | None) -> int:
-    from prowess.workspace.container.engine import connect
-    from prowess.workspace.container.image import DEFAULT_IMAGE, build_image
+    from prowess.runtime.services.container_image import build_container_image
 
-    engine = connect()
-    try:
-        built = build_image(engine.client, tag=tag or DEFAULT_IMAGE, base=base, on_line=call.screen.note)
-    finally:
-        engine.close()
+    built = build_container_image(tag=tag, base=base, on_line=call.screen.note)
     if call.screen.is_json:
         call.screen.document(
             {"schema": "prowess.image/1", "tag": built.tag, "id": built.id, "size_bytes": built.size_bytes}
@@ -245,19 +182,6 @@ def _build(call: Call, base: str | None, tag: str | None) -> int:
     else:
         call.screen.text(f"{built.tag}  {built.id}  {size(built.size_bytes)}")
     return 0
-
-
-def _confirm(left: Leftovers) -> None:
-    if not any(left):
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"{_counted(left)} would be removed, and nobody is there to say yes.",
-            code="needs-yes",
-            hint="Look with --dry-run, then add --yes.",
-        )
-    if not click.confirm(f"Remove {_counted(left)}?", err=True):
-        raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
 
 
 def _row(info: PlaceInfo) -> dict[str, Any]:
@@ -301,7 +225,7 @@ def _used(info: PlaceInfo | EnvironmentInfo) -> str:
 
 
 def _store(info: PlaceInfo) -> str:
-    return f"{info.store or 'unknown'}{' (gone)' if store_is_gone(info.store) else ''}"
+    return f"{info.store or 'unknown'}{' (gone)' if info.store_is_gone else ''}"
 
 
 def _total(trees: Collection[TreeInfo]) -> int:

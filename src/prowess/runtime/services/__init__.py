@@ -1,5 +1,7 @@
 """Application services that the command line, evals and a service share.
 
+- cleanup: removes old runs, sessions, and files that sessions left on disk
+- container_image: builds the image for containers
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path
@@ -7,6 +9,7 @@
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - requests: the skills that a person uses in a session, and the limit to raise
 - runs: lists the runs of the log, and those that exist only as a copy
+- sessions: lists the sessions of the log, and finds one of them
 - settings_check: findings of `prowess doctor` about settings
 - skill_tokens: counts the tokens that a skill costs
 - verify_run: checks the records of one run or of all, and reads a run together with its faults

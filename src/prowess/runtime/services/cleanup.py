@@ -1,0 +1,298 @@
+"""Removes what sessions have left: old runs, whole sessions, and files on disk. What is in use is never removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from prowess.core.ports import ArtifactStore, EventLog
+from prowess.core.values import SessionInfo, SessionKey, artifact_scope
+from prowess.errors import ProwessError, StoreError, WorkspaceError
+from prowess.runtime.factories import runs_folder, workspace_dir
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import copies, find_key, load_summary, opened
+from prowess.runtime.services.sessions import opened_session, session_place
+from prowess.stores.run_folders import EVENTS, remove_copy
+from prowess.workspace.cleanup import (
+    Leftovers,
+    OldTrees,
+    clean,
+    clean_trees,
+    find_old_trees,
+    list_leftovers,
+    trees_of,
+)
+from prowess.workspace.session_folder import hold_session, is_held, remove_place
+
+# --- old runs ---------------------------------------------------------------------------------------------------------
+
+
+class RunCopy(NamedTuple):
+    """Folder of a run. `used_at` is when the run ended or was last written to. `key` is None when nothing in the folder
+    names its session."""
+
+    path: str
+    run: str
+    key: SessionKey | None
+    has_ended: bool
+    used_at: float
+    size_bytes: int
+
+
+class OldRecords(NamedTuple):
+    """Copies of runs and sessions of the log that are old; `going_on` are runs that are old enough, but have not
+    ended."""
+
+    copies: Sequence[RunCopy]
+    sessions: Sequence[SessionKey]
+    going_on: Sequence[RunCopy] = ()
+
+
+class PrunedRecords(NamedTuple):
+    """Records that were removed, and a line for each thing that was kept although it is old."""
+
+    removed: OldRecords
+    kept: list[str]
+
+
+async def find_old_records(
+    runtime: Runtime, *, before: float, keep: int = 0, with_sessions: bool = False
+) -> OldRecords:
+    """Finds copies of runs that ended before this time, except the last `keep`; sessions of the log on request."""
+    found = sorted(_list_copies(runs_folder(runtime.places)), key=lambda each: each.used_at, reverse=True)
+    place = session_place(runtime)
+    old: list[RunCopy] = []
+    going_on: list[RunCopy] = []
+    for each in found[keep:]:
+        if each.used_at <= before:
+            (going_on if _goes_on(place, each) else old).append(each)
+    if not with_sessions:
+        return OldRecords(old, (), going_on)
+    spared = {each.key.session if each.key else None for each in found[:keep]}
+    async with opened(runtime) as (log, _):
+        infos = await log.sessions() if log is not None else []
+        spared |= await _last_sessions(log, infos, keep) if log is not None else set()
+    now = time.time()
+    sessions = [
+        info.key for info in infos if info.key.session not in spared and _moment(info.updated_at, now) <= before
+    ]
+    return OldRecords(old, sessions, going_on)
+
+
+async def remove_records(runtime: Runtime, old: OldRecords, *, dry_run: bool = False) -> PrunedRecords:
+    """Removes old records. A session in use and a run that is going on are kept."""
+    kept: list[str] = []
+    removed = OldRecords(old.copies, old.sessions)
+    if not dry_run:
+        sessions = await _remove_sessions(runtime, old.sessions, kept)
+        removed = OldRecords(_remove_copies(runtime, old.copies, kept), sessions)
+    kept += [_is_going_on(each) for each in old.going_on]
+    return PrunedRecords(removed, kept)
+
+
+async def _remove_sessions(runtime: Runtime, keys: Sequence[SessionKey], kept: list[str]) -> list[SessionKey]:
+    removed: list[SessionKey] = []
+    if not keys:
+        return removed
+    async with opened(runtime) as (log, _):
+        for key in keys:
+            try:
+                with hold_session(*session_place(runtime), key):
+                    if log is not None:
+                        await log.delete(key)  # with its copies
+                removed.append(key)
+            except WorkspaceError as error:
+                kept.append(f"session {key.session}: {error.message}")
+    return removed
+
+
+def _remove_copies(runtime: Runtime, found: Sequence[RunCopy], kept: list[str]) -> list[RunCopy]:
+    removed: list[RunCopy] = []
+    for each in found:
+        if _goes_on(session_place(runtime), each):  # it went on after it was found
+            kept.append(_is_going_on(each))
+            continue
+        try:
+            remove_copy(each.path)
+            removed.append(each)
+        except OSError as error:
+            kept.append(f"{each.path}: {(error.strerror or str(error)).lower()}")
+    return removed
+
+
+def _goes_on(place: tuple[str, str], copy: RunCopy) -> bool:
+    return not copy.has_ended and copy.key is not None and is_held(*place, copy.key)
+
+
+def _is_going_on(copy: RunCopy) -> str:
+    return f"{copy.path}: the run is going on"
+
+
+async def _last_sessions(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str | None]:
+    """Returns the sessions of the last runs: a log can have runs whose folder is gone."""
+    found: set[str | None] = set()
+    runs = 0
+    for info in sorted(infos, key=lambda each: each.updated_at, reverse=True):
+        if runs >= keep:
+            break
+        found.add(info.key.session)
+        try:
+            runs += len([line async for line in log.lines(info.key) if '"type":"run_started"' in line])
+        except StoreError:  # damaged: its runs are not counted, so that no fewer are kept
+            continue
+    return found
+
+
+def _list_copies(folder: str) -> list[RunCopy]:
+    found = []
+    for name, path in copies(folder):
+        told = load_summary(path)
+        try:
+            used_at = os.stat(os.path.join(path, EVENTS)).st_mtime
+        except OSError:
+            used_at = os.lstat(path).st_mtime
+        if told is not None:  # more exact than the time of a file, which may have been copied
+            used_at = _moment(told.get("finished_at"), used_at)
+        run, key = name.partition("-")[2], find_key(path, told)
+        has_ended = told is not None and told.get("finished_at") is not None
+        found.append(RunCopy(path, run, key, has_ended, used_at, _size(path)))
+    return found
+
+
+def _moment(at: Any, instead: float) -> float:
+    try:
+        return datetime.fromisoformat(at).timestamp() if isinstance(at, str) else instead
+    except (ValueError, OverflowError):
+        return instead
+
+
+def _size(path: str) -> int:
+    total = 0
+    for top, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(top, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+# --- one session ------------------------------------------------------------------------------------------------------
+
+
+class SessionContent(NamedTuple):
+    """Content of a session: the number of its events, and the artifacts that are its own, as (name, version)."""
+
+    events: int
+    artifacts: list[tuple[str, int]]
+
+
+async def look_at_session(runtime: Runtime, key: SessionKey) -> SessionContent:
+    """Returns what `delete_session` would remove. Raises StoreError when there is no such session."""
+    async with opened_session(runtime, key) as (info, _):
+        events = info.head.seq
+    return SessionContent(events, await _own_artifacts(runtime.open_artifacts(), key))
+
+
+async def _own_artifacts(store: ArtifactStore | None, key: SessionKey) -> list[tuple[str, int]]:
+    if store is None:
+        return []
+    names = [name for name in await store.names(key) if not artifact_scope(name)[0]]
+    return [(name, version) for name in names for version in await store.versions(key, name)]
+
+
+async def delete_session(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[str, int]] | None) -> str | None:
+    """Removes a session; with `artifacts`, these and its workspace, too. Returns the path of the removed workspace.
+
+    The record comes last: while it is there, a failed removal can be repeated.
+    """
+    place = session_place(runtime)
+    workspace = None
+    with hold_session(*place, key):
+        if artifacts is not None:
+            workspace = remove_place(*place, key)
+            if (store := runtime.open_artifacts()) is not None:
+                for name, version in artifacts:
+                    await store.delete(key, name, version=version)
+        async with opened_session(runtime, key) as (_, log):
+            await log.delete(key)
+    return workspace
+
+
+# --- files on disk ----------------------------------------------------------------------------------------------------
+
+
+class WorkspaceList(NamedTuple):
+    """Files that sessions have left below `dir`. `trees` is the folder of the published skills."""
+
+    dir: str
+    trees: str
+    left: Leftovers
+
+
+class CleanedWorkspaces(NamedTuple):
+    """Files that were removed, and those that are old, but in use."""
+
+    dir: str
+    removed: Leftovers
+    in_use: Leftovers
+    needed: int = 0  # published skills that sessions may go on from
+    others: Sequence[str] = ()  # stores of other projects that may need some of them
+    problem: str | None = None  # why no published skill was removed
+
+
+def list_workspaces(runtime: Runtime) -> WorkspaceList:
+    dir = workspace_dir(runtime.config, runtime.places)
+    return WorkspaceList(dir, trees_of(dir), list_leftovers(dir))
+
+
+def clean_workspaces(
+    runtime: Runtime, *, older_than_s: float | None = None, keep_bytes: int | None = None, dry_run: bool = False
+) -> CleanedWorkspaces:
+    """Cleans by age and size; published skills by age only, because their source may be gone. Without both, cleans
+    everything that is not in use. Blocks: async code calls it in a thread."""
+    dir = workspace_dir(runtime.config, runtime.places)
+    removed, in_use = clean(dir, older_than_s=older_than_s, keep_bytes=keep_bytes, dry_run=dry_run)
+    cleaned = CleanedWorkspaces(dir, removed, in_use)
+    if older_than_s is None and keep_bytes is not None:
+        return cleaned
+    try:
+        store, old, named = asyncio.run(_find_old_trees(runtime, dir, older_than_s or 0.0))
+    except (ProwessError, OSError, ValueError, RecursionError) as error:  # unknown which of them are needed
+        return cleaned._replace(problem=str(error))
+    trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
+    of_others = [info for info in old.of_others if info.digest not in named]
+    ours = [info for info in (*old.free, *old.of_others) if info.digest in named]
+    return CleanedWorkspaces(
+        dir,
+        removed._replace(trees=trees),
+        in_use._replace(trees=used),
+        needed=len(ours) + len(of_others),
+        others=old.others if of_others else (),
+    )
+
+
+async def _find_old_trees(runtime: Runtime, dir: str, older_than_s: float) -> tuple[str, OldTrees, set[str]]:
+    """Returns (our store, trees that are old enough, digests that sessions of our store have loaded)."""
+    async with opened(runtime) as (log, store):
+        old = find_old_trees(dir, store, older_than_s=older_than_s)
+        named: set[str] = set()
+        if log is not None and (old.free or old.of_others):
+            for tenant in old.tenants:
+                named |= await _loaded_digests(log, tenant)
+        return store, old, named
+
+
+async def _loaded_digests(log: EventLog, tenant: str) -> set[str]:
+    """Returns the digests that the tenant's sessions have loaded. Parses only lines that can name one."""
+    found: set[str] = set()
+    for info in await log.sessions(tenant):
+        async for line in log.lines(info.key):
+            if '"type":"skill_loaded"' in line:
+                found.add(str(json.loads(line).get("digest")))
+    return found

@@ -1,0 +1,100 @@
+"""Lists the sessions of the log, and finds one of them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from prowess.core.events import parse_event
+from prowess.core.ports import EventLog
+from prowess.core.values import SessionInfo, SessionKey
+from prowess.errors import AuditBroken, StoreError
+from prowess.records.summary import RunSummary, summarise
+from prowess.runtime.factories import store_name, workspace_dir
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import opened
+
+
+class SessionRow(NamedTuple):
+    """Session in a list. `runs` is None for a damaged session, and `damage` says what is wrong."""
+
+    session: str
+    created_at: str
+    updated_at: str
+    expires_at: str | None
+    events: int
+    runs: int | None
+    last_request: str | None
+    stop_reason: str | None
+    damage: str | None
+
+
+class SessionList(NamedTuple):
+    """Sessions of a store, last used first. `more` counts the others; `pruned` counts expired ones, now removed."""
+
+    store: str
+    sessions: list[SessionRow]
+    more: int
+    pruned: int
+
+
+async def list_sessions(runtime: Runtime, *, limit: int = 20) -> SessionList:
+    """Returns at most `limit` sessions, and removes the expired ones."""
+    async with opened(runtime) as (log, store):
+        if log is None:
+            return SessionList(store, [], 0, 0)
+        prune = getattr(log, "prune_expired", None)
+        pruned = await prune() if prune is not None else 0
+        infos = sorted(await log.sessions(), key=lambda info: (info.updated_at, info.key), reverse=True)
+        rows = [await _row(log, info) for info in infos[:limit]]
+        return SessionList(store, rows, max(0, len(infos) - limit), pruned)
+
+
+async def _row(log: EventLog, info: SessionInfo) -> SessionRow:
+    """Returns the row of a session. A damaged session gets one, too, so that it does not hide the others."""
+    try:
+        # Parses only the lines where a run begins or ends: a session can have very many others.
+        lines = [line async for line in log.lines(info.key) if '"type":"run_' in line]
+        return session_row(info, summarise(parse_event(json.loads(line)) for line in lines))
+    except (AuditBroken, ValueError) as broken:
+        return session_row(info, (), damage=str(broken))
+
+
+def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | None = None) -> SessionRow:
+    return SessionRow(
+        session=info.key.session,
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+        expires_at=info.expires_at,
+        events=info.head.seq,
+        runs=None if damage else len(runs),
+        last_request=next((run.request for run in reversed(runs) if run.request), None),
+        stop_reason=runs[-1].stop_reason if runs else None,
+        damage=damage,
+    )
+
+
+@asynccontextmanager
+async def opened_session(runtime: Runtime, key: SessionKey) -> AsyncIterator[tuple[SessionInfo, EventLog]]:
+    """Yields a session and the log that has it. Raises StoreError when there is no such session."""
+    async with opened(runtime) as (log, _):
+        infos = await log.sessions() if log is not None else []
+        info = next((info for info in infos if info.key == key), None)
+        if log is None or info is None:
+            raise _unknown(key.session, [info.key.session for info in infos])
+        yield info, log
+
+
+def _unknown(session: str, names: Sequence[str]) -> StoreError:
+    near = [name for name in names if name.startswith(session)][:3]
+    near = near or difflib.get_close_matches(session, names, n=3)
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return StoreError(f"No session '{session}'.", code="session-unknown", hint=f"{meant}See: prowess sessions list")
+
+
+def session_place(runtime: Runtime) -> tuple[str, str]:
+    """Returns (folder of the workspaces, name of the store), which give each session its lock and its workspace."""
+    return workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
