@@ -1,5 +1,6 @@
 """Application services that the command line, evals and a service share.
 
+- artifacts: lists, finds and removes saved files of all sessions
 - cleanup: removes old runs, sessions, and files that sessions left on disk
 - container_image: builds the image for containers
 - documents: JSON documents of contract.md that several commands share
