@@ -9,6 +9,7 @@
 - policy_check: explains the policy decision about a call without making it
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - requests: the skills that a person uses in a session, and the limit to raise
+- replay_run: repeats a recorded run without a model, and finds the first difference
 - runs: lists the runs of the log, and those that exist only as a copy
 - sessions: lists the sessions of the log, and finds one of them
 - settings_check: findings of `prowess doctor` about settings

@@ -1,0 +1,243 @@
+"""Repeats a recorded run without a model, in a session and a workspace of its own, and compares both.
+
+Answers, roots and executor come from the record only if this user made it and nothing in it was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from prowess.agent.activation import SkillRequest, find_wishes
+from prowess.agent.agent import Limits
+from prowess.core.events import ApprovalAnswered, Envelope, RunStarted
+from prowess.core.ports import Approver
+from prowess.core.values import Decision, SessionKey, ToolCall
+from prowess.errors import ConfigError, ModelError, ProwessError
+from prowess.models.replay import ReplayModel
+from prowess.policy.decision import asked_isolated
+from prowess.records.audit import check_copy, check_session
+from prowess.records.diff import Difference, first_difference
+from prowess.runtime.factories import new_session, open_marks, runs_folder
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
+from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
+from prowess.runtime.services.sessions import session_place
+from prowess.workspace.session_folder import place_path, remove_place
+
+
+class RecordedRun(NamedTuple):
+    """Run to repeat, and the folder with the files that it was given."""
+
+    recorded: Recorded
+    workspace: str
+
+
+class ReplaySettings(NamedTuple):
+    """Settings of a replay: roots and flags are for its runtime. `notes` says what comes from the record, or could
+    not."""
+
+    roots: Sequence[str]
+    flags: dict[str, str | None]
+    instructions: str
+    notes: list[str]
+
+
+class Replayed(NamedTuple):
+    """Events of a replay, and the first that differs from the record. `notes` says what could not be repeated."""
+
+    events: list[Envelope]
+    difference: Difference | None
+    error: ProwessError | None
+    notes: list[str]
+
+
+async def find_recorded(runtime: Runtime, ref: str) -> RecordedRun:
+    """Returns the run that `ref` names, with the events of its session before it."""
+    async with opened(runtime) as (log, place):
+        found = await find_run(runtime, log, ref)
+    _, events, summary = events_of(found)
+    in_log = found.record.envelopes if found.record and found.summary else ()
+    before = [each for each in in_log if (each.seq or 0) <= summary.after.seq]
+    marks, may_count = open_marks(runtime, place), runtime.loaded.project_trusted and _is_whole(runtime, found)
+    recorded = Recorded(
+        summary.run, summary.key, events, before, lambda each: may_count and (marks is None or marks.fits(each))
+    )
+    if recorded.started is None:
+        raise ConfigError(
+            f"The record of run '{summary.run}' does not say how it began, so it cannot be repeated.",
+            code="recording-invalid",
+            hint=f"See what is wrong with it: prowess runs verify {summary.run}",
+        )
+    return RecordedRun(recorded, os.path.join(place_path(*session_place(runtime), recorded.key), "root"))
+
+
+def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
+    """True when the log or our own folder of copies has the run unchanged. A mark shows who wrote an event; the chain
+    shows that nothing before it was changed."""
+    if found.record is not None and found.summary is not None:
+        return check_session(found.record).valid
+    own = os.path.realpath(runs_folder(runtime.places))
+    if found.folder is None or os.path.dirname(os.path.realpath(found.folder)) != own:
+        return False
+    return check_copy(load_lines(found.folder) or (), load_summary(found.folder)).valid
+
+
+def choose_settings(
+    recorded: Recorded,
+    *,
+    cwd: str,
+    roots: Sequence[str] = (),
+    executor: str | None = None,
+    instructions: str | None = None,
+) -> ReplaySettings:
+    """Returns the settings of a replay. Values that are not given come from the recorded run.
+
+    A named root counts as the user's own, so roots are taken only from a record that the user made.
+    """
+    then_roots = () if roots else recorded.given("--root")
+    then_executor = () if executor else recorded.given("--executor")[-1:]
+    words = [word for root in then_roots for word in ("--root", root)]
+    words += [word for name in then_executor for word in ("--executor", name)]
+    said = shlex.join(words)
+    notes: list[str] = []
+    if words and not recorded.is_own:
+        notes = [f"The run was given {said}, which is not taken from a record that is not trusted."]
+    elif missing := [root for root in then_roots if not _is_there(cwd, root)]:
+        notes = [f"The run was given {said}, and '{missing[0]}' is not there now."]
+    elif words:
+        notes = [f"As in the recorded run: {said}"]
+        roots, executor = then_roots or roots, next(iter(then_executor), executor)
+    nothing_kept = {"store": "memory:", "artifacts": "memory:"}
+    flags = {**nothing_kept, "workspace.executor": executor}
+    instructions = instructions or "".join(recorded.given("--instructions")[-1:])
+    return ReplaySettings(roots, flags, instructions, notes)
+
+
+def _is_there(cwd: str, root: str) -> bool:
+    return "://" in root or os.path.isdir(os.path.join(cwd, os.path.expanduser(root)))
+
+
+async def replay_run(runtime: Runtime, run: RecordedRun, settings: ReplaySettings, approver: Approver) -> Replayed:
+    """Repeats a run in a runtime that was opened with these settings.
+
+    `approver` is asked about a call without isolation, and about one that nobody was asked about in the recorded run.
+    """
+    replaying = _Replaying(runtime, run, settings, approver)
+    events = await replaying.go()
+    recorded = run.recorded
+    difference = first_difference(
+        recorded.to_compare, settled(events), ignore=("model",), reordered=bool(recorded.before)
+    )
+    return Replayed(events, difference, replaying.error, replaying.notes)
+
+
+class _Replaying:
+    """Replay of one recorded run, while it goes on."""
+
+    def __init__(self, runtime: Runtime, run: RecordedRun, settings: ReplaySettings, approver: Approver) -> None:
+        self._runtime, self._instructions, self._approver = runtime, settings.instructions, approver
+        self._recorded, self._workspace = run
+        self._log = LogUntil()
+        self._key = SessionKey(session=new_session())
+        self.error: ProwessError | None = None
+        self.notes: list[str] = [*run.recorded.notes(), *settings.notes]
+
+    async def go(self) -> list[Envelope]:
+        await put_back(self._log, self._key, self._recorded.before)
+        before = (await self._log.head(self._key)).seq
+        if self._recorded.was_cut_off:
+            self._log.stop_after(self._recorded.to_compare)
+        try:
+            if self._recorded.by_caller:
+                await self._calls()
+            elif self._recorded.started is not None:
+                await self._session(self._recorded.started)
+        except ProwessError as error:
+            self.error = None if self._log.is_full else error
+        finally:
+            remove_place(*session_place(self._runtime), self._key)
+        events = [envelope async for envelope in self._log.read(self._key, after_seq=before)]
+        if self._log.is_full:
+            events = [each for each in events if each.seq in self._log.counted]
+        if self.error is not None and not events:
+            raise self.error  # the run did not even begin
+        return events
+
+    async def _session(self, started: RunStarted) -> None:
+        recorded = self._recorded
+        model = ReplayModel(recorded.events, name=f"replay:{recorded.run}")
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="prowess-replay-"))
+            files = self._files(recorded.attached(), folder)
+            session = await stack.enter_async_context(
+                self._runtime.open_session(
+                    **self._options(),
+                    model=model,
+                    limits=_limits(started.limits),
+                    load_mode=started.load_mode,
+                    placement=started.placement,
+                    instructions=self._instructions,
+                )
+            )
+            skills = self._skills(started.request)
+            await session.run(started.request, skills=skills, files=files, resume=started.resumes is not None)
+        if model.unused:
+            raise ModelError(
+                f"The model had {model.unused} more {'reply' if model.unused == 1 else 'replies'} in the recorded run.",
+                code="replay-unused",
+                hint="The run ended earlier than the recorded one.",
+            )
+
+    async def _calls(self) -> None:
+        """Repeats a run without a model, whose calls the caller decided."""
+        with tempfile.TemporaryDirectory(prefix="prowess-replay-") as folder:
+            granted = self._files(self._recorded.granted(), folder)
+            async with self._runtime.open_kit(**self._options(), granted=granted) as kit:
+                for call in self._recorded.calls():
+                    await kit.act(call)
+
+    def _files(self, names: Sequence[str], folder: str) -> list[tuple[str, str | None]]:
+        files, missing = copy_files(names, self._workspace, folder)
+        self.notes += [f"{name} is not there any more, so the run is repeated without it." for name in missing]
+        return files
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "session": self._key.session,
+            "log": self._log,
+            "standing": False,  # a replay makes no standing approval, and uses none
+            "approver": self._approve,
+            "ask_unisolated": True,
+            "asker": self._recorded.ask,
+            "on_ask": self._recorded.on_ask,
+        }
+
+    async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        """Answers as recorded. Asks again about a call without isolation, or one approved then without a question."""
+        isolated = asked_isolated(decision) is not False
+        if isolated and call.id not in self._recorded.unasked:
+            return await self._recorded.approve(call, decision)
+        answer = await self._approver(call, decision)
+        why = "was approved for the recorded run alone" if isolated else "would run without isolation"
+        note = f"{call.tool} {why}, and nobody is here to approve it. Add --yes {call.tool}."
+        if answer is None and note not in self.notes:
+            self.notes.append(note)
+        return answer
+
+    def _skills(self, request: str) -> list[SkillRequest]:
+        """Returns the skills requested before the model was asked, without those that the text names anyway."""
+        named = {each.ref for each in find_wishes(request, self._runtime.catalog)[0]}
+        return [each for each in self._recorded.wishes() if each.trigger != "user" or each.ref not in named]
+
+
+def _limits(recorded: dict[str, float]) -> Limits:
+    """Returns the limits of the run. A limit that is not recorded was not set."""
+    given: dict[str, Any] = {name: recorded.get(name) for name in Limits.__slots__}
+    whole = {name: int(value) for name, value in given.items() if value is not None and name not in ("seconds", "cost")}
+    return replace(Limits(**{**given, **whole}), cost=None)  # the replies have their cost; a replay has no prices
