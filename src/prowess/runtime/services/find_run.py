@@ -63,13 +63,11 @@ async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun
     folder = _folder_at(ref) if _is_path(ref) else None
     if folder is not None:
         run = _run_of(folder)
-        record, summary = await _in_log(log, run, load_summary(folder)) if run else (None, None)
-        return FoundRun(run or os.path.basename(folder), record, summary, folder)
+        return await _copied(log, run, folder) if run else FoundRun(os.path.basename(folder), None, None, folder)
     folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
     wanted = ref.rpartition("Z-")[2] if ref[:1].isdigit() else ref
     if wanted in folders:
-        record, summary = await _in_log(log, wanted, load_summary(folders[wanted]))
-        return FoundRun(wanted, record, summary, folders[wanted])
+        return await _copied(log, wanted, folders[wanted])
     for thoroughly in (False, True):  # a run whose first line was changed is found by its other lines
         known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
         known |= await _known(log, thoroughly)
@@ -83,12 +81,16 @@ async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun
 
 async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> FoundRun:
     if info is None or log is None:
-        record, summary = await _in_log(log, run, load_summary(folders[run]))
-        return FoundRun(run, record, summary, folders[run])
+        return await _copied(log, run, folders[run])
     record = await read_session(log, info.key)
     summary = record.find(run)
     whole = summary.run if summary else run  # for a child run, the run that it belongs to
     return FoundRun(whole, record, summary, folders.get(whole))
+
+
+async def _copied(log: EventLog | None, run: str, folder: str) -> FoundRun:
+    record, summary = await _in_log(log, run, load_summary(folder))
+    return FoundRun(run, record, summary, folder)
 
 
 def events_of(found: FoundRun) -> RunEvents:
@@ -209,12 +211,15 @@ async def _in_log(
 async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInfo]:
     """Returns every run of the log, children too. `thoroughly` reads all lines, not only the first of a run."""
     found: dict[str, SessionInfo] = {}
-    for info in await log.sessions() if log is not None else ():
-        if log is not None and not thoroughly:
+    if log is None:
+        return found
+    for info in await log.sessions():
+        if not thoroughly:
             found |= dict.fromkeys(await _begun(log, info), info)
-        elif log is not None:
-            record = await read_session(log, info.key)
-            found |= {run: info for summary in record.runs for run in (summary.run, *summary.children)}
+            continue
+        record = await read_session(log, info.key)
+        for summary in record.runs:
+            found |= dict.fromkeys((summary.run, *summary.children), info)
     return found
 
 
