@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, actions, verb
-from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
 from prowess.cli.call import note_findings
-from prowess.cli.inputs import decode_text, find_target, open_source, open_target, print_text, render_size
+from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore

@@ -13,10 +13,8 @@ from prowess.cli.commands.runs_prune import prune
 from prowess.cli.commands.runs_replay import replay
 from prowess.cli.commands.runs_show import diff, export, show
 from prowess.cli.commands.runs_verify import verify
-from prowess.cli.timeline import short_time
-from prowess.core.events import Envelope, parse_event
 from prowess.cli.screen import count
-from prowess.cli.timeline import one_line, short_time
+from prowess.cli.timeline import short_time
 from prowess.core.findings import visible
 from prowess.runtime.services.runs import RunRow, list_runs
 

@@ -13,21 +13,15 @@ import click
 
 from prowess.cli.app import Call, verb
 from prowess.cli.call import note_findings
-from prowess.cli.commands.runs_verify import verify_one
 from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
-from prowess.core.events import Envelope
 from prowess.core.findings import visible
 from prowess.records.diff import Difference, first_difference
 from prowess.records.spans import render_spans
-from prowess.records.summary import RunSummary, find_resuming, is_cut_off
+from prowess.records.summary import RunSummary
 from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import open_target
-from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_summary, opened
-from prowess.cli.inputs import find_target, open_target
-from prowess.cli.timeline import Moment, timeline
-from prowess.records.summary import RunSummary
 from prowess.runtime.services.verify_run import ReadRun, read_run
 
 

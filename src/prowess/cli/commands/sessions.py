@@ -9,23 +9,15 @@ from typing import Any
 import click
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, actions, verb
+from prowess.cli.app import Call, actions, confirm_removal, verb
 from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.cli.timeline import short_time, show
-from prowess.core.events import parse_event
-from prowess.core.findings import visible
-from prowess.core.ports import ArtifactStore, EventLog
-from prowess.core.values import ChainHead, SessionInfo, SessionKey, artifact_scope, render_artifact_ref
-from prowess.errors import AuditBroken, ConfigError, SkillDenied, StoreError
-from prowess.records.summary import RunSummary, summarise
-from prowess.records.timeline import tell
-from prowess.runtime.factories import store_name, workspace_dir
-from prowess.cli.app import Call, actions, confirm_removal, verb
-from prowess.cli.timeline import one_line, short_time, show, tell
 from prowess.core.events import Envelope
+from prowess.core.findings import visible
 from prowess.core.values import SessionInfo, SessionKey, render_artifact_ref
 from prowess.records.summary import summarise
+from prowess.records.timeline import tell
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cleanup import delete_session, look_at_session
 from prowess.runtime.services.documents import finding_row
