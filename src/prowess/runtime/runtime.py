@@ -273,6 +273,12 @@ class Runtime:
         limit = self.config.security.max_skill_body_lines
         return load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit)
 
+    def load_entry(self, entry: Entry) -> Skill:
+        """Loads a skill of the catalog without a permission check."""
+        from prowess.skills.load import load_entry
+
+        return self.catalog.memory_skill(entry) or load_entry(entry)
+
     def search(
         self, query: str, *, limit: int = 10, keep: Callable[[Entry], bool] | None = None
     ) -> tuple[list[tuple[Entry, float]], list[Finding]]:
@@ -286,6 +292,13 @@ class Runtime:
             os.unlink(path)  # it is our own cache: the next search makes it again
             note = "the search index was damaged and is made anew"
         return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
+
+
+def check_model(name: str | None) -> None:
+    """Raises ConfigError when the name, such as `openai:gpt-5`, means no model. None means the configured one."""
+    from prowess.models.registry import check_spec
+
+    check_spec(name)
 
 
 VARIABLES = (

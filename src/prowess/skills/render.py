@@ -98,6 +98,11 @@ def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int
     return count(xml_entry(entry, (entry.name, None)) + "\n")
 
 
+def skill_tokens(skill: Skill, count: Callable[[str], int] = estimate) -> dict[str, int | bool]:
+    """Returns the tokens of a skill: of its entry in the catalog, and of the text that a load adds."""
+    return {"catalog": cost_in_catalog(skill.entry, count), "body": count(render_skill(skill)), "exact": False}
+
+
 def escape(text: str, *, quote: bool = True) -> str:
     """Escapes like html.escape, without importing html and its large entity table."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

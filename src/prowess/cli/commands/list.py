@@ -10,6 +10,7 @@ import click
 
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.cli.commands.list_json import find_shown, write_list
+from prowess.cli.commands.list_json import write_list
 from prowess.cli.screen import count
 from prowess.core.catalog_values import Finding, Status
 from prowess.core.findings import visible
@@ -17,6 +18,8 @@ from prowess.errors import SkillError
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import render_skill_rows, skill_row
 from prowess.runtime.services.skill_tokens import skill_tokens
+from prowess.runtime.services.documents import find_shown, render_skill_rows, skill_row
+from prowess.skills.render import skill_tokens
 from prowess.skills.skill import Entry, Skill, Visibility
 
 
@@ -67,10 +70,8 @@ def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest:
 def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
     if seen.status == "invalid":
         return None
-    from prowess.skills.load import load_entry  # late: only --digest and --tokens read whole skills
-
     try:
-        return runtime.catalog.memory_skill(entry) or load_entry(entry)
+        return runtime.load_entry(entry)
     except SkillError:
         return None
 

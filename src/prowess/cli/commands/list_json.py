@@ -7,11 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from prowess.cli.call import Call, answer
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.documents import render_finding_rows, render_skill_rows
-from prowess.skills.catalog import Catalog
-from prowess.skills.skill import Entry, Visibility
-
-_NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
+from prowess.runtime.services.documents import find_shown, render_finding_rows, render_skill_rows
 
 
 def run(args: Sequence[str]) -> int:
@@ -26,15 +22,6 @@ def run(args: Sequence[str]) -> int:
         return 1 if call.missing_roots else 0
 
     return answer(list_skills, as_json=True)
-
-
-def find_shown(
-    catalog: Catalog, *, everything: bool = False, source: str | None = None
-) -> tuple[list[tuple[Entry, Visibility]], int]:
-    """Returns the skills to list, and the number of skills left out."""
-    found = [(entry, catalog.visibility(entry)) for entry in catalog if source in (None, entry.source)]
-    shown = found if everything else [pair for pair in found if pair[1].status not in _NOT_BY_DEFAULT]
-    return shown, len(found) - len(shown)
 
 
 def write_list(call: Call, runtime: Runtime, rows: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ import click
 from prowess.cli.app import Call, roots_option, verb
 from prowess.cli.screen import count, printable
 from prowess.core.values import to_json
-from prowess.models.registry import check_spec
+from prowess.runtime.runtime import check_model
 from prowess.skills.render import FORMATS, Format, render_catalog
 
 
@@ -36,7 +36,7 @@ def command(
 
     Nothing is printed when there are no skills to show, because the model gets nothing then.
     """
-    check_spec(model)
+    check_model(model)
     with call.runtime(roots=roots, flags={"model.provider": model} if model else None) as runtime:
         tokens, why = runtime.budget() if budget is None else (budget, "--budget")
         if model and budget is None and "is not known" in why:

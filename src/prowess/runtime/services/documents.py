@@ -12,6 +12,17 @@ from prowess.core.catalog_values import Finding
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Visibility
 
+_NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
+
+
+def find_shown(
+    catalog: Catalog, *, everything: bool = False, source: str | None = None
+) -> tuple[list[tuple[Entry, Visibility]], int]:
+    """Returns the skills to list, and the number of skills left out."""
+    found = [(entry, catalog.visibility(entry)) for entry in catalog if source in (None, entry.source)]
+    shown = found if everything else [pair for pair in found if pair[1].status not in _NOT_BY_DEFAULT]
+    return shown, len(found) - len(shown)
+
 
 def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
     return {

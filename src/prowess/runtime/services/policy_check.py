@@ -47,7 +47,6 @@ from prowess.policy.rules import Rules, unlocated
 from prowess.runtime.factories import make_executor, preview_kit
 from prowess.runtime.policy_files import find_surroundings, load_rules, unknown_tools
 from prowess.runtime.runtime import Runtime
-from prowess.skills.load import load_entry
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.files.read import ReadFile
 from prowess.workspace.network.host_rules import NotAHost, find_rule, parse_rules, parse_target, why_not
@@ -312,7 +311,7 @@ def _take_up(runtime: Runtime, kit: Toolkit, entries: Sequence[Entry]) -> None:
 
 def _find_content(runtime: Runtime, entry: Entry) -> Skill | None:
     try:
-        return runtime.catalog.memory_skill(entry) or load_entry(entry)
+        return runtime.load_entry(entry)
     except SkillError:  # it cannot be loaded
         return None
 
