@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agents import call
-from prowess.cli.approver import parse_yes
 from prowess.cli.main import main
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import ALIASES
 from prowess.policy.decision import CAPABILITIES, RISKS
+from prowess.runtime.services.preapproved import parse_yes
 
 
 @pytest.mark.parametrize("name", sorted(ALIASES))

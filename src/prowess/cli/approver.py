@@ -11,7 +11,6 @@ cut in the middle, so that its end is visible, and the cut is marked.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import os
 import re
@@ -25,9 +24,7 @@ from prowess.cli.screen import printable
 from prowess.core.events import Answer, ApprovalAnswered
 from prowess.core.findings import visible
 from prowess.core.values import Decision, ToolCall
-from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import ALIASES, canonical_tools
-from prowess.policy.decision import CAPABILITIES, RISKS, find_risk
+from prowess.runtime.services.preapproved import find_preapproval, parse_yes
 
 _FIRST = ("command", "script", "args", "cwd", "env", "inputs", "stdin", "dependencies", "path", "url", "method")
 _OURS = ("why", "skill", "digest", "runs in", "reaches", "changed", "diff")
@@ -217,7 +214,6 @@ def _wrapped(text: str, width: int) -> Sequence[str]:
 
 __all__ = ["TerminalApprover", "parse_answer", "parse_yes", "read_answer", "render_question", "somebody_is_there"]
 
-_CLASSES = {"low": ("low",), "medium": ("low", "medium")}
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("o", "once", "y", "yes"), "once"),
     **dict.fromkeys(("r", "run", "this run"), "run"),
@@ -227,46 +223,6 @@ _WORDS: dict[str, Answer] = {
 _NO = re.compile(r"no?\b[\s,;:.!]*(?:because\b)?[\s,;:.!]*(.*)", re.IGNORECASE | re.DOTALL)
 _TRIES = 3  # after so many answers that are not understood, it is a no
 _LONGEST_WHY = 1000
-
-
-def parse_yes(said: Sequence[str]) -> dict[str, str]:
-    """Maps each approved tool to the --yes word that approves it.
-
-    A name of another system stands for all tools behind it, and a risk class for the tools of that class. A high-risk
-    tool is approved only by a name that means no other tool.
-    """
-    found: dict[str, str] = {}
-    for word in said:
-        risk_said = word.strip().casefold()
-        if risk_said in ("high", "unknown"):
-            high = ", ".join(tool for tool, risk in RISKS.items() if risk == "high")
-            raise ConfigError(
-                f"--yes {word} is not possible: what is of that risk is approved by its name.",
-                code="usage",
-                hint=f"Name the tool: {high}.",
-            )
-        if risk_said in _CLASSES:
-            risks = _CLASSES[risk_said]
-            found |= {tool: risk_said for tool, risk in RISKS.items() if risk in risks and tool not in found}
-            continue
-        named = canonical_tools(word)
-        if not all(tool in RISKS or tool in CAPABILITIES for tool in named):
-            raise _unknown_yes(word)
-        found |= {tool: word for tool in named if len(named) == 1 or find_risk(tool) != "high"}
-    return found
-
-
-def _unknown_yes(word: str) -> ConfigError:
-    """Explains a --yes word that names no tool. `allowed-tools` and rules take patterns; --yes takes whole tools."""
-    ours = (*_CLASSES, *RISKS, *sorted(CAPABILITIES))
-    names = {name.casefold(): name for name in (*ALIASES, *ours)}
-    plain = word.partition("(")[0].strip()
-    near = difflib.get_close_matches(plain.casefold(), names, n=1)
-    meant = f"Did you mean --yes {names[near[0]]}?" if near else f"There are: {', '.join(ours)}."
-    whole = "--yes approves every call of a tool and takes no pattern; a rule does. " if plain != word.strip() else ""
-    if re.search(r"[*?\[]", plain):
-        whole, meant = "There are no wildcards here: name each tool. ", f"There are: {', '.join(ours)}."
-    return ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=whole + meant)
 
 
 class TerminalApprover:
@@ -287,9 +243,9 @@ class TerminalApprover:
         self.nobody: list[str] = []  # tools that nobody was there to approve
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        said = self._yes.get(call.tool)
-        if said is not None and not (said in _CLASSES and _is_asked_each_time(decision)):
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {said}", asked=False)
+        approved = find_preapproval(self._yes, call, decision)
+        if approved is not None:
+            return approved
         if not self._ask or not somebody_is_there():
             self.nobody.append(call.tool)
             return None
@@ -304,11 +260,6 @@ class TerminalApprover:
                     _forget_typed(sys.stdin.fileno())
                     return ApprovalAnswered(call_id=call.id, answer="no", why=why, by="time-out")
         return ApprovalAnswered(call_id=call.id, answer=answer, why=why, by="terminal")
-
-
-def _is_asked_each_time(decision: Decision) -> bool:
-    """True when policy asks about this call each time. Then --yes must name the tool; a risk class is not enough."""
-    return bool(decision.about.get("each_time"))
 
 
 async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:

@@ -3,10 +3,12 @@
 - artifacts: lists, finds and removes saved files of all sessions
 - cleanup: removes old runs, sessions, and files that sessions left on disk
 - container_image: builds the image for containers
+- approvals: answers waiting questions; lists, grants and revokes standing approvals
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path
 - policy_check: explains the policy decision about a call without making it
+- preapproved: tools that a person approves beforehand (`--yes`)
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - requests: the skills that a person uses in a session, and the limit to raise
 - replay_run: repeats a recorded run without a model, and finds the first difference
