@@ -4,6 +4,7 @@
 - cleanup: removes old runs, sessions, and files that sessions left on disk
 - container_image: builds the image for containers
 - approvals: answers waiting questions; lists, grants and revokes standing approvals
+- argument_words: parses words that a person wrote as the arguments of a tool
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path

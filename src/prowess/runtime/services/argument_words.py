@@ -1,0 +1,92 @@
+"""Parses words that a person wrote as the arguments of a tool: JSON, KEY=VALUE words, or plain text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from prowess.errors import ConfigError
+from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools, describe_unknown
+from prowess.policy.call_arguments import ARGUMENTS
+from prowess.tools.arguments import ExecArguments
+
+_PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# Arguments that unnamed texts stand for, in this order. Some tool names of other systems have their own.
+_MAIN: dict[str, tuple[str, ...]] = {
+    **{tool: (name,) for tool, name in PATH_ARGUMENTS.items()},
+    **{tool: ("skill",) for tool, arguments in ARGUMENTS.items() if "skill" in arguments},
+    **{tool: ("session_id",) for tool, arguments in ARGUMENTS.items() if "session_id" in arguments},
+    **dict.fromkeys(COMMAND_TOOLS, ("command",)),
+    "grep": ("pattern", "path"),
+    "write_file": ("path", "content"),
+    "network_request": ("url", "method"),
+    "skill_read": ("skill", "path"),
+    "skill_search": ("query",),
+    "ask_user": ("question",),
+    "run_script": ("script",),
+    "glob": ("pattern", "path"),
+}
+_OF_A_COMMAND = (*ARGUMENTS["skill_exec"], *ExecArguments.ALIASES)  # `FOO=1 curl x` is a command, not an argument
+
+
+def parse_words(tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """Parses arguments: one JSON object, KEY=VALUE words, or texts for the main arguments of the tool."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _json(words[0], dict, "a JSON object")
+    if len(words) == 1 and _is_list(words[0]):
+        raise ConfigError(f"'{words[0][:80]}' is not a JSON object.", code="usage", hint="Arguments have names.")
+    ours = canonical_tools(tool)[0]
+    main = list(_MAIN.get(tool.casefold()) or _MAIN.get(ours, ()))
+    args: dict[str, Any] = {}
+    for word in words:
+        pair = _PAIR.fullmatch(word)
+        if pair is not None and (ours not in COMMAND_TOOLS or pair[1] in _OF_A_COMMAND):
+            args[pair[1]] = _value(pair[2])
+        elif left := [name for name in main if name not in args]:
+            args[left[0]] = word
+        else:
+            raise _no_argument(tool, word, words)
+    return args
+
+
+def _no_argument(tool: str, word: str, words: Sequence[str]) -> ConfigError:
+    ours = canonical_tools(tool)[0]
+    if ours in COMMAND_TOOLS:
+        hint = f"A command is one word: put it in quotes, '{' '.join(words)[:80]}'."
+    elif ours in ARGUMENTS:
+        hint = f"Write KEY=VALUE words, or one JSON object. Its arguments: {', '.join(ARGUMENTS[ours])}."
+    else:
+        near = describe_unknown(tool)[len(tool) :].strip(" ()")
+        hint = (
+            f"No tool of that name is known here{f' ({near})' if near else ''}. Of another one, write KEY=VALUE words."
+        )
+    return ConfigError(f"'{word[:80]}' is no argument of {tool[:80]}.", code="usage", hint=hint)
+
+
+def _is_list(text: str) -> bool:
+    """True for a JSON list. `[ -f x ]` is a command and not a list."""
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _value(text: str) -> Any:
+    return _json(text, (dict, list), "JSON") if text.startswith(("{", "[")) else text
+
+
+def _json(text: str, kind: Any, wanted: str) -> Any:
+    try:
+        value = json.loads(text, parse_constant=_check_constant)
+    except (ValueError, RecursionError) as error:
+        problem = f"'{text[:80]}' is not {wanted}: {error}."
+        raise ConfigError(problem, code="usage", hint="Check its quotes and brackets.") from None
+    if not isinstance(value, kind):
+        raise ConfigError(f"'{text[:80]}' is not {wanted}.", code="usage", hint="Arguments have names.")
+    return value
+
+
+def _check_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
