@@ -18,4 +18,5 @@
 - settings_check: findings of `prowess doctor` about settings
 - skill_tokens: counts the tokens that a skill costs
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
+- trust: finds the content that trust would cover, gives trust and takes it back
 """

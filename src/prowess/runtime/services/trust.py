@@ -1,0 +1,109 @@
+"""Finds the content that trust would cover, so that a person sees it first; gives trust and takes it back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prowess._internal.paths import is_inside
+from prowess.core.catalog_values import Finding
+from prowess.errors import ConfigError, FetchError
+from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
+from prowess.runtime.policy_files import read_rules
+from prowess.skills.catalog import Catalog
+from prowess.skills.discover import discover
+from prowess.skills.roots import FOLDERS
+from prowess.skills.scanner import SKIPPED, Bounds
+from prowess.skills.skill import Root
+from prowess.skills.url_root import open_url_root
+
+_SHOWN_CHARACTERS = 100_000
+
+
+class TrustPreview(NamedTuple):
+    """Content of a folder or an address that becomes trusted."""
+
+    place: str  # path or address
+    catalog: Catalog
+    digest: str | None = None  # of an address, which is trusted by its content
+    files: tuple[str, ...] = ()  # configuration and policy that come into force
+    records: tuple[str, ...] = ()  # records of sessions and runs that are there already, made by anybody
+    findings: tuple[Finding, ...] = ()
+
+
+class FilePreview(NamedTuple):
+    lines: list[str]  # without comments and empty lines
+    problem: str | None  # mistake in a policy; a mistake in a configuration is reported by the next command
+
+
+def preview_folder(target: str) -> TrustPreview:
+    if not os.path.isdir(target):
+        raise ConfigError(f"There is no folder {target}.", code="no-folder", hint="Trust is given to a folder.")
+    if os.path.dirname(target) == target:
+        raise ConfigError(
+            "The whole file system cannot be trusted.", code="trust-too-wide", hint="Name the folder of a project."
+        )
+    folders = list(_folders(target))
+    # Every place where project skills are searched becomes trusted. The configuration may turn nested skills on.
+    places = [os.path.join(folder, name, "skills") for folder in folders for name in FOLDERS]
+    roots = [Root("project", place, expected=False) for place in places]
+    files = (os.path.join(target, name) for name in TRUSTED_BY_CONTENT)
+    records = (os.path.join(folder, ".agent", name) for folder in folders for name in ("prowess.db", "runs"))
+    return TrustPreview(
+        place=target,
+        catalog=discover(*roots, nested=True),
+        files=tuple(path for path in files if os.path.isfile(path)),
+        records=tuple(path for path in records if os.path.lexists(path)),
+    )
+
+
+def _folders(target: str) -> Iterator[str]:
+    bounds = Bounds()
+    for seen, (folder, below, _) in enumerate(os.walk(target)):
+        depth = folder[len(target) :].count(os.sep)
+        below[:] = sorted(n for n in below if n not in SKIPPED and n not in FOLDERS) if depth < bounds.max_depth else []
+        if seen >= bounds.max_entries:
+            return
+        yield folder
+
+
+def preview_url(url: str, cache_dir: str) -> TrustPreview:
+    """Fetches the content of an address."""
+    opened = open_url_root(url, cache_dir, max_age_s=0)
+    if opened.path is None or opened.digest is None:
+        problem = opened.findings[0]
+        raise FetchError(problem.message, code=problem.code, hint=problem.hint)
+    catalog = discover(Root("url", opened.path, True, url=None))
+    return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=tuple(opened.findings))
+
+
+def preview_file(path: str) -> FilePreview:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = [line.strip() for line in file.read(_SHOWN_CHARACTERS).splitlines()]
+    told = [line for line in lines if line and not line.startswith("#")]
+    if not path.endswith("policy.toml"):
+        return FilePreview(told, None)
+    try:
+        read_rules(path)
+    except ConfigError as error:
+        return FilePreview(told, error.message)
+    return FilePreview(told, None)
+
+
+def give_trust(state_dir: str, content: TrustPreview) -> None:
+    if content.digest is None:
+        grant_folder(state_dir, content.place)
+    else:
+        grant_url(state_dir, content.place, content.digest)
+
+
+def revoke_trust(state_dir: str, place: str) -> None:
+    """Takes trust back. Raises ConfigError when the place was not trusted by itself."""
+    if revoke(state_dir, place):
+        return
+    above = [folder.path for folder in load_trust(state_dir).folders if is_inside(folder.path, place)]
+    through = f"It is trusted through {above[0]}: prowess trust --revoke {above[0]}" if above else ""
+    raise ConfigError(
+        f"{place} was not trusted by itself.", code="not-trusted", hint=through or "See: prowess trust --list"
+    )
