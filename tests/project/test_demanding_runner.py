@@ -11,9 +11,9 @@ import pytest
 from test_dependencies import make_wheel
 
 from kits import open_kit, with_kit
-from prowess.cli.commands.doctor_workspace import DIFFERS
 from prowess.cli.main import main
 from prowess.errors import ConfigError
+from prowess.runtime.services.doctor_workspace import DIFFERS
 
 KEYS = "name: {name}\ndescription: x\nrequires:\n  env: [{key}]\n"
 

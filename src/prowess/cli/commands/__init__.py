@@ -5,7 +5,7 @@
 - chat: a chat and its slash commands
 - config: show the configuration
 - doctor: report on roots, findings, installation and isolation
-- doctor_workspace: try every executor (`doctor --workspace`)
+- doctor_workspace: show every executor (`doctor --workspace`)
 - exec: run one command of a skill
 - init: make a folder a project
 - inspect: show one skill

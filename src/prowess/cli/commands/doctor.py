@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import sys
-from collections.abc import Sequence
-from importlib.util import find_spec
+import asyncio
 from typing import Any
 
 import click
 
-import prowess
 from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.commands.doctor_workspace import show_workspace
 from prowess.cli.screen import Screen, count, printable
 from prowess.core.catalog_values import Finding
-from prowess.core.findings import Note, make_finding, visible
-from prowess.errors import ConfigError, SkillError
-from prowess.runtime.check import check_loaded
-from prowess.runtime.policy_files import find_surroundings, load_rules
+from prowess.core.findings import visible
+from prowess.errors import ConfigError
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.documents import finding_row
-from prowess.runtime.services.settings_check import find_setting_problems
-from prowess.skills.load import load_entry
-from prowess.skills.nested import has_nested
-from prowess.skills.requirements import missing_requirements
-from prowess.skills.scanner import look_below_entry
-from prowess.skills.skill import Entry, RootReport
-
-_REPAIRED = ("yaml-repaired", "yaml-salvaged")
+from prowess.runtime.services.doctor import examine, problem_of
+from prowess.runtime.services.doctor_workspace import examine_isolation, examine_workspace
 
 
 @verb("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
@@ -46,147 +33,23 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
         with call.runtime(roots=roots):
             pass
     except ConfigError as error:  # doctor must answer above all when the configuration is broken
-        broken.append(
-            Finding(code=error.code, severity="error", path="configuration", message=error.message, hint=error.hint)
-        )
+        broken.append(problem_of(error, "configuration"))
     with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
         with call.screen.working("Reading every skill"):
             document = examine(runtime, broken)
-            document["isolation"] = _isolation(runtime)
+            document["isolation"] = asyncio.run(examine_isolation(runtime))
             if workspace:
-                document["workspace"] = _workspace().examine_workspace(runtime)
+                document["workspace"] = asyncio.run(examine_workspace(runtime))
         if call.screen.is_json:
             call.screen.document(document)
         else:
             _show(call, runtime, document)
             if workspace:
-                _workspace().show_workspace(call.screen, document["workspace"])
+                show_workspace(call.screen, document["workspace"])
             else:
                 _show_isolation(call.screen, document["isolation"])
         unable = workspace and document["workspace"]["error"] is not None
         return 1 if unable or any(row["severity"] == "error" for row in document["findings"]) else 0
-
-
-def _workspace() -> Any:
-    """Imports the executors late: only `doctor` needs them."""
-    from prowess.cli.commands import doctor_workspace
-
-    return doctor_workspace
-
-
-def _isolation(runtime: Runtime) -> dict[str, Any]:
-    """Returns the isolation of a script that runs as configured, and a hint to improve it."""
-    return _workspace().examine_isolation(runtime)
-
-
-def _policy_problems(runtime: Runtime) -> list[Finding]:
-    """Returns the problems because of which no call could be decided."""
-    try:
-        find_surroundings(runtime.config)
-        load_rules(runtime)
-    except ConfigError as error:
-        return [Finding(code=str(error.code), severity="error", path="policy", message=error.message, hint=error.hint)]
-    return []
-
-
-def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
-    catalog = runtime.catalog
-    problems = _policy_problems(runtime)
-    plan = runtime.plan() if problems else runtime.offer(runtime.plan())
-    problems += find_setting_problems(runtime)
-    findings = [*broken, *problems, *runtime.findings, *_beyond_the_heads(runtime)]
-    return {
-        "schema": "prowess.doctor/1",
-        "roots": [_root_row(runtime, root, findings) for root in catalog.roots],
-        "catalog": {
-            "shown": len(plan.shown),
-            "name_only": len(plan.name_only),
-            "over_budget": list(plan.searchable),
-            "hidden": list(plan.hidden),
-            "tokens": {"budget": plan.tokens.budget, "used": plan.tokens.used},
-            "budget_why": runtime.budget().why,
-        },
-        "findings": [finding_row(finding) for finding in findings],
-        "installation": installation(runtime),
-    }
-
-
-def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
-    """Returns findings that need whole skills or this machine: bodies, files, requirements."""
-    catalog = runtime.catalog
-    found: list[Finding] = []
-    for entry in catalog:
-        found += _nested_since(runtime, entry)
-        if catalog.visibility(entry).status in ("invalid", "shadowed", "off"):
-            continue
-        missing = missing_requirements(entry.controls, os.environ, catalog.__contains__)
-        if missing:
-            found.append(make_finding(Note("requires-missing", None, {"missing": missing}), entry.location))
-        try:
-            skill = catalog.memory_skill(entry) or load_entry(entry)
-        except SkillError as error:
-            found += getattr(error, "findings", ())
-            continue
-        found += check_loaded(skill, "loading")
-        limit, lines = runtime.config.security.max_skill_body_lines, skill.body.count("\n") + 1
-        if limit is not None and lines > limit:
-            note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": limit})
-            found.append(make_finding(note, entry.location))
-    return found
-
-
-def _nested_since(runtime: Runtime, entry: Entry) -> list[Finding]:
-    """Finds skill files below a skill that came after it was first read. Nothing else searches it again."""
-    if has_nested(entry.notes) or runtime.catalog.memory_skill(entry):
-        return []
-    return [*map(entry.finding_of, look_below_entry(entry, runtime.bounds))]
-
-
-def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> dict[str, Any]:
-    catalog = runtime.catalog
-    here = os.path.realpath(root.path)
-    entries = [entry for entry in catalog if entry.source == root.source and entry.root == here]
-    statuses: dict[str, list[str]] = {}
-    for entry in entries:
-        statuses.setdefault(catalog.visibility(entry).status, []).append(entry.id)
-    return {
-        "source": root.source,
-        "path": root.shown,
-        "origin": root.origin,
-        "exists": root.exists,
-        "trusted": root.trusted,
-        "skills": len(entries),
-        "statuses": {status: len(ids) for status, ids in statuses.items()},
-        "repaired": [e.id for e in entries if any(note.code in _REPAIRED for note in e.notes)],
-        "shadowed": {e.id: catalog.visibility(e).reasons[0] for e in entries if e.id in statuses.get("shadowed", ())},
-        "skipped": [f.path for f in findings if f.code == "skipped-folder" and f.path.startswith(here + os.sep)],
-    }
-
-
-def installation(runtime: Runtime) -> dict[str, Any]:
-    return {
-        "prowess": prowess.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "yaml_c_loader": find_spec("yaml._yaml") is not None,
-        "sqlite": sqlite3.sqlite_version,
-        "search": _has_fts5(),
-        "extras": {"watch": find_spec("watchfiles") is not None, "tokens": find_spec("bpe_openai") is not None},
-        "cache_dir": runtime.places.cache_dir,
-        "state_dir": runtime.places.state_dir,
-        "project": runtime.places.project,
-        "project_trusted": runtime.loaded.project_trusted,
-    }
-
-
-def _has_fts5() -> bool:
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.execute("CREATE VIRTUAL TABLE t USING fts5(x)")
-        return True
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        connection.close()
 
 
 def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@
 - container_image: builds the image for containers
 - approvals: answers waiting questions; lists, grants and revokes standing approvals
 - argument_words: parses words that a person wrote as the arguments of a tool
+- doctor: examines roots, skills, settings, policy and the installation
+- doctor_workspace: tries every executor, and reports what isolation holds
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path
