@@ -1,0 +1,91 @@
+"""Describes one skill, and explains why a model sees it or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prowess.core.catalog_values import CatalogPlan, Finding
+from prowess.errors import ConfigError, SkillError
+from prowess.runtime.check import check_loaded
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.documents import finding_row, skill_row
+from prowess.skills.render import skill_tokens
+from prowess.skills.requirements import missing_requirements
+from prowess.skills.skill import Entry, Skill
+
+
+def inspect_skill(runtime: Runtime, entry: Entry) -> dict[str, Any]:
+    """Returns the document of `prowess inspect`."""
+    catalog = runtime.catalog
+    skill, trouble = _try_to_load(runtime, entry)
+    row = skill_row(catalog, entry, digest=skill.digest if skill else None)
+    findings = [*catalog.findings_of(entry), *trouble]
+    files = skill.files if skill else ()
+    if skill:
+        row["tokens"] = skill_tokens(skill)
+        findings += check_loaded(skill)
+    return {
+        "schema": "prowess.inspect/1",
+        "skill": {
+            **row,
+            "qualified_name": entry.qualified,
+            "declared_name": entry.declared or entry.name,
+            "location": entry.location,
+            "user_invocable": entry.controls.user_invocable,
+            "argument_hint": entry.controls.argument_hint,
+            "paths": list(entry.controls.paths),
+            "requires": {kind: list(items) for kind, items in entry.controls.requires},
+            "missing": missing_requirements(entry.controls, runtime.environ, catalog.__contains__),
+            "keywords": list(entry.keywords),
+            "fields": dict(skill.fields) if skill else {},
+            "files": [{"path": f.path, "size_bytes": f.size_bytes, "executable": f.executable} for f in files],
+            "docs": list(skill.docs) if skill else [],
+        },
+        "why": _explain(runtime, entry),
+        "findings": [finding_row(finding) for finding in findings],
+    }
+
+
+def _try_to_load(runtime: Runtime, entry: Entry) -> tuple[Skill | None, list[Finding]]:
+    if runtime.catalog.visibility(entry).status == "invalid":
+        return None, []
+    try:
+        return runtime.load_entry(entry), []
+    except SkillError as error:
+        return None, list(getattr(error, "findings", ()))
+
+
+def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
+    """Explains whether a model sees the skill, and which rule or budget decided."""
+    seen = runtime.catalog.visibility(entry)
+    plan = runtime.plan()
+    place = next(kind for kind in ("shown", "name_only", "searchable", "hidden") if entry.id in getattr(plan, kind))
+    reasons = list(seen.reasons)
+    if place == "searchable":
+        reasons.append(
+            f"the catalog's budget of {plan.tokens.budget} tokens has no room left for its description, after "
+            f"{len(plan.shown)} skills that come first; the model finds it with skill_search"
+        )
+    if refused := _refused(runtime, entry, plan):
+        place = "hidden"
+        reasons.append(refused)
+    if not reasons:
+        reasons = ["nothing restricts it, and the catalog's budget has room for it"]
+    return {
+        "status": seen.status,
+        "model_visible": seen.model_visible and not refused,
+        "user_visible": seen.user_visible,
+        "mode": seen.mode,
+        "in_prompt": place,
+        "reasons": reasons,
+        "budget": {"budget": plan.tokens.budget, "used": plan.tokens.used},
+    }
+
+
+def _refused(runtime: Runtime, entry: Entry, plan: CatalogPlan) -> str:
+    """Returns why policy hides the skill from models; empty when it does not."""
+    try:
+        denied = entry.id in runtime.offer(plan).hidden and entry.id not in plan.hidden
+    except ConfigError as error:
+        return f"no model is told anything while the policy is broken: {error.message}"
+    return f"a rule denies it; which one: prowess policy check skill_load {entry.id}" if denied else ""
