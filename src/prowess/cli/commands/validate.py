@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 
-import prowess
 from prowess.cli.app import Call, bounds_options, verb
 from prowess.cli.screen import count
-from prowess.core.findings import RULES, visible
+from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.check import Report, check
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.services.sarif import render_sarif
 from prowess.skills.reference import folder_of
 from prowess.skills.roots import is_url
 from prowess.skills.scanner import Bounds
@@ -55,7 +54,7 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
         reports = list(check(places, profile=profile, bounds=_bounds(call, profile)))
     valid = all(report.valid for report in reports)
     if sarif:
-        call.screen.document(to_sarif(reports, cwd))
+        call.screen.document(render_sarif(reports, cwd))
     elif call.screen.is_json:
         call.screen.document(
             {
@@ -118,58 +117,3 @@ def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
         if number:
             parts.append(count(number, word))
     screen.note("\n" + " · ".join(parts))
-
-
-def to_sarif(reports: list[Report], cwd: str) -> dict[str, Any]:
-    """Renders SARIF 2.1.0: one run, our registry as rules, one result per finding."""
-    findings = [finding for report in reports for finding in report.findings]
-    codes = sorted({finding.code for finding in findings})
-    levels = {"error": "error", "warning": "warning", "info": "note"}
-    return {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "prowess",
-                        "version": prowess.__version__,
-                        "rules": [
-                            {
-                                "id": code,
-                                "shortDescription": {"text": RULES[code].message},
-                                "fullDescription": {"text": RULES[code].why},
-                                "help": {"text": RULES[code].hint},
-                                "defaultConfiguration": {"level": levels[RULES[code].severity]},
-                            }
-                            for code in codes
-                        ],
-                    }
-                },
-                "results": [
-                    {
-                        "ruleId": finding.code,
-                        "ruleIndex": codes.index(finding.code),
-                        "level": levels[finding.severity],
-                        "message": {"text": f"{finding.message} {finding.hint or ''}".strip()},
-                        "locations": [
-                            {
-                                "physicalLocation": {
-                                    "artifactLocation": {"uri": _uri(finding.path, cwd)},
-                                    "region": {"startLine": finding.line or 1},
-                                }
-                            }
-                        ],
-                    }
-                    for finding in findings
-                ],
-            }
-        ],
-    }
-
-
-def _uri(path: str, cwd: str) -> str:
-    from urllib.parse import quote
-
-    relative = os.path.relpath(path, cwd)
-    return quote((path if relative.startswith("..") else relative).replace(os.sep, "/"), errors="replace")

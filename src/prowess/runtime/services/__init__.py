@@ -21,6 +21,9 @@
 - skill_tokens: counts the tokens that a skill costs
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
 - inspect_skill: describes one skill, and explains why a model sees it or not
+- sarif: reports about skills in SARIF
+- scaffold: writes new skills and new projects from templates
+- settings_in_force: value and origin of every setting
 - tokens: counts the tokens of skills and of every request
 - trust: finds the content that trust would cover, gives trust and takes it back
 """

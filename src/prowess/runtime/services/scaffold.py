@@ -1,0 +1,157 @@
+"""Writes new skills and new projects from templates."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import NamedTuple
+
+from prowess._internal.files import write_whole
+from prowess._internal.state_folder import GITIGNORE
+from prowess.core.findings import make_finding
+from prowess.errors import ConfigError
+from prowess.skills.front_matter import Unreadable, read_mapping
+from prowess.skills.metadata import name_notes
+
+_LONGEST_DESCRIPTION = 1024
+
+_SKILL = """\
+---
+name: {name}
+description: {description}
+---
+
+# {title}
+
+## Goal
+
+Say in one sentence what is true when this skill has done its work.
+
+## Inputs and outputs
+
+- Input: what the user gives, and in which form.
+- Output: what the user gets, and where it is.
+
+## Steps
+
+1. Check that the input is there and is what it should be.
+2. Do the work.
+3. Check the result against the checklist below.
+
+## Failure modes
+
+- The input is missing or cannot be read: say which, and ask for it.
+- A step fails: report the exact error; do not guess a result.
+
+## Checklist
+
+- [ ] The output exists and can be opened.
+- [ ] Every number in the answer comes from the input.
+
+## Resources
+
+None yet. Put scripts in scripts/, long texts in references/, templates in assets/, and say here when to use each.
+"""
+_DESCRIPTION = "{title} in one sentence. Use when the user asks for …"
+_CONFIG = """\
+# The project's configuration. Every setting, its value and where it comes from: prowess config show --origin
+# A setting that is not known is an error, so a typing mistake cannot go unnoticed.
+
+# [skills]
+# budget = 4000                    # tokens for the catalog; default: 2 % of the model's window
+
+# [skills.modes]                   # pin | auto | name-only | manual | off, by name or pattern
+# "deploy-*" = "manual"
+
+# [security]
+# max_skill_body_lines = 500       # set means refuse
+"""
+
+
+class NewSkill(NamedTuple):
+    name: str
+    file: str
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.file)
+
+
+class NewProject(NamedTuple):
+    folder: str
+    written: list[str]
+    kept: list[str]  # files that were there already
+
+
+def write_skill(name: str, folder: str, description: str | None = None) -> NewSkill:
+    """Writes a skill into a folder that holds skills."""
+    name = _check_name(name)
+    target = os.path.join(folder, name, "SKILL.md")
+    if os.path.lexists(os.path.dirname(target)):
+        raise ConfigError(
+            f"There is already something at {os.path.dirname(target)}.",
+            code="skill-exists",
+            hint="Choose another name, or remove it first.",
+        )
+    title = name.replace("-", " ").capitalize()
+    described = _yaml_text(description or _DESCRIPTION.format(title=title))
+    if description and len(description) > _LONGEST_DESCRIPTION:
+        raise ConfigError(
+            f"The description has {len(description)} characters; {_LONGEST_DESCRIPTION} are allowed.",
+            code="description-too-long",
+            hint="Say what it does and when to use it; the rest belongs into the body.",
+        )
+    _write(target, _SKILL.format(name=name, title=title, description=described))
+    return NewSkill(name, target)
+
+
+def _check_name(name: str) -> str:
+    """Returns the name in its normal form. Raises ConfigError for a name that no skill can have."""
+    name = unicodedata.normalize("NFKC", name.strip())
+    for note in name_notes(name):
+        if note.code != "name-not-portable":
+            finding = make_finding(note, name)
+            raise ConfigError(finding.message, code=note.code, hint=finding.hint)
+    if not name:
+        raise ConfigError("A skill needs a name.", code="name-missing", hint="prowess new NAME")
+    return name
+
+
+def _write(target: str, text: str) -> None:
+    """Writes the whole skill or nothing: a folder without SKILL.md would block the next try."""
+    folder = os.path.dirname(target)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    os.mkdir(folder)
+    try:
+        write_whole(target, text.encode())
+    except OSError:
+        os.rmdir(folder)
+        raise
+
+
+def _yaml_text(text: str) -> str:
+    """Renders the text as one line of YAML, quoted only where needed."""
+    text = " ".join(text.split())
+    try:
+        fields, _, notes = read_mapping(f"description: {text}")
+        if fields == {"description": text} and not notes:
+            return text
+    except Unreadable:
+        pass
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write_project(folder: str) -> NewProject:
+    """Makes a folder a project. Files that are there already are left as they are."""
+    base = os.path.join(folder, ".agent")
+    files = {
+        os.path.join(base, "config.toml"): _CONFIG,
+        os.path.join(base, ".gitignore"): GITIGNORE,
+        os.path.join(base, "skills", ".gitkeep"): "",
+    }
+    if os.path.lexists(os.path.join(base, "config.json")):
+        del files[os.path.join(base, "config.toml")]
+    written = [path for path in files if not os.path.lexists(path)]
+    for path in written:
+        write_whole(path, files[path].encode())
+    return NewProject(base, written, [path for path in files if path not in written])
