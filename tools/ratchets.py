@@ -94,6 +94,13 @@ def root_modules() -> Iterator[str]:
     return (path.name for path in (ROOT / "src" / "prowess").glob("*.py"))
 
 
+def imports_of_cli() -> Iterator[str]:
+    """Lines of the ignore list of the contract `cli-is-a-surface`."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (surface,) = [contract for contract in contracts if contract.get("id") == "cli-is-a-surface"]
+    return iter(surface["ignore_imports"])
+
+
 def duplicate_class_names() -> Iterator[str]:
     found = defaultdict(list)
     for path in _sources("src"):
@@ -150,6 +157,7 @@ FOUND = {
     "late-imports": late_imports,
     "skips-in-tests": skips,
     "root-modules": root_modules,
+    "imports-of-cli": imports_of_cli,
     "duplicate-class-names": duplicate_class_names,
     "docstring-openings": docstring_openings,
 }

@@ -19,11 +19,12 @@ import pytest
 from jsonschema.validators import validator_for
 
 from command_lines import run_here
-from prowess.cli.approver import find_choice, parse_yes, render_choices
+from prowess.cli.approver import find_choice, render_choices
 from prowess.cli.commands.schema import FOLDER
 from prowess.cli.main import main
 from prowess.errors import ConfigError
 from prowess.runtime.services.files import find_attachments
+from prowess.runtime.services.preapproved import parse_yes
 from terminals import Terminal
 
 SCHEMA = json.loads((Path(FOLDER) / "event.json").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from prowess.cli.screen import printable
 from prowess.core.events import Answer, ApprovalAnswered
 from prowess.core.findings import visible
 from prowess.core.values import Decision, ToolCall
-from prowess.runtime.services.preapproved import find_preapproval, parse_yes
+from prowess.runtime.services.preapproved import find_preapproval
 
 _FIRST = ("command", "script", "args", "cwd", "env", "inputs", "stdin", "dependencies", "path", "url", "method")
 _OURS = ("why", "skill", "digest", "runs in", "reaches", "changed", "diff")
@@ -211,8 +211,6 @@ def _wrapped(text: str, width: int) -> Sequence[str]:
     )
     return wrapper.wrap(text) or [""]
 
-
-__all__ = ["TerminalApprover", "parse_answer", "parse_yes", "read_answer", "render_question", "somebody_is_there"]
 
 _WORDS: dict[str, Answer] = {
     **dict.fromkeys(("o", "once", "y", "yes"), "once"),

@@ -19,15 +19,8 @@ from prowess.cli.session_options import command_to_answer
 from prowess.cli.timeline import short_time
 from prowess.core.events import Answer
 from prowess.core.findings import visible
-from prowess.core.ports import EventLog
-from prowess.core.values import SessionKey
-from prowess.errors import ConfigError, ProwessError, SkillDenied, StoreError
-from prowess.policy.approvals import ALLOWED_TOOLS, Standing, grant, load_approvals, make_standing, matching, revoke
-from prowess.policy.decision import asked_isolated
-from prowess.records.call_text import render_doing
-from prowess.records.marks import Marks
-from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
 from prowess.errors import ConfigError, SkillDenied
+from prowess.records.call_text import render_doing
 from prowess.records.pending import Waiting
 from prowess.runtime.config import find_places
 from prowess.runtime.factories import open_marks
@@ -48,8 +41,6 @@ from prowess.runtime.services.approvals import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
-from prowess.skills.skill import Skill
-from prowess.workspace.session_folder import hold_session, is_held
 
 
 @verb("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")

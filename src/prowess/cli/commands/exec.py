@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.approver import TerminalApprover, parse_yes
+from prowess.cli.approver import TerminalApprover
 from prowess.cli.inputs import split_inputs
 from prowess.cli.run_result import note_unhidden, show_end
 from prowess.cli.screen import printable
@@ -22,6 +22,7 @@ from prowess.core.values import Outcome
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import copy_files
+from prowess.runtime.services.preapproved import parse_yes
 
 if TYPE_CHECKING:
     from prowess.runtime.services.requests import Toolkit

@@ -8,15 +8,6 @@ import click
 
 from prowess.cli.app import Call, roots_option, source_option, verb
 from prowess.core.findings import visible
-from prowess.core.values import CatalogPlan, Finding
-from prowess.errors import ConfigError, SkillError
-from prowess.runtime.check import check_loaded
-from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.documents import finding_row, skill_row
-from prowess.runtime.services.skill_tokens import skill_tokens
-from prowess.skills.load import load_entry
-from prowess.skills.requirements import missing_requirements
-from prowess.skills.skill import Entry, Skill
 from prowess.core.values import Finding
 from prowess.runtime.services.inspect_skill import inspect_skill
 from prowess.skills.skill import Entry

@@ -9,15 +9,12 @@ from collections.abc import Iterator
 import click
 
 from prowess.cli.app import Call, roots_option, source_option, verb
-from prowess.cli.commands.list_json import find_shown, write_list
 from prowess.cli.commands.list_json import write_list
 from prowess.cli.screen import count
 from prowess.core.catalog_values import Finding, Status
 from prowess.core.findings import visible
 from prowess.errors import SkillError
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.documents import render_skill_rows, skill_row
-from prowess.runtime.services.skill_tokens import skill_tokens
 from prowess.runtime.services.documents import find_shown, render_skill_rows, skill_row
 from prowess.skills.render import skill_tokens
 from prowess.skills.skill import Entry, Skill, Visibility

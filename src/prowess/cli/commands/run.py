@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prowess.cli.app import Call, verb
-from prowess.cli.approver import TerminalApprover, TerminalAsker, parse_yes
+from prowess.cli.approver import TerminalApprover, TerminalAsker
 from prowess.cli.inputs import has_stdin, read_request, split_inputs, stage_stdin
 from prowess.cli.live import Display, Watch, output_closed, print_line
 from prowess.cli.run_result import note_unhidden, print_answer, save_files, show_record, show_run_end, show_waiting
@@ -29,6 +29,7 @@ from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.policy_files import load_rules, unknown_tools
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import InputFile, find_attachments
+from prowess.runtime.services.preapproved import parse_yes
 from prowess.runtime.services.requests import raise_limit
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import click
 
 from prowess.cli.app import Call, roots_option, verb
-from prowess.cli.approver import TerminalApprover, parse_yes
+from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_show import render_difference, show_difference
 from prowess.cli.screen import count
 from prowess.cli.session_options import yes_option
 from prowess.core.findings import visible
+from prowess.runtime.services.preapproved import parse_yes
 from prowess.runtime.services.replay import Recorded
 from prowess.runtime.services.replay_run import Replayed, choose_settings, find_recorded, replay_run
 

@@ -6,14 +6,6 @@ import click
 
 from prowess._internal.tokens import get_counter
 from prowess.cli.app import Call, roots_option, verb
-from prowess.errors import SkillError
-from prowess.runtime.factories import fixed_prompt
-from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.documents import rough_tokens
-from prowess.runtime.services.skill_tokens import skill_tokens
-from prowess.skills.load import load_entry
-from prowess.skills.skill import Entry
-from prowess.tools.profiles import PROFILES, Profile
 from prowess.runtime.services.tokens import count_fixed, count_skills
 
 

@@ -26,8 +26,9 @@ from prowess.policy.approvals import (
 from prowess.policy.decision import asked_isolated
 from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
-from prowess.runtime.factories import is_shared, skill_access, store_name, whoami, workspace_dir
+from prowess.runtime.factories import is_shared, skill_access, whoami, workspace_dir
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.sessions import session_place
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
 
@@ -51,11 +52,7 @@ async def find_approvals(runtime: Runtime, log: EventLog | None, marks: Marks | 
 
 
 def _is_asked_now(runtime: Runtime, question: Waiting) -> bool:
-    return not question.ended and is_held(*_place(runtime), question.key)
-
-
-def _place(runtime: Runtime) -> tuple[str, str]:
-    return workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
+    return not question.ended and is_held(*session_place(runtime), question.key)
 
 
 def question_row(question: Waiting, asking: bool) -> dict[str, Any]:
@@ -110,7 +107,7 @@ async def answer_call(
     _check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
     key = question.key
-    with hold_session(*_place(runtime), key):
+    with hold_session(*session_place(runtime), key):
         if log is None:
             raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
         question = choose_question([await read_waiting(log, key, marks)], given.call_id, key.session)
