@@ -50,9 +50,9 @@ def _serve(door: socket.socket) -> None:
     import importlib
     import signal
 
-    from prowess.cli.main import VERBS
+    from prowess.cli.main import COMMANDS
 
-    for module, _ in VERBS.values():
+    for module, _ in COMMANDS.values():
         importlib.import_module(module)
     for late in (
         "prowess.runtime.api",

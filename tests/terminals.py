@@ -51,13 +51,13 @@ class Terminal:
 
     def wait_for(self, text: str, *, after: int = 0) -> int:
         """Until it is shown, escape codes aside; the place behind it, for `after`."""
-        place = self.find(text, after=after, patience_s=GUARD_S)
+        place = self.find(text, after=after, wait_s=GUARD_S)
         assert place is not None, f"never shown: {text!r}\n{self.plain}"
         return place
 
-    def find(self, text: str, *, after: int, patience_s: float) -> int | None:
+    def find(self, text: str, *, after: int, wait_s: float) -> int | None:
         """The same; None when it was not shown in that time."""
-        wanted, end = text.encode(), time.monotonic() + patience_s
+        wanted, end = text.encode(), time.monotonic() + wait_s
         while True:
             place = _ESCAPES.sub(b"", self.shown).find(wanted, after)
             if place >= 0:
@@ -82,8 +82,8 @@ class Terminal:
     def plain(self) -> str:
         return _ESCAPES.sub(b"", self.shown).decode(errors="replace")
 
-    def _read(self, patience_s: float = GUARD_S) -> bool:
-        ready, _, _ = select.select([self._ours], [], [], patience_s)
+    def _read(self, wait_s: float = GUARD_S) -> bool:
+        ready, _, _ = select.select([self._ours], [], [], wait_s)
         try:
             piece = os.read(self._ours, 65536) if ready else b""
         except OSError:  # the other side is closed

@@ -24,7 +24,7 @@ import click
 import prowess
 from prowess import errors
 from prowess.cli.app import group
-from prowess.cli.main import VERBS
+from prowess.cli.main import COMMANDS
 from prowess.core.findings import RULES
 from prowess.runtime.config import describe_fields
 from prowess.skills.validate import graded
@@ -134,7 +134,7 @@ def command_line() -> str:
         "The options of `prowess` itself can stand before or after the verb.\n",
         _text_block(group.get_help(top)),
     ]
-    for verb in VERBS:
+    for verb in COMMANDS:
         command = group.get_command(top, verb)
         assert command is not None, verb
         context = _context(command, verb, top)

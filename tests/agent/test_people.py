@@ -263,7 +263,7 @@ def test_a_configured_secret_is_never_written_down(root: Path, monkeypatch: pyte
     ]
     request = {"request": f"my key is {secret}", "skills": [SkillRequest(ref="other", arguments=secret)]}
     again = ("--instructions", f"The key: {secret}")
-    played = play(root, script, request, settings=settings, instructions=f"The key: {secret}", again=again)
-    assert played.result.ok and played.of("run_started")[0]["again"][0] == "--instructions"
+    played = play(root, script, request, settings=settings, instructions=f"The key: {secret}", resume_arguments=again)
+    assert played.result.ok and played.of("run_started")[0]["resume_arguments"][0] == "--instructions"
     seen = str(played.events) + str(played.results) + "".join(played.text(n) for n in range(len(played.model.requests)))
     assert "PLAINSECRET12345" not in seen and "CARD-4444" not in seen

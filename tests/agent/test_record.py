@@ -319,7 +319,7 @@ def test_an_observer_that_blocks_for_ever_does_not_block_the_run(make: Callable[
         await record.append(note("b"))
         await record.close(timeout_s=0.01)
         assert len(said) == 1 and "does not keep up" in said[0]
-        assert [getattr(error, "code", None) for error in record.observer_errors] == ["observer-behind"]
+        assert [getattr(error, "code", None) for error in record.observer_errors] == ["observer-overflow"]
         assert len(await texts(log)) == 4
 
     release = threading.Event()

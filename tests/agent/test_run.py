@@ -468,7 +468,7 @@ def play_patiently(root: Path, replies: list[Any], **given: Any) -> tuple[Played
 
     async def work() -> None:
         async with open_session(root, played.model, on_event=(played.envelopes.append,), **given) as session:
-            session._patience = RetryPolicy(sleep=sleep, jitter=lambda: 1.0)
+            session._retry_policy = RetryPolicy(sleep=sleep, jitter=lambda: 1.0)
             try:
                 played.results.append(await session.run("go"))
             except Exception as error:

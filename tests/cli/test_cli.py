@@ -18,7 +18,7 @@ import prowess
 from command_lines import run_here
 from prowess._internal.tokens import estimate
 from prowess.cli.commands.schema import FOLDER
-from prowess.cli.main import VERBS, main
+from prowess.cli.main import COMMANDS, main
 from prowess.runtime.services.documents import finding_row, skill_row
 from prowess.skills.render import xml_entry
 
@@ -111,7 +111,7 @@ def test_a_list_without_a_parser_is_the_list_with_one(tmp_path, make_skill, word
 
 def test_help_has_an_example_for_every_verb(cli):
     text = cli("--help")
-    for verb in VERBS:
+    for verb in COMMANDS:
         assert f"  {verb} " in text
         page = cli(verb, "--help")
         assert "Example:\n    prowess" in page and "--json" in page

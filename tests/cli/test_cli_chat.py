@@ -172,7 +172,7 @@ def test_a_person_talks(
     terminal.type("/de\t")
     place = terminal.wait_for("/demo", after=place)
     terminal.type("\x03")
-    if terminal.find("(once more", after=place, patience_s=3) is None:
+    if terminal.find("(once more", after=place, wait_s=3) is None:
         terminal.type("\r")  # Python's readline may notice a signal only at the end of the line
     place = terminal.wait_for("(once more, or Ctrl-D, to leave)", after=place)
     place = terminal.wait_for(">", after=place)

@@ -448,7 +448,7 @@ def test_a_rule_that_can_never_fit_ends_it_with_its_line(project: Path, cli: Cli
     rules = '\n[[rule]]\ntool = "Read"\ncommand = "git"\nverdict = "deny"\n'
     (project / ".agent/policy.toml").write_text(rules, encoding="utf-8")
     error = cli.json("grep", "x", code=2)["error"]
-    assert error["code"] == "policy-never-fits" and "policy.toml:2" in error["message"]
+    assert error["code"] == "rule-unreachable" and "policy.toml:2" in error["message"]
 
 
 def test_a_policy_with_a_mistake_explains_that(project: Path, cli: Cli) -> None:

@@ -510,7 +510,7 @@ def test_no_record_can_break_what_reads_it(data: st.DataObject) -> None:
     json.dumps(render_spans(record.envelopes))
     first_difference(settled(record.envelopes), chart)
     recorded = Recorded("r", SessionKey(session="s"), record.envelopes, (), lambda envelope: True)
-    assert [*recorded.wishes(), *recorded.calls(), *recorded.attached(), *recorded.granted()]
+    assert [*recorded.requested_skills(), *recorded.calls(), *recorded.attached(), *recorded.granted()]
 
 
 # --- large outputs ----------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def interrupt(terminal: Terminal) -> int:
     """As an impatient person does, until it has ended: two at the same moment would be one to the kernel."""
     terminal.type("\x03")
     while terminal.process.poll() is None:
-        terminal.find("what is never shown", after=0, patience_s=0.03)
+        terminal.find("what is never shown", after=0, wait_s=0.03)
         terminal.type("\x03")
     return terminal.finish()
 

@@ -21,6 +21,7 @@ from prowess.core.events import (
     CallDecided,
     CallPlanned,
     Envelope,
+    ErrorRaised,
     Event,
     RunFinished,
     RunStarted,
@@ -142,3 +143,17 @@ def test_a_bad_line_names_the_field(change: dict[str, Any], field: str) -> None:
 def test_what_is_not_an_object_is_not_an_event() -> None:
     with pytest.raises(ValueError, match="an event must be an object"):
         parse_event(["run_started"])
+
+
+def test_a_record_with_old_names_is_read() -> None:
+    place = {"at": "2026-01-02T03:04:05.000006Z", "session": "s", "run": "r"}
+    started = parse_event(
+        {**place, "type": "run_started", "model": "m", "wishes": [{"ref": "pdf"}], "again": ["--root", "x"]}
+    ).event
+    assert isinstance(started, RunStarted)
+    assert (started.requested_skills, started.resume_arguments) == (({"ref": "pdf"},), ("--root", "x"))
+    raised = parse_event({**place, "type": "error", "code": "observer-behind", "message": "m"}).event
+    assert isinstance(raised, ErrorRaised) and raised.code == "observer-overflow"
+    outcome = {"status": "failed", "content": "c", "code": "look-failed"}
+    acted = parse_event({**place, "type": "call_acted", "call_id": "c", "outcome": outcome}).event
+    assert isinstance(acted, CallActed) and acted.outcome.code == "probe-failed"

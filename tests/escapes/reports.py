@@ -28,7 +28,7 @@ from escapes.tiers import ENGINE
 from prowess.workspace.isolation.bwrap import find_trusted
 
 TESTS = Path(__file__).resolve().parent.parent
-PATIENCE_S = 900
+WAIT_S = 900
 AT_ONCE = 4
 ENGINE_FOLDER = "ESCAPES_DOCKER_FOLDER"
 _ONE_ENGINE = threading.Lock()
@@ -78,7 +78,7 @@ class Telling(NamedTuple):
         elif ROOT:
             command = [find_trusted("unshare") or "unshare", "-m", "--propagation", "private", "--", *command]
         command += ["-m", "escapes.drive", self.tier + self.variant, *(["quick"] if self.quick else [])]
-        done = subprocess.run(command, env=env, cwd="/", capture_output=True, timeout=PATIENCE_S, **more)
+        done = subprocess.run(command, env=env, cwd="/", capture_output=True, timeout=WAIT_S, **more)
         try:
             return self._report(json.loads(done.stdout))
         except ValueError:

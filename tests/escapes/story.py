@@ -28,7 +28,7 @@ from prowess.workspace.outputs import collect
 from prowess.workspace.process.command import Ended
 from prowess.workspace.session_folder import Place
 
-PATIENCE_S = 15.0
+WAIT_S = 15.0
 Found = dict[str, dict[str, Any]]
 
 
@@ -157,7 +157,7 @@ class Story:
         session = await workspace.open_session(program)
         try:
             said = b""
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_S):
                 while session.ended is None or not said.strip().endswith(b"}"):
                     said += await session.read(wait_s=0.5)
                     if said.count(b"{") and said.count(b"{") == said.count(b"}"):
@@ -301,7 +301,7 @@ class Waiting:
             self.process.stdout.readline()
         else:
             self.session = await self.workspace.open_session(program)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_S):
                 while b"ready" not in await self.session.read(wait_s=1):
                     if self.session.ended is not None:
                         raise RuntimeError(f"The other run ended: {self.session.ended}")

@@ -215,8 +215,8 @@ def test_the_error_names_the_place_in_the_whole() -> None:
     ],
 )
 def test_a_narrow_repair(written: str, meant: dict[str, Any]) -> None:
-    mended = repair(written)
-    assert mended is not None and json.loads(mended) == meant
+    repaired = repair(written)
+    assert repaired is not None and json.loads(repaired) == meant
 
 
 @pytest.mark.parametrize(
@@ -272,24 +272,24 @@ def test_objects_side_by_side_are_found_one_by_one() -> None:
 def test_a_document_survives_what_is_around_it(value: dict[str, Any], prose: str, fenced: bool) -> None:
     text = json.dumps(value)
     written = f"{prose}\n```json\n{text}\n```" if fenced else f"{prose}{text}"
-    mended = repair(written)
+    repaired = repair(written)
     if not fenced or prose.count("`") < 3:
-        assert mended is not None and repr(json.loads(mended)) == repr(json.loads(text))
+        assert repaired is not None and repr(json.loads(repaired)) == repr(json.loads(text))
 
 
 @given(st.text('{}[]",:\\ \n“”aTrueNon1.`', max_size=40) | st.text(max_size=20))
 @example('{"a":"\\')
 @example("{“a”:“")
 def test_whatever_is_repaired_is_json(text: str) -> None:
-    mended = repair(text)
-    assert mended is None or isinstance(json.loads(mended), dict)
+    repaired = repair(text)
+    assert repaired is None or isinstance(json.loads(repaired), dict)
 
 
 @given(st.dictionaries(TEXT, VALUES, min_size=1, max_size=3), st.integers(0, 200))
 @example({"a": [1, "b", {"c": "def"}]}, 22)
 def test_what_is_left_of_a_document_that_was_cut_off_is_its_beginning(value: dict[str, Any], cut: int) -> None:
-    mended = repair(json.dumps(value, ensure_ascii=False)[:cut])
-    assert mended is None or _is_beginning(json.loads(mended), value)
+    repaired = repair(json.dumps(value, ensure_ascii=False)[:cut])
+    assert repaired is None or _is_beginning(json.loads(repaired), value)
 
 
 def _is_beginning(part: Any, whole: Any) -> bool:

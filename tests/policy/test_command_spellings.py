@@ -87,7 +87,7 @@ def test_a_command_is_not_allowed_where_the_call_brings_the_file_that_the_rule_n
 def test_a_program_where_a_run_can_write_is_never_allowed(program: str) -> None:
     with pytest.raises(ConfigError) as caught:
         _rules(f'"{program}"', "allow")
-    assert caught.value.code == "policy-never-fits"
+    assert caught.value.code == "rule-unreachable"
     assert not _fits(_rules('"**"', "allow"), program)
 
 

@@ -44,7 +44,7 @@ def fits(rule: PolicyRule, request: PolicyQuery) -> bool:
 def refused(text: str) -> ConfigError:
     with pytest.raises(ConfigError) as error:
         read(text)
-    assert error.value.code == "policy-never-fits"
+    assert error.value.code == "rule-unreachable"
     assert error.value.message.startswith(f"{PATH}:1: rule 1 can never fit: ") and error.value.hint
     return error.value
 
@@ -319,7 +319,7 @@ def test_a_rule_is_accepted_exactly_when_some_call_fits_it(rule: dict[str, Any])
         found = read(render(rule))
         accepted = True
     except ConfigError as error:
-        assert error.code == "policy-never-fits", error
+        assert error.code == "rule-unreachable", error
         found, accepted = put_together(rule), False
     assert any(fits(found, request) for request in calls_like(rule)) is accepted
 

@@ -259,7 +259,7 @@ def test_what_a_grant_covers(entries: str, tool: str, args: dict[str, Any], verd
         isolation=ISOLATION["local"],
         grants=frozenset(["project:mine"]),
         enabled=frozenset(["write_file"]),
-        find_program=lambda name: Located(f"/usr/bin/{name}") if name == "git" else Located(why_not="no"),
+        find_program=lambda name: Located(f"/usr/bin/{name}") if name == "git" else Located(reason="no"),
     )
     declared = {"project:mine": parse_allowed(entries.split("|"))}
     request = PolicyQuery(tool=tool, args=args, skill="project:mine", trusted=True)

@@ -118,7 +118,7 @@ def test_skills_loaded_at_once_keep_their_secrets(tmp_path: Path, make_skill: An
             tmp_path / "skills", executor="local", settings=settings, environ=environ, load=None
         ) as kit:
             await asyncio.gather(kit.activate("one"), kit.activate("two"))
-            assert kit.unhidden == ("KEY_B",), "too short to be hidden, and that is known"
+            assert kit.unredacted_secrets == ("KEY_B",), "too short to be hidden, and that is known"
             commands = {"one": "printf ${#KEY_A}", "two": "printf ${#KEY_B}"}
             outcomes = [await kit.call("skill_run", {"skill": s, "command": c}) for s, c in commands.items()]
             return [outcome.data["stdout"] for outcome in outcomes]

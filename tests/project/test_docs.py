@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fork_server import open_fork_server
-from prowess.cli.main import VERBS
+from prowess.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -86,7 +86,7 @@ def test_every_documented_verb_exists() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for found in re.finditer(r"(?:^\s*(?:\$ )?|`|\| |&& )prowess ([a-z][a-z-]+)\b(?!\.)", text, re.MULTILINE):
-            if found[1] not in VERBS:
+            if found[1] not in COMMANDS:
                 unknown.append(f"{page.name}:{_line(text, found.start(1))}: prowess {found[1]}")
     assert not unknown, "\n".join(unknown)
 

@@ -19,7 +19,7 @@ ASKED, ANSWERED = (
     ApprovalAsked(call_id="c", why="?"),
     ApprovalAnswered(call_id="c", answer="once", capability="skill_run"),
 )
-EVENTS = [ASKED, ANSWERED, RunStarted(model="m", again=("--root", "x"))]
+EVENTS = [ASKED, ANSWERED, RunStarted(model="m", resume_arguments=("--root", "x"))]
 
 
 def marked(marks: Marks, event: Event) -> Envelope:

@@ -32,7 +32,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, int | None]] = {
         "policy-example",
         1,
     ),
-    "never fits": (_text('\n[[rule]]\ntool = "Read"\ncommand = "x"\nverdict = "deny"\n'), "policy-never-fits", 2),
+    "never fits": (_text('\n[[rule]]\ntool = "Read"\ncommand = "x"\nverdict = "deny"\n'), "rule-unreachable", 2),
     "another version": (_text('schema = "prowess.policy/9"\n'), "policy-invalid", 1),
     "too deep": (_text("x = " + "[" * 5000), "policy-invalid", None),
     "not UTF-8": (_text(b"\xff\xfe"), "policy-unreadable", None),

@@ -122,10 +122,10 @@ def test_whatever_is_done_leaves_no_events_behind(with_log: Opened, clock: Clock
         for name in ("expired", "pruned"):
             await log.expire(SessionKey(session=name), "2030-01-01T00:00:00Z")
         clock.now = datetime(2031, 1, 1, tzinfo=UTC)
-        assert await log.strays() == [], "what has expired is not removed yet, and nobody's fault"
+        assert await log.orphans() == [], "what has expired is not removed yet, and nobody's fault"
         await log.lease(SessionKey(session="expired"))
         await log.prune_expired()
-        assert await log.strays() == []
+        assert await log.orphans() == []
 
     with_log(test)
 
@@ -684,10 +684,10 @@ def change(db: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def strays(db: Path) -> list[OrphanedEvents]:
+def orphans(db: Path) -> list[OrphanedEvents]:
     async def go() -> list[OrphanedEvents]:
         async with opened(db) as log:
-            return list(await log.strays())
+            return list(await log.orphans())
 
     return asyncio.run(go())
 
@@ -695,19 +695,19 @@ def strays(db: Path) -> list[OrphanedEvents]:
 def test_events_whose_session_was_removed_are_found_and_not_written_over(db: Path) -> None:
     fill(db, "a", "b", "c")
     change(db, "DELETE FROM sessions")
-    assert strays(db) == [OrphanedEvents("default", KEY.session, 3, 1, orphaned=True)]
+    assert orphans(db) == [OrphanedEvents("default", KEY.session, 3, 1, orphaned=True)]
 
     async def go() -> None:
         async with opened(db) as log:
             with pytest.raises(AuditBroken, match="3 events") as caught:
                 await log.lease(KEY)
             assert "another session" in (caught.value.hint or "")
-            assert await log.strays(), "who begins the session anew does not take away what is left of it"
+            assert await log.orphans(), "who begins the session anew does not take away what is left of it"
             with pytest.raises(StoreError, match="No session"):
                 await log.delete(SessionKey(session="other"))
             await log.delete(KEY)
             await log.lease(KEY)
-            assert await log.strays() == []
+            assert await log.orphans() == []
 
     asyncio.run(go())
 
@@ -725,7 +725,7 @@ def test_events_whose_session_was_removed_are_found_and_not_written_over(db: Pat
 def test_events_outside_of_what_a_session_counts_are_found(db: Path, statement: str, events: int, first: int) -> None:
     fill(db, "a", "b", "c")
     change(db, statement)
-    assert strays(db) == [OrphanedEvents("default", KEY.session, events, first, orphaned=False)]
+    assert orphans(db) == [OrphanedEvents("default", KEY.session, events, first, orphaned=False)]
 
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"
@@ -747,19 +747,19 @@ def test_an_expiry_that_nobody_set_ends_nothing_and_is_found(db: Path, was_set: 
             await log.append(KEY, 0, await log.lease(KEY), notes("a", "b"))
             if was_set:
                 await log.expire(KEY, was_set)
-            assert await log.strays() == []
+            assert await log.orphans() == []
 
     async def look() -> None:
         async with opened(db) as log:
             assert await texts(log) == ["a", "b"] and await log.prune_expired() == 0
             assert [(info.key, info.expires_at) for info in await log.sessions()] == [(KEY, None)]
-            [found] = await log.strays()
+            [found] = await log.orphans()
             assert found.expiry is not None and not found.orphaned
             lease = await log.lease(KEY)
             await log.append(KEY, 2, lease, notes("c"))
             assert await texts(log) == ["a", "b", "c"], "a lease does not begin it anew"
             await log.expire(KEY, FUTURE)
-            assert await log.strays() == [], "what is set anew is right"
+            assert await log.orphans() == [], "what is set anew is right"
 
     asyncio.run(prepare())
     change(db, f"UPDATE sessions SET {edit}")
@@ -820,7 +820,7 @@ def test_an_expiry_that_an_older_release_set_still_holds(db: Path) -> None:
 
     async def go() -> None:
         async with opened(db) as log:
-            assert await log.strays() == [] and await log.sessions() == [] and await log.prune_expired() == 1
+            assert await log.orphans() == [] and await log.sessions() == [] and await log.prune_expired() == 1
 
     asyncio.run(go())
 
@@ -829,7 +829,7 @@ def test_a_database_of_something_else_is_left_as_it_is(db: Path) -> None:
     db.parent.mkdir()
     with closing(sqlite3.connect(db)) as connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    assert failure(db, lambda log: log.lease(KEY)).code == "store-foreign"
+    assert failure(db, lambda log: log.lease(KEY)).code == "store-not-prowess"
     with closing(sqlite3.connect(db)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
 

@@ -79,7 +79,7 @@ from dataclasses import replace
 
 async def main():
     url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    async with opened(url, patience_s=30) as log:
+    async with opened(url, retry_s=30) as log:
         lease = await log.lease(KEY, name)
         print("ready", flush=True)
         {body}
@@ -196,7 +196,7 @@ def test_connections_that_are_ended_all_the_time_lose_and_repeat_nothing(server:
             ended += end_all(server, url)
 
     async def go() -> None:
-        async with opened(url, patience_s=30) as log:
+        async with opened(url, retry_s=30) as log:
             lease = await log.lease(KEY)
             thread = threading.Thread(target=rage)
             thread.start()
@@ -230,7 +230,7 @@ def test_connections_that_are_ended_all_the_time_lose_and_repeat_nothing(server:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
 def test_a_restart_is_survived(server: Server, url: str, how: signal.Signals) -> None:
     async def go() -> None:
-        async with opened(url, patience_s=60) as log:
+        async with opened(url, retry_s=60) as log:
             lease = await log.lease(KEY)
             await log.append(KEY, 0, lease, notes("before"))
             await asyncio.to_thread(server.stop, how)
@@ -246,7 +246,7 @@ def test_a_restart_is_survived(server: Server, url: str, how: signal.Signals) ->
 
 def test_a_server_that_stays_away_is_said_to_be(server: Server, url: str) -> None:
     async def go() -> None:
-        async with opened(url, patience_s=0.1) as log:
+        async with opened(url, retry_s=0.1) as log:
             lease = await log.lease(KEY)
             await log.append(KEY, 0, lease, notes("a"))
             await asyncio.to_thread(server.stop)
@@ -459,7 +459,7 @@ def test_what_an_administrator_has_set_does_not_change_what_a_commit_means(serve
             with psycopg.connect(url) as other:
                 assert other.execute("SHOW synchronous_commit").fetchone() == ("off",)
 
-    link = PostgresPool(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
+    link = PostgresPool(url, timeout_s=5, retry_s=1, prepare=lambda connection: None)
     assert link.use(lambda connection: connection.execute("SHOW synchronous_commit").fetchone()) == ("on",)
     link.drop()
 
@@ -483,7 +483,7 @@ def test_a_newer_database_is_left_as_it_is(server: Server, url: str) -> None:
 
 def test_tables_of_the_same_names_are_left_as_they_are(server: Server, url: str) -> None:
     server.do("CREATE TABLE prowess_sessions (mine text)", name=name_of(url))
-    assert failure(url, lambda log: log.lease(KEY)).code == "store-foreign"
+    assert failure(url, lambda log: log.lease(KEY)).code == "store-not-prowess"
     assert server.do("SELECT to_regclass('prowess_migrations')", name=name_of(url)) == [(None,)]
 
 
@@ -496,7 +496,7 @@ def test_events_whose_session_was_removed_or_counts_fewer_are_found(server: Serv
                 key = SessionKey(tenant="t", session=session) if session == "gone" else SessionKey(session=session)
                 lease = await log.lease(key)
                 await log.append(key, 0, lease, [note("a", key), note("b", key)])
-            assert await log.strays() == []
+            assert await log.orphans() == []
             for statement in (
                 "ALTER TABLE prowess_events DISABLE TRIGGER ALL",
                 "ALTER TABLE prowess_sessions DISABLE TRIGGER ALL",
@@ -505,7 +505,7 @@ def test_events_whose_session_was_removed_or_counts_fewer_are_found(server: Serv
                 "UPDATE prowess_sessions SET seq = 1 WHERE session = 'cut'",
             ):
                 server.do(statement, name=name_of(url))
-            assert await log.strays() == [
+            assert await log.orphans() == [
                 OrphanedEvents("t", "gone", 2, 1, orphaned=True),
                 OrphanedEvents("default", "cut", 1, 2, orphaned=False),
                 OrphanedEvents("default", "?", 2, 1, orphaned=True),
@@ -523,11 +523,11 @@ def test_an_expiry_that_nobody_set_ends_nothing_and_is_found(server: Server, url
             lease = await log.lease(KEY)
             await log.append(KEY, 0, lease, [note("a")])
             await log.expire(KEY, "2999-01-01T00:00:00Z")
-            assert await log.strays() == []
+            assert await log.orphans() == []
             server.do(f"UPDATE prowess_sessions SET {edit}", name=name_of(url))
             assert await log.prune_expired() == 0 and [info.key for info in await log.sessions()] == [KEY]
             await log.append(KEY, 1, lease, [note("b")])
-            [found] = await log.strays()
+            [found] = await log.orphans()
             assert found.expiry is not None and (await log.lease(KEY)).token > lease.token
             assert (await log.head(KEY)).seq == 2, "a lease does not begin it anew"
 
@@ -575,7 +575,7 @@ def test_large_events_are_read_a_few_at_a_time(url: str) -> None:
         return [seq for seq, _ in rows.page(connection, found.id, 0, found.seq)]
 
     asyncio.run(go())
-    link = PostgresPool(url, timeout_s=5, patience_s=1, prepare=lambda connection: None)
+    link = PostgresPool(url, timeout_s=5, retry_s=1, prepare=lambda connection: None)
     assert link.use(first_page) == [1, 2], "four megabytes, and the line that goes over them"
     link.drop()
 

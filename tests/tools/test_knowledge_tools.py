@@ -468,8 +468,8 @@ SUBAGENT = "name: sub\ndescription: Works alone.\nrun-mode: subagent\n"
 def test_a_skill_for_a_child_agent(root: Path, workspace_dir: str, make_skill: Any) -> None:
     make_skill(root / "sub", front=SUBAGENT)
     desk = Desk(root, workspace_dir)
-    wish = asyncio.run(desk.do("skill_load", can_spawn=True, skill="sub", args="do it"))
-    assert wish == Spawn(skill="explicit:sub", request="do it")
+    requested = asyncio.run(desk.do("skill_load", can_spawn=True, skill="sub", args="do it"))
+    assert requested == Spawn(skill="explicit:sub", request="do it")
     assert not desk.work.loaded and not desk.events, "the child activates it"
     assert asyncio.run(desk.do("skill_load", can_spawn=True, skill="sub")) == Spawn(skill="explicit:sub", request="")
     inline = desk.run("skill_load", skill="sub")

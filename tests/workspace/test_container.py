@@ -31,7 +31,7 @@ import pytest
 from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container import init as inside
-from prowess.workspace.container.container import Cell, NotTheSame
+from prowess.workspace.container.container import Container, NotTheSame
 from prowess.workspace.container.engine import OWNER_LABEL, SESSION_LABEL, Engine, connect, owner, sweep
 from prowess.workspace.container.executor import ContainerExecutor
 from prowess.workspace.container.image import DEFAULT_IMAGE, DIGEST_LABEL, build_image, find_packages, write_image
@@ -400,7 +400,7 @@ def test_what_the_engine_mounted_is_compared(mounted: Ground, engine: Engine, tm
 
     async def story() -> None:
         with pytest.raises(NotTheSame) as refused:
-            await Cell.open(engine, plan)
+            await Container.open(engine, plan)
         assert refused.value.target == "/workspace/work"
 
     asyncio.run(story())
@@ -583,7 +583,7 @@ def test_an_engine_that_is_gone_is_a_run_that_was_lost(engine: Engine) -> None:
                 await desk.run("true")
             assert failed.value.code == "engine-failed" and between.address in failed.value.message
 
-        through(between.address, story, patience_s=2)
+        through(between.address, story, wait_s=2)
     gc.collect()
 
 
@@ -596,7 +596,7 @@ def test_an_engine_that_falls_silent_is_an_error_and_not_a_wait(engine: Engine) 
                 await desk.run("true")
             assert failed.value.code == "engine-failed"
 
-        through(between.address, story, patience_s=1)
+        through(between.address, story, wait_s=1)
 
 
 OWNER = """
@@ -945,7 +945,7 @@ def test_too_much_is_not_carried(carried: Ground) -> None:
     async def story(desk: Desk) -> None:
         with pytest.raises(WorkspaceError) as refused:
             await desk.run("truncate", "-s", "1G", "sparse")
-        assert refused.value.code == "carry-failed" and not desk.host("work/sparse").exists()
+        assert refused.value.code == "container-sync-failed" and not desk.host("work/sparse").exists()
         result = await desk.run("sh", "-c", "rm sparse; head -c 100000000 /dev/zero > big; rm big")
         assert b"No space left" in result.err, "and no more fits in there"
 

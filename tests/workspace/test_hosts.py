@@ -14,12 +14,12 @@ from prowess.errors import ConfigError
 from prowess.workspace.network.host_rules import (
     HostTarget,
     NotAHost,
+    denial_reason,
     find_rule,
     is_listed,
     parse_rule,
     parse_rules,
     parse_target,
-    why_not,
 )
 
 RULES = parse_rules(
@@ -77,7 +77,7 @@ def test_what_a_rule_names(asked: str, by: str) -> None:
 def test_what_no_rule_names(asked: str) -> None:
     target = parse_target(asked)
     assert find_rule(RULES, target) is None
-    assert target.host in why_not(RULES, target)
+    assert target.host in denial_reason(RULES, target)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_an_address_is_listed_at_its_ports_and_in_no_other_form() -> None:
 
 
 def test_the_reason_says_what_to_look_at() -> None:
-    assert why_not(RULES, HostTarget("example.org", 22)) == "example.org is allowed at port 80 and 443, not at 22"
-    assert why_not(RULES, HostTarget("evil.example", 443)) == "evil.example is not allowed"
-    assert "addresses are allowed only when" in why_not(RULES, parse_target("93.184.216.34:443"))
+    assert denial_reason(RULES, HostTarget("example.org", 22)) == "example.org is allowed at port 80 and 443, not at 22"
+    assert denial_reason(RULES, HostTarget("evil.example", 443)) == "evil.example is not allowed"
+    assert "addresses are allowed only when" in denial_reason(RULES, parse_target("93.184.216.34:443"))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_only_root_can_run_scripts_as_somebody_else() -> None:
         async with Processes() as processes:
             with pytest.raises(WorkspaceUnavailable) as refused:
                 await LocalExecutor(processes, uid=DEFAULT_UID, limits=RunLimits()).isolation()
-            assert refused.value.code == "cannot-drop"
+            assert refused.value.code == "privilege-drop-failed"
 
     if not AS_ROOT:
         asyncio.run(ask())

@@ -20,8 +20,8 @@ def make_program(path: Path) -> str:
 
 
 def test_a_program_of_the_system_is_found_by_its_name_and_by_its_path() -> None:
-    path, why_not = find_system_file("sh", PATH)
-    assert os.path.isabs(path) and os.path.samefile(path, "/bin/sh") and not why_not
+    path, reason = find_system_file("sh", PATH)
+    assert os.path.isabs(path) and os.path.samefile(path, "/bin/sh") and not reason
     assert find_system_file(path, "") == (path, "")
     assert list_system_files(PATH)["sh"] == (path, "")
 
@@ -33,8 +33,8 @@ def test_what_is_not_there_is_none(name: str) -> None:
 
 def test_a_file_that_comes_first_and_is_somebodys_is_what_would_run(tmp_path: Path) -> None:
     own = make_program(tmp_path / "bin/sh")
-    path, why_not = find_system_file("sh", f"{tmp_path}/bin:{PATH}")
-    assert path == "" and own in why_not and "others than root can change" in why_not
+    path, reason = find_system_file("sh", f"{tmp_path}/bin:{PATH}")
+    assert path == "" and own in reason and "others than root can change" in reason
     assert find_system_file("sh", f"bin::.:{PATH}")[0], "a relative folder of a PATH is no folder of the system"
 
 

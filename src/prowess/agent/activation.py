@@ -36,21 +36,21 @@ class SkillRequest:
     firm: bool = True  # the run fails without it
 
 
-def find_wishes(text: str, catalog: Catalog) -> tuple[list[SkillRequest], list[tuple[str, str | None]]]:
+def find_requested_skills(text: str, catalog: Catalog) -> tuple[list[SkillRequest], list[tuple[str, str | None]]]:
     """Returns the skills that a user's text names, and unknown /names with a hint."""
-    wishes: list[SkillRequest] = []
+    requests: list[SkillRequest] = []
     unknown: list[tuple[str, str | None]] = []
     slash = _SLASH.fullmatch(text.strip())
     if slash is not None:
         if _find(slash["name"], catalog) is not None:
-            wishes.append(SkillRequest(ref=slash["name"], trigger="user", arguments=(slash["rest"] or "").strip()))
+            requests.append(SkillRequest(ref=slash["name"], trigger="user", arguments=(slash["rest"] or "").strip()))
         elif "/" not in slash["name"]:
             unknown.append((f"/{slash['name']}", _near(slash["name"], catalog)))
     for found in _DOLLAR.finditer(text):
         name = found["name"]
-        if _find(name, catalog) is not None and all(wish.ref != name for wish in wishes):
-            wishes.append(SkillRequest(ref=name, trigger="user", firm=False))
-    return wishes, unknown
+        if _find(name, catalog) is not None and all(requested.ref != name for requested in requests):
+            requests.append(SkillRequest(ref=name, trigger="user", firm=False))
+    return requests, unknown
 
 
 def _find(name: str, catalog: Catalog) -> Entry | None:

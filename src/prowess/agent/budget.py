@@ -28,8 +28,8 @@ class Budget:
 
     def _limit(self, name: str) -> int | None:
         limit, plan = getattr(self._limits, name), self._talk.plan
-        wished = None if plan is None else plan.constraints.get(_CONSTRAINTS[name])
-        return limit if wished is None else wished if limit is None else min(limit, wished)
+        wanted = None if plan is None else plan.constraints.get(_CONSTRAINTS[name])
+        return limit if wanted is None else wanted if limit is None else min(limit, wanted)
 
     def plan_limits(self) -> dict[str, int]:
         """Limits of the run under the names of plan constraints."""

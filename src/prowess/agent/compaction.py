@@ -126,7 +126,7 @@ async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = Fa
     plan = plan_compaction(talk.items, talk.number, before, min(target, int(before * 0.7)) if forced else target)
     replaced: dict[str, str] = {}
     for call_id, text in plan.outputs.items():
-        ref = await kit.keep(ToolCall(id=call_id, tool=""), text)
+        ref = await kit.store_full_output(ToolCall(id=call_id, tool=""), text)
         if ref is not None:  # otherwise the output stays: no text is lost
             replaced[call_id] = render_replaced(call_id, text, ref)
     summary, usage = None, Usage()
@@ -141,7 +141,7 @@ async def _shorten_again(kit: Toolkit, decided: Shortened, why: str) -> None:
     answered = [item for item in talk.items if isinstance(item, AnsweredCall) and item.call_id in then.replaced]
     outputs = {item.call_id: item.outcome.content for item in answered}
     for call_id, text in outputs.items():
-        await kit.keep(ToolCall(id=call_id, tool=""), text)
+        await kit.store_full_output(ToolCall(id=call_id, tool=""), text)
     if decided.failed is not None:
         await kit.append(decided.failed)
     plan = CompactionPlan(outputs, min(then.dropped, len(talk.items)))

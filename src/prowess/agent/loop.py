@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from prowess.agent.activation import SkillRequest, find_wishes, names_in, skills_for_paths
+from prowess.agent.activation import SkillRequest, find_requested_skills, names_in, skills_for_paths
 from prowess.agent.agent import AgentSpec
 from prowess.agent.budget import Budget, render_partial
 from prowess.agent.child_run import run_child
@@ -23,7 +23,7 @@ from prowess.agent.compaction import is_near, shorten
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
 from prowess.agent.model_call import RetryPolicy, ask, clean
-from prowess.agent.task import Result, Task, make_started, wishes_of
+from prowess.agent.task import Result, Task, make_started, skill_requests_of
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
     CallActed,
@@ -69,10 +69,10 @@ _MOST_PIECES = 3  # of an answer that exceeds the length limit of a reply
 _EMPTY_REPLIES = 2
 
 
-async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, patience: RetryPolicy | None = None) -> Result:
+async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: RetryPolicy | None = None) -> Result:
     """Runs one request to its end. An error that ends the run is recorded and then raised."""
     resumed = kit.conversation.run if task.resume else None
-    loop = _Loop(agent, kit, patience or RetryPolicy())
+    loop = _Loop(agent, kit, retry_policy or RetryPolicy())
     await kit.append(make_started(agent, task, resumed))
     kit.conversation.run = kit.recorder.run_id
     try:
@@ -97,8 +97,8 @@ async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, patience: RetryPoli
 
 
 class _Loop:
-    def __init__(self, agent: AgentSpec, kit: Toolkit, patience: RetryPolicy) -> None:
-        self._agent, self._kit, self._patience = agent, kit, patience
+    def __init__(self, agent: AgentSpec, kit: Toolkit, retry_policy: RetryPolicy) -> None:
+        self._agent, self._kit, self._retry_policy = agent, kit, retry_policy
         self._talk = kit.conversation
         self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
         self._plan_shown: Plan | None = None
@@ -156,7 +156,7 @@ class _Loop:
             await kit.recorder.append(*events, asked := ModelRequested(bytes=request.size_bytes, sha256=request.sha256))
             talk.apply(asked)
             try:
-                reply = await ask(agent.model, request, kit, self._patience, self._budget.seconds_left)
+                reply = await ask(agent.model, request, kit, self._retry_policy, self._budget.seconds_left)
                 break
             except ModelError as error:
                 if error.code != "context-overflow" or self._overflowed:
@@ -339,10 +339,10 @@ class _Loop:
         started = self._talk.first_started
         if not task.resume or self._talk.spent.turns or started is None:
             return task
-        named = find_wishes(started.request, self._kit.skills.catalog())[0] if started.parent is None else []
+        named = find_requested_skills(started.request, self._kit.skills.catalog())[0] if started.parent is None else []
         return replace(
             task,
-            skills=(*wishes_of(started), *named, *task.skills),
+            skills=(*skill_requests_of(started), *named, *task.skills),
             attachments=(*started.attachments, *task.attachments),
         )
 
@@ -350,26 +350,26 @@ class _Loop:
         """Activates the skills that the caller and the user named, then those for the given files. If one needs an
         approval, the others are loaded, and the run waits."""
         catalog = self._kit.skills.catalog()
-        wishes, unknown = find_wishes(task.text, catalog) if task.parent is None else ([], [])
+        requests, unknown = find_requested_skills(task.text, catalog) if task.parent is None else ([], [])
         for name, hint in unknown:
             text = f"'{name}' is not a skill; it was taken as a part of the text."
             await self._kit.append(ErrorRaised(code="skill-not-found", message=text, hint=hint))
         waits = False
-        for wish in [*task.skills, *wishes]:
-            entry, id = catalog.find(wish.ref), self._id_of(wish)
+        for requested in [*task.skills, *requests]:
+            entry, id = catalog.find(requested.ref), self._id_of(requested)
             if task.resume and id is None and entry is not None and entry.id in self._talk.loads:
                 continue
-            outcome = await self._kit.wish(
-                wish.ref,
-                source=wish.source,
-                trigger=wish.trigger,
-                arguments=wish.arguments,
-                docs=wish.docs,
+            outcome = await self._kit.request_skill(
+                requested.ref,
+                source=requested.source,
+                trigger=requested.trigger,
+                arguments=requested.arguments,
+                docs=requested.docs,
                 id=id,
             )
             if outcome.status == "waiting":
                 waits = True
-            elif outcome.status != "ok" and not wish.firm:  # the name may be part of a pasted text
+            elif outcome.status != "ok" and not requested.firm:  # the name may be part of a pasted text
                 error = self._kit.activation_error
                 text = error.message if error else outcome.content
                 await self._kit.append(ErrorRaised(code=str(outcome.code), message=text, hint=outcome.hint))
@@ -380,24 +380,24 @@ class _Loop:
         given = [part.text or "" for part in task.attachments if part.kind == "file"]
         return await self._activate_for([*given, *task.named]) or (self._waiting() if waits else None)
 
-    def _id_of(self, wish: SkillRequest) -> str | None:
+    def _id_of(self, requested: SkillRequest) -> str | None:
         """Id of an earlier call for the same skill request, so that its approval counts again."""
-        wanted = (wish.ref, wish.source, wish.trigger)
-        calls = self._talk.wished.items()
+        wanted = (requested.ref, requested.source, requested.trigger)
+        calls = self._talk.requested_loads.items()
         return next((id for id, c in calls if (c.args.get("skill"), c.args.get("source"), c.trigger) == wanted), None)
 
     async def _activate_for(self, names: Sequence[str]) -> RunFinished | None:
-        wished = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
-        outcomes = [await self._kit.wish(id, trigger="path") for id in wished]
+        ids = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
+        outcomes = [await self._kit.request_skill(id, trigger="path") for id in ids]
         return self._waiting() if any(outcome.status == "waiting" for outcome in outcomes) else None
 
     # --- child runs -------------------------------------------------------------------------------------------------
 
     async def _spawn(self, spawn: Spawn, call: ToolCall) -> Outcome:
-        async def run_with_patience(agent: AgentSpec, kit: Toolkit, task: Task) -> Result:
-            return await run(agent, kit, task, patience=self._patience)
+        async def run_with_retries(agent: AgentSpec, kit: Toolkit, task: Task) -> Result:
+            return await run(agent, kit, task, retry_policy=self._retry_policy)
 
-        return await run_child(spawn, call, self._kit, self._agent, self._budget, run_with_patience)
+        return await run_child(spawn, call, self._kit, self._agent, self._budget, run_with_retries)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class _Loop:
                 await self._cut_off(call)
         calls = [call for call, _ in self._talk.unfinished_calls()]
         if not self._talk.spent.turns:  # _activate makes all skill requests again, with their ids
-            calls = [call for call in calls if call.id not in self._talk.wished]
+            calls = [call for call in calls if call.id not in self._talk.requested_loads]
         return await self._act_all(calls)
 
     async def _cut_off(self, call: ToolCall) -> None:

@@ -33,7 +33,11 @@ class RetryPolicy:
 
 
 async def ask(
-    model: Model, request: ModelRequest, kit: Toolkit, patience: RetryPolicy, seconds_left: Callable[[], float | None]
+    model: Model,
+    request: ModelRequest,
+    kit: Toolkit,
+    retry_policy: RetryPolicy,
+    seconds_left: Callable[[], float | None],
 ) -> ModelReplied:
     """Asks the model, with retries. Records every failure, also if a later try succeeds."""
     expect = getattr(model, "expect", None)
@@ -43,21 +47,21 @@ async def ask(
     messages = request.messages
     if any(part.kind == "image" for message in messages for part in message.parts):
         messages = [await _with_pictures(message, kit) for message in messages]
-    for number in range(1, patience.tries + 1):
+    for number in range(1, retry_policy.tries + 1):
         try:
             reply = await model.reply(messages, request.tools, on_delta=shown)
             shown.finish()
             return reply
         except ModelError as error:
-            wait = _wait(error, number, patience)
+            wait = _wait(error, number, retry_policy)
             left = seconds_left()
-            if not error.retryable or number == patience.tries or (left is not None and wait > left):
+            if not error.retryable or number == retry_policy.tries or (left is not None and wait > left):
                 raise
-            if wait > patience.longest_s:
+            if wait > retry_policy.longest_s:
                 raise
-            hint = f"Trying again in {wait:.1f} s ({number} of {patience.tries - 1})."
+            hint = f"Trying again in {wait:.1f} s ({number} of {retry_policy.tries - 1})."
             await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
-            await patience.sleep(wait)
+            await retry_policy.sleep(wait)
     raise AssertionError("unreachable")
 
 
@@ -96,10 +100,10 @@ async def _with_pictures(message: Message, kit: Toolkit) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _wait(error: ModelError, number: int, patience: RetryPolicy) -> float:
+def _wait(error: ModelError, number: int, retry_policy: RetryPolicy) -> float:
     if isinstance(error, ModelOverloaded) and error.retry_after_s is not None:
         return error.retry_after_s
-    return min(patience.first_s * 2 ** (number - 1), patience.longest_s) * (0.5 + patience.jitter() / 2)
+    return min(retry_policy.first_s * 2 ** (number - 1), retry_policy.longest_s) * (0.5 + retry_policy.jitter() / 2)
 
 
 def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:

@@ -240,7 +240,7 @@ class _ObserverFeed:
 
     def _say_behind(self) -> None:
         hint = "Make it faster, or read the events from the log."
-        self._say(StoreError("It does not keep up, and misses events.", code="observer-behind", hint=hint))
+        self._say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
 
 
 class _TaskFeed(_ObserverFeed):
@@ -334,8 +334,13 @@ def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | Unk
 
     match event:
         case RunStarted():
-            wishes = tuple(redactor.redact_json(wish) for wish in event.wishes)
-            return replace(event, request=text(event.request), wishes=wishes, again=tuple(map(text, event.again)))
+            requests = tuple(redactor.redact_json(requested) for requested in event.requested_skills)
+            return replace(
+                event,
+                request=text(event.request),
+                requested_skills=requests,
+                resume_arguments=tuple(map(text, event.resume_arguments)),
+            )
         case EpochStarted():
             return replace(event, system=some(event.system))
         case ModelReplied():

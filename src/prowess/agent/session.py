@@ -28,9 +28,9 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Session:
-    def __init__(self, agent: AgentSpec, kit: Toolkit, *, again: tuple[str, ...] = ()) -> None:
-        self.agent, self.kit, self._again = agent, kit, again
-        self._patience = RetryPolicy()
+    def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] = ()) -> None:
+        self.agent, self.kit, self._resume_arguments = agent, kit, resume_arguments
+        self._retry_policy = RetryPolicy()
         self._fresh = True
         self.answered = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # usage of all runs of this process
@@ -74,10 +74,19 @@ class Session:
             self.kit.recorder.run_id = new_run()
         self._fresh = False
         attachments, named = await self._stage(files)
-        wishes = tuple(wish if isinstance(wish, SkillRequest) else SkillRequest(ref=wish) for wish in skills)
-        task = Task(text=request, attachments=attachments, skills=wishes, named=named, resume=resume, again=self._again)
+        requests = tuple(
+            requested if isinstance(requested, SkillRequest) else SkillRequest(ref=requested) for requested in skills
+        )
+        task = Task(
+            text=request,
+            attachments=attachments,
+            skills=requests,
+            named=named,
+            resume=resume,
+            resume_arguments=self._resume_arguments,
+        )
         self.answered = False
-        result = await run(self.agent, self.kit, task, patience=self._patience)
+        result = await run(self.agent, self.kit, task, retry_policy=self._retry_policy)
         self.answered, self.usage = result.ok, add_usage(self.usage, result.usage)
         return result
 

@@ -25,7 +25,7 @@ class Task:
     resume: bool = False
     parent: str | None = None  # parent run
     call: str | None = None  # call of the parent run that this run carries out
-    again: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
+    resume_arguments: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +73,20 @@ def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarte
         parent=task.parent,
         call=task.call,
         resumes=resumed,
-        wishes=tuple(map(asdict, task.skills)),
-        again=task.again,
+        requested_skills=tuple(map(asdict, task.skills)),
+        resume_arguments=task.resume_arguments,
         notes=tuple(getattr(model, "notes", ())),
     )
 
 
-def wishes_of(started: RunStarted) -> tuple[SkillRequest, ...]:
+def skill_requests_of(started: RunStarted) -> tuple[SkillRequest, ...]:
     """Skill requests of a run's caller, from the event that recorded them."""
     known = SkillRequest.__slots__
-    given = [{name: value for name, value in wish.items() if name in known} for wish in started.wishes]
-    return tuple(SkillRequest(**{**wish, "docs": tuple(wish.get("docs") or ())}) for wish in given if wish.get("ref"))
+    given = [
+        {name: value for name, value in requested.items() if name in known} for requested in started.requested_skills
+    ]
+    return tuple(
+        SkillRequest(**{**requested, "docs": tuple(requested.get("docs") or ())})
+        for requested in given
+        if requested.get("ref")
+    )

@@ -81,7 +81,9 @@ class Scene:
     for_run: set[tuple[str, str]] = field(default_factory=set)  # (capability, skill) approved for this run
     preview: Callable[[ToolCall], Awaitable[str]] | None = None  # diff of the changes of a call
     spawn: Callable[[Spawn, ToolCall], Awaitable[Outcome]] | None = None  # carries out a call in a child run
-    keep: Callable[[ToolCall, str], Awaitable[str | None]] | None = None  # stores a too long text, returns its ref
+    store_full_output: Callable[[ToolCall, str], Awaitable[str | None]] | None = (
+        None  # stores a too long text, returns its ref
+    )
 
 
 async def act(call: ToolCall, scene: Scene, *, before_end: Callable[[], Awaitable[object]] | None = None) -> Outcome:
@@ -360,7 +362,7 @@ async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= MAX_CONTENT:
         return text
-    ref = None if scene.keep is None else await scene.keep(call, text)
+    ref = None if scene.store_full_output is None else await scene.store_full_output(call, text)
     where = f"all of it: read_file {ref}" if ref else "the rest was not kept"
     half = MAX_CONTENT // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out here; {where} …]\n{text[-half:]}"

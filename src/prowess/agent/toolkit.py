@@ -56,7 +56,7 @@ from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
 from prowess.workspace.dirfd import read_beneath
 
-_PATIENCE_S = 10.0
+_WAIT_S = 10.0
 _MOST_COMPARED, _MOST_LINES = 1 << 20, 400
 
 
@@ -78,12 +78,12 @@ class Toolkit:
         style, people = style or KitStyle(), people or HumanChannels()
         self.policy, self.style, self.people = policy, style, people
         self.conversation = Conversation(SkillTextRenderer(self.find_content, self._redact_text), recorder.vouches)
-        self.again: tuple[str, ...] = ()  # command-line options that are needed again to repeat a run
+        self.resume_arguments: tuple[str, ...] = ()  # command-line options that are needed again to repeat a run
         self.ancestry: tuple[str, ...] = ()  # ids of the skills whose child runs led here, outermost first
         self.plan_limits: Mapping[str, int] = {}  # limits that a plan may tighten
         self._hidden: dict[str, str] = {}
         self._planned: tuple[CatalogPlan, Sequence[Rules], CatalogPlan] | None = None
-        self.unhidden: tuple[str, ...] = ()  # secrets that are too short to be redacted
+        self.unredacted_secrets: tuple[str, ...] = ()  # secrets that are too short to be redacted
         self._secrets, self._toolsets, self._on_output = secrets, toolsets, on_output
         self._programs = Programs()
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
@@ -136,7 +136,7 @@ class Toolkit:
             ask_unisolated=policy.ask_unisolated,
             route=self._route,
             refuse=lambda call: self._repeated.refuse(call) or check_complete(call, self.conversation.replied),
-            keep=self.keep,
+            store_full_output=self.store_full_output,
             given=self.facts.given,
             standing=self.facts.standing,
             changed=self.facts.changed,
@@ -223,7 +223,7 @@ class Toolkit:
         docs: Sequence[str] = (),
     ) -> LoadedSkill:
         """Loads a skill. Raises SkillNotFound, SkillDenied or SkillInvalid, and ResourceNotFound for a missing doc."""
-        outcome = await self.wish(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
+        outcome = await self.request_skill(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
         if outcome.status != "ok":
             raise self._error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
         if outcome.data.get("missing_docs"):  # only a note for a model, but an error for a caller
@@ -231,7 +231,7 @@ class Toolkit:
             raise ResourceNotFound(about, code="doc-not-found", hint="The skill itself is loaded.")
         return self.work.get(outcome.data["skill"])
 
-    async def wish(
+    async def request_skill(
         self,
         ref: str,
         *,
@@ -282,14 +282,16 @@ class Toolkit:
         child.conversation.call_ids = self.conversation.call_ids
         child.scene.ceiling = lambda: {**self.scene.ceiling(), **self.facts.lists()}
         child.scene.secrets = self.scene.secrets
-        child.hide(self._hidden)
+        child.add_redactions(self._hidden)
         child.scene.for_run = self.scene.for_run
         return child
 
     # --- a run driven by another framework --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Toolkit:
-        await self.append(RunStarted(model="caller", versions={"prowess": __version__}, again=self.again))
+        await self.append(
+            RunStarted(model="caller", versions={"prowess": __version__}, resume_arguments=self.resume_arguments)
+        )
         return self
 
     async def __aexit__(
@@ -299,7 +301,7 @@ class Toolkit:
             await self.end_programs()
             await self.work.aclose()
             if self._busy:  # their programs have ended; their outcomes belong before RunFinished
-                await asyncio.wait(self._busy, timeout=_PATIENCE_S)
+                await asyncio.wait(self._busy, timeout=_WAIT_S)
         finally:
             if not self.recorder.broken:
                 reason: StopReason = (
@@ -379,7 +381,7 @@ class Toolkit:
         """Finds the id of the skill whose SKILL.md is at this path."""
         return next((entry.id for entry in self.skills.catalog() if entry.location == path), None)
 
-    async def keep(self, call: ToolCall, text: str) -> str | None:
+    async def store_full_output(self, call: ToolCall, text: str) -> str | None:
         if self.work.artifacts is None:
             return None
         name = f"outputs/{call.id}.txt"
@@ -449,10 +451,10 @@ class Toolkit:
             if value is not None:
                 values[name] = value
         self.scene.secrets = values
-        self.hide(values)
-        self.unhidden = tuple(name for name in self.scene.redactor.unusable if name in values)
+        self.add_redactions(values)
+        self.unredacted_secrets = tuple(name for name in self.scene.redactor.unusable if name in values)
 
-    def hide(self, values: Mapping[str, str]) -> None:
+    def add_redactions(self, values: Mapping[str, str]) -> None:
         """Redacts these values from everything from now on."""
         self._hidden |= values
         self.scene.redactor = Redactor(self._hidden, self.policy.redact)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from prowess.cli.call import BOUNDS, Call, answer
-from prowess.cli.main import VERBS
+from prowess.cli.main import COMMANDS
 from prowess.cli.screen import Screen
 from prowess.core.findings import visible
 from prowess.errors import ConfigError, SkillDenied
@@ -49,26 +49,26 @@ def _usage(error: click.UsageError, as_json: bool) -> int:
 
 class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(VERBS[cmd_name][0])
+        module = importlib.import_module(COMMANDS[cmd_name][0])
         return module.COMMANDS[cmd_name] if hasattr(module, "COMMANDS") else module.command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             meant = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No command '{args[0]}'.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 _GLOBAL: tuple[Callable[[Any], Any], ...] = (
@@ -80,7 +80,7 @@ _GLOBAL: tuple[Callable[[Any], Any], ...] = (
 _GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
 
 
-def verb(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
+def cli_command(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """Turns a function into a click command with the global options and an example. Its first argument is a Call."""
 
     def make(function: Callable[..., int | None]) -> click.Command:

@@ -23,7 +23,7 @@ from prowess.runtime.services.files import InputFile
 
 LONGEST_REQUEST = 1 << 20
 LONGEST_STDIN = 256 << 20
-_PATIENCE_S = 1.0
+_WAIT_S = 1.0
 
 
 def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[InputFile], list[dict[str, Any]]]:
@@ -99,7 +99,7 @@ def stage_stdin(folder: str) -> InputFile | None:
 
 def _read(stream: IO[bytes], limit: int) -> bytes:
     """Reads everything, at most one byte over the limit. Says so when it has to wait for an open pipe."""
-    if not select.select([stream], [], [], _PATIENCE_S)[0]:
+    if not select.select([stream], [], [], _WAIT_S)[0]:
         sys.stderr.write("Reading standard input … (if there is none: < /dev/null)\n")
         sys.stderr.flush()
     return stream.read(limit + 1)

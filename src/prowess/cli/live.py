@@ -227,7 +227,7 @@ def _open_live(console: Any, render: Callable[[], Any]) -> Any:
 
 
 Show = Callable[[Envelope, bool], None]  # the event, and True for a child run
-_PATIENCE_S = 5.0
+_WAIT_S = 5.0
 
 
 class Watch:
@@ -268,7 +268,7 @@ class Watch:
         """Waits until the last event of the run has been shown: events arrive after they happened."""
         if self.started:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), _PATIENCE_S)
+                await asyncio.wait_for(self._end.wait(), _WAIT_S)
 
 
 def output_closed(hint: str) -> ProwessError:

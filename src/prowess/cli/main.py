@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # command -> (module, what it does). The only list of the commands.
-VERBS: dict[str, tuple[str, str]] = {
+COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("prowess.cli.commands.list", "Show every skill that was found, and its status."),
     "inspect": ("prowess.cli.commands.inspect", "Show everything about one skill, and why it is or is not visible."),
     "validate": ("prowess.cli.commands.validate", "Check skills against the specification and good practice."),

@@ -126,7 +126,7 @@ def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequ
     note(f"If you want it: {printable(command_to_go_on(call, given, session, '--resume', yes=tools))}")
 
 
-def note_unhidden(screen: Screen, kit: Toolkit) -> None:
-    if kit.unhidden and not screen.is_json:
-        names = ", ".join(kit.unhidden)
+def note_unredacted_secrets(screen: Screen, kit: Toolkit) -> None:
+    if kit.unredacted_secrets and not screen.is_json:
+        names = ", ".join(kit.unredacted_secrets)
         screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")

@@ -96,7 +96,7 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
 def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Returns arguments for `Runtime.open_session`, without approver, asker and observers."""
     return {
-        "again": tuple(_said_again(given)),
+        "resume_arguments": tuple(_resume_arguments(given)),
         "model": given["model"],
         "session": given["session"],
         "protocol": given["protocol"],
@@ -123,7 +123,7 @@ def check_options(given: dict[str, Any]) -> None:
         raise ConfigError("--force is about copies, and there is no --output-dir.", code="usage", hint="Name a folder.")
 
 
-def wishes_of(given: dict[str, Any]) -> list[SkillRequest]:
+def skill_requests_of(given: dict[str, Any]) -> list[SkillRequest]:
     return [SkillRequest(ref=name, source=given["source"]) for name in given["skills"]]
 
 
@@ -132,14 +132,14 @@ def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> st
 
 
 def command_to_go_on(
-    call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), verb: str = "run"
+    call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), command: str = "run"
 ) -> str:
     """Returns the command that goes on in this session, with the options of this call."""
-    words = ["prowess", verb, *call.where(), *_said_again(given), "--session", session, *more]
+    words = ["prowess", command, *call.where(), *_resume_arguments(given), "--session", session, *more]
     return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
 
 
-def _said_again(given: dict[str, Any]) -> list[str]:
+def _resume_arguments(given: dict[str, Any]) -> list[str]:
     words = ["--nested"] if click.get_current_context().params.get("nested") else []
     for root in given["roots"]:
         words += ["--root", root]

@@ -67,8 +67,8 @@ class RunStarted:
     parent: str | None = None  # run that this one is a child of
     call: str | None = None  # call of the parent run that this run carries out
     resumes: str | None = None  # run that this one continues
-    wishes: tuple[dict[str, Any], ...] = ()  # skills that the caller requested, as arguments of skill_load
-    again: tuple[str, ...] = ()  # options of `prowess run` that a resume must repeat
+    requested_skills: tuple[dict[str, Any], ...] = ()  # skills that the caller requested, as arguments of skill_load
+    resume_arguments: tuple[str, ...] = ()  # options of `prowess run` that a resume must repeat
     notes: tuple[str, ...] = ()  # facts for a person, such as that no language model is in use
     mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
 
@@ -329,10 +329,38 @@ def parse_event(data: Any) -> Envelope:
     place = {name: _text(data, name) for name in ("at", "session", "run")}
     place |= {name: _text(data, name) for name in (*_OWNERS, *_LINKS) if name in data}
     kind = _text(data, "type")
-    rest = {name: value for name, value in data.items() if name not in PLACE}
+    rest = _with_new_names(kind, {name: value for name, value in data.items() if name not in PLACE})
     known = EVENT_TYPES.get(kind)
     event = from_json(known, rest) if known else UnknownEvent(type=kind, data=rest)
     return Envelope(seq=seq, event=event, **place)
+
+
+# Old names in records that were written before 0.1.0.
+_RENAMED_FIELDS = {"run_started": {"wishes": "requested_skills", "again": "resume_arguments"}}
+_RENAMED_CODES = {
+    "cannot-drop": "privilege-drop-failed",
+    "carry-failed": "container-sync-failed",
+    "look-failed": "probe-failed",
+    "observer-behind": "observer-overflow",
+    "policy-never-fits": "rule-unreachable",
+    "store-foreign": "store-not-prowess",
+}
+
+
+def _with_new_names(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    for old, new in _RENAMED_FIELDS.get(kind, {}).items():
+        if old in fields:
+            fields.setdefault(new, fields.pop(old))
+    if kind == "error":
+        return _with_new_code(fields)
+    if kind == "call_acted" and isinstance(fields.get("outcome"), dict):
+        return {**fields, "outcome": _with_new_code(fields["outcome"])}
+    return fields
+
+
+def _with_new_code(said: dict[str, Any]) -> dict[str, Any]:
+    new = _RENAMED_CODES.get(str(said.get("code")))
+    return said if new is None else {**said, "code": new}
 
 
 _OWNERS = ("tenant", "app", "user")

@@ -263,7 +263,7 @@ class EventLog(Protocol):
         """Returns a tenant's sessions, sorted by key, filtered by app, user and the start of the session's name."""
         ...
 
-    async def strays(self) -> Sequence[OrphanedEvents]:
+    async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns events of all tenants that cannot be reached by reading any session. They mean that somebody
         changed the store by hand."""
         ...

@@ -158,7 +158,7 @@ class Located(NamedTuple):
     exist, or a user other than root could have placed it."""
 
     path: str = ""
-    why_not: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

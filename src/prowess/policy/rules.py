@@ -123,7 +123,7 @@ def parse_rules(text: str, path: str) -> Rules:
 
 def unlocated(name: str) -> Located:
     """Default for `find_program`: programs were not looked up, so no rule allows them."""
-    return Located(why_not=f"Nobody has looked which file '{name[:80]}' leads to.")
+    return Located(reason=f"Nobody has looked which file '{name[:80]}' leads to.")
 
 
 def find_rule(rules: Rules, request: PolicyQuery, find_program: FindProgram = unlocated) -> PolicyRule | None:
@@ -258,7 +258,7 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
     if misfit := _find_misfit(rule, texts["tool"]):
         raise ConfigError(
             f"{_place(path, line)}: rule {number} can never fit: {_printable(misfit.problem)}.",
-            code="policy-never-fits",
+            code="rule-unreachable",
             hint=_printable(misfit.hint),
         )
     _check_examples(rule, item)

@@ -146,13 +146,13 @@ async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
     return SessionRecord(key, lines, head)
 
 
-def explain_stray(stray: OrphanedEvents) -> str:
-    owner = "" if stray.tenant == "default" else f" of tenant '{stray.tenant}'"
-    if stray.expiry is not None:
-        return f"its row{owner} has an expiry that was not set by Prowess ({stray.expiry[:100]}); it does not count"
-    events = f"{stray.events} {'event' if stray.events == 1 else 'events'}"
-    if stray.orphaned:
-        return f"its row is gone{owner}, and {events} of it {'is' if stray.events == 1 else 'are'} left"
+def explain_orphan(orphan: OrphanedEvents) -> str:
+    owner = "" if orphan.tenant == "default" else f" of tenant '{orphan.tenant}'"
+    if orphan.expiry is not None:
+        return f"its row{owner} has an expiry that was not set by Prowess ({orphan.expiry[:100]}); it does not count"
+    events = f"{orphan.events} {'event' if orphan.events == 1 else 'events'}"
+    if orphan.orphaned:
+        return f"its row is gone{owner}, and {events} of it {'is' if orphan.events == 1 else 'are'} left"
     return f"{events}{owner} outside of what its row counts"
 
 

@@ -54,7 +54,7 @@ class Marks:
         event = envelope.event
         said: tuple[object, ...] = ()
         if isinstance(event, RunStarted):
-            said = event.again
+            said = event.resume_arguments
         elif isinstance(event, ApprovalAsked):
             said = (event.call_id, event.capability)
         elif isinstance(event, ApprovalAnswered):

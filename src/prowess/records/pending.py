@@ -37,7 +37,7 @@ class Waiting(NamedTuple):
     since: str
     of_child: bool  # a child run asked
     ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off
-    again: tuple[str, ...] = ()  # options that a resume must repeat
+    resume_arguments: tuple[str, ...] = ()  # options that a resume must repeat
     answer: ApprovalAnswered | None = None  # answer that no run has used yet
     own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
 
@@ -91,7 +91,7 @@ class _PendingReader:
         self._decisions: dict[tuple[str, str], Decision] = {}
         self._asked: dict[tuple[str, str, str], Waiting] = {}  # by work, call and capability
         self._last, self._ending = "", ""
-        self._again: tuple[str, ...] = ()
+        self._resume_arguments: tuple[str, ...] = ()
 
     def apply(self, envelope: Envelope) -> None:
         event, run = envelope.event, envelope.run
@@ -122,7 +122,7 @@ class _PendingReader:
         ended = self._ending == "waiting"
         if not ended and self._ending:
             return []
-        found = [each._replace(ended=ended, again=self._again) for each in self._asked.values()]
+        found = [each._replace(ended=ended, resume_arguments=self._resume_arguments) for each in self._asked.values()]
         return [each for each in found if ended or each.answer is None or each.answer.later]
 
     def _is_own(self, envelope: Envelope) -> bool:
@@ -133,7 +133,7 @@ class _PendingReader:
         if event.parent is not None:
             self._children.add(run)
             return
-        self._last, self._ending, self._again = run, "", event.again if own else ()
+        self._last, self._ending, self._resume_arguments = run, "", event.resume_arguments if own else ()
         if event.resumes is None:  # a new request gives up the old questions
             self._asked.clear()
 

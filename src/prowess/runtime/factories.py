@@ -78,7 +78,7 @@ class KitOptions:
     log: EventLog | None = None  # owned and closed by the caller
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
-    again: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
+    resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
     ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
 
 
@@ -126,7 +126,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         stack.push_async_callback(kit.work.aclose)
         if options.session is not None:
             await restore_from_log(kit, log)
-        session = Session(agent, kit, again=options.again)
+        session = Session(agent, kit, resume_arguments=options.resume_arguments)
         yield session
         if (
             session.answered
@@ -257,8 +257,8 @@ async def _open_kit(
         toolsets=options.toolsets,
         on_output=options.on_output,
     )
-    kit.again = options.again
-    kit.hide(await configured_secrets(runtime))
+    kit.resume_arguments = options.resume_arguments
+    kit.add_redactions(await configured_secrets(runtime))
     return kit, log
 
 

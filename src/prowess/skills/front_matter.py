@@ -360,7 +360,7 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
         else:
             whole = " ".join([value, *more])
             if value[0] in "\"'" and not _RESTRICTION.match(line):  # a restriction is never guessed
-                whole = _mend_quotes(whole)
+                whole = _repair_quotes(whole)
             whole = whole.replace("\\", "\\\\").replace('"', '\\"')
             out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
             out += [""] * (deeper - at)  # keeps the line numbers of the following lines
@@ -381,7 +381,7 @@ def _needs_quotes(value: str, more: list[str]) -> bool:
     return any(": " in part or part.endswith(":") for part in [value, *more])
 
 
-def _mend_quotes(value: str) -> str:
+def _repair_quotes(value: str) -> str:
     """Returns the text of a value with broken quotes, without the first quote and its partner. A quoted word before
     other words (`"Foo" and bar`) keeps its quotes."""
     quote, text = value[0], value[1:]
@@ -451,7 +451,7 @@ def _deeper_lines(source: list[str], start: int) -> list[str]:
 
 
 def _unquote(value: str) -> str:
-    return _mend_quotes(value) if value[:1] in ("'", '"') else value
+    return _repair_quotes(value) if value[:1] in ("'", '"') else value
 
 
 def _printable(value: str) -> str:

@@ -33,7 +33,7 @@ class MemoryEventLog:
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
         with self._lock:
             now = render_at(self._clock())
-            self._bury(now)
+            self._remove_expired(now)
             session = self._sessions.setdefault(key, _Session(created_at=now, updated_at=now))
             session.token = next(self._tokens)
             return Lease(key=key, token=session.token, owner=owner)
@@ -69,7 +69,7 @@ class MemoryEventLog:
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
         with self._lock:
-            self._bury(render_at(self._clock()))
+            self._remove_expired(render_at(self._clock()))
             return [
                 SessionInfo(
                     key=key,
@@ -92,14 +92,14 @@ class MemoryEventLog:
 
     async def prune_expired(self) -> int:
         with self._lock:
-            return self._bury(render_at(self._clock()))
+            return self._remove_expired(render_at(self._clock()))
 
     async def delete(self, key: SessionKey) -> None:
         with self._lock:
             self._get(key)
             del self._sessions[key]
 
-    async def strays(self) -> Sequence[OrphanedEvents]:
+    async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns nothing: here a session and its events cannot be separated."""
         return []
 
@@ -112,7 +112,7 @@ class MemoryEventLog:
             raise unknown_session(key)
         return session
 
-    def _bury(self, now: str) -> int:
+    def _remove_expired(self, now: str) -> int:
         gone = [key for key, found in self._sessions.items() if found.expires_at and found.expires_at <= now]
         for key in gone:
             del self._sessions[key]

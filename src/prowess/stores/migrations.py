@@ -95,5 +95,7 @@ def check_version(place: str, done: int, known: Migrations) -> None:
 
 def foreign(place: str) -> StoreError:
     return StoreError(
-        f"{place} is the database of another program.", code="store-foreign", hint="Name another one for the record."
+        f"{place} is the database of another program.",
+        code="store-not-prowess",
+        hint="Name another one for the record.",
     )

@@ -46,7 +46,7 @@ class PostgresEventLog:
         *,
         connections: int = 4,
         timeout_s: float = 30.0,
-        patience_s: float = 5.0,
+        retry_s: float = 5.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class PostgresEventLog:
         self._link = PostgresPool(
             url,
             timeout_s=timeout_s,
-            patience_s=patience_s,
+            retry_s=retry_s,
             prepare=lambda connection: rows.migrate(connection, self.path, self._now()),
         )
         self.path = self._link.place  # without the password
@@ -115,9 +115,9 @@ class PostgresEventLog:
     ) -> Sequence[SessionInfo]:
         return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
-    async def strays(self) -> Sequence[OrphanedEvents]:
+    async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns events left over after somebody edited or removed rows of sessions, past the foreign key."""
-        return await self._do(rows.strays)
+        return await self._do(rows.orphans)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)

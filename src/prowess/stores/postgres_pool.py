@@ -37,7 +37,7 @@ class PostgresPool:
     """Pool of connections. `prepare` is called with the first connection."""
 
     def __init__(
-        self, url: str, *, timeout_s: float, patience_s: float, prepare: Callable[[psycopg.Connection[Any]], None]
+        self, url: str, *, timeout_s: float, retry_s: float, prepare: Callable[[psycopg.Connection[Any]], None]
     ) -> None:
         try:
             import psycopg
@@ -67,7 +67,7 @@ class PostgresPool:
             **given,
             "client_encoding": "UTF8",
         }
-        self._timeout_s, self._patience_s, self._prepare = timeout_s, patience_s, prepare
+        self._timeout_s, self._retry_s, self._prepare = timeout_s, retry_s, prepare
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         self._busy: dict[int, tuple[psycopg.Connection[Any], float]] = {}  # thread -> its connection, and since when
@@ -87,7 +87,7 @@ class PostgresPool:
             except self._psycopg.Error as error:
                 if connection is not None and is_lost(connection):
                     losses += 1
-                    until = until or time.monotonic() + self._patience_s
+                    until = until or time.monotonic() + self._retry_s
                     self.drop()  # the others are probably lost too
                 elif connection is not None and error.sqlstate in ("40001", "40P01") and clashes < _CLASHES:
                     clashes += 1
@@ -227,7 +227,7 @@ _CORRUPT = ("store-corrupt", "is damaged", "Restore it from a copy.")
 _NO_DATABASE = ("store-unavailable", "does not exist", "Make it: createdb NAME; or name another one.")
 _READ_ONLY = ("store-read-only", "cannot be written", "Name the server that takes writes.")
 _NOT_TEXT = ("session-key-invalid", "does not take this text", "Use characters that the database can hold.")
-_FOREIGN = ("store-foreign", "has other tables with the names that Prowess uses", "Name another database.")
+_FOREIGN = ("store-not-prowess", "has other tables with the names that Prowess uses", "Name another database.")
 _REFUSALS = (
     (r'database "[^"]*" does not exist', _NO_DATABASE),
     (r"authentication failed|no password supplied|role \"[^\"]*\" does not exist|no pg_hba.conf entry", _DENIED),

@@ -150,12 +150,12 @@ def infos(
     return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
 
 
-def strays(connection: Connection) -> list[OrphanedEvents]:
+def orphans(connection: Connection) -> list[OrphanedEvents]:
     edited = [
         OrphanedEvents(tenant, session, expiry=str(at))
         for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash})
     ]
-    return [*(_stray(*row) for row in connection.execute(_STRAY)), *edited]
+    return [*(_orphan(*row) for row in connection.execute(_STRAY)), *edited]
 
 
 def expire(connection: Connection, key: SessionKey, at: str | None, now: str) -> bool:
@@ -177,7 +177,7 @@ def key_hash(key: SessionKey) -> bytes:
     return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
 
 
-def _stray(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> OrphanedEvents:
+def _orphan(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> OrphanedEvents:
     if session is not None:
         return OrphanedEvents(str(tenant), session, events, first, orphaned=False)
     try:

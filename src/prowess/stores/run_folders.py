@@ -81,7 +81,7 @@ class MirroredLog:
         if ends or copy.has_ended:
             await self._finish(key, copy)
         if run == copy.run and isinstance(first.event, RunStarted) and key in self._cut_off:
-            await self._mend_one(key, *self._cut_off.pop(key), ended=True)
+            await self._repair_one(key, *self._cut_off.pop(key), ended=True)
 
     def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
         """Starts the copy of a run that begins here. Returns None if the run began earlier."""
@@ -133,7 +133,7 @@ class MirroredLog:
                 return summary, [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
         raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
 
-    async def _mend(self, key: SessionKey) -> None:
+    async def _repair(self, key: SessionKey) -> None:
         """Repairs the copies of a session from the log, after a full disk or a kill. A copy that differs from the log
         stays unchanged, for verification. A missing copy was removed and stays missing."""
         begun: dict[str, Envelope] = {}
@@ -155,13 +155,13 @@ class MirroredLog:
                 path = os.path.join(self.folder, folder_name(run, started.at))
                 if not await self._thread.ask(lambda path=path: _is_unfinished(path)):
                     continue
-                await self._mend_one(key, run, path, ended=run in ended or run != last)
+                await self._repair_one(key, run, path, ended=run in ended or run != last)
                 if run == last and run not in ended:
                     self._cut_off[key] = run, path
             except (OSError, ProwessError, ValueError) as error:
                 self._tell(run, error)
 
-    async def _mend_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
+    async def _repair_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
         summary, lines = await self._slice(key, run)
         lacks = await self._thread.ask(lambda: _lacks_the_end(path, lines))
         if lacks is None:
@@ -187,7 +187,7 @@ class MirroredLog:
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
         lease = await self.inner.lease(key, owner)
-        await self._mend(key)  # nobody else can write to the session now
+        await self._repair(key)  # nobody else can write to the session now
         return lease
 
     def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
@@ -204,8 +204,8 @@ class MirroredLog:
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(tenant, app=app, user=user, prefix=prefix)
 
-    async def strays(self) -> Sequence[OrphanedEvents]:
-        return await self.inner.strays()
+    async def orphans(self) -> Sequence[OrphanedEvents]:
+        return await self.inner.orphans()
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         await self.inner.expire(key, at)

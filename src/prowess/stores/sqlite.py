@@ -186,9 +186,9 @@ class SqliteEventLog:
     ) -> Sequence[SessionInfo]:
         return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
-    async def strays(self) -> Sequence[OrphanedEvents]:
+    async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns events left over after somebody edited or removed rows of sessions."""
-        return await self._ask(rows.strays)
+        return await self._ask(rows.orphans)
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)

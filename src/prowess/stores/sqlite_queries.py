@@ -156,7 +156,7 @@ def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
         _forget(connection, columns)
 
 
-def strays(connection: sqlite3.Connection) -> list[OrphanedEvents]:
+def orphans(connection: sqlite3.Connection) -> list[OrphanedEvents]:
     found = [
         OrphanedEvents(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
         for tenant, session, events, first, orphaned in connection.execute(_STRAY)

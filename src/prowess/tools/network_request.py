@@ -36,11 +36,11 @@ from prowess.workspace.network.host_rules import (
     HostRule,
     HostTarget,
     NotAHost,
+    denial_reason,
     find_rule,
     is_listed,
     parse_rules,
     parse_target,
-    why_not,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule]
     rule = find_rule(rules, target)
     if rule is None:
         allowed = ", ".join(each.text for each in rules[:_MOST_SHOWN]) or "no host at all"
-        raise _refused(f"{shown} is refused: {why_not(rules, target)}.", "host-not-allowed", f"Allowed: {allowed}.")
+        raise _refused(
+            f"{shown} is refused: {denial_reason(rules, target)}.", "host-not-allowed", f"Allowed: {allowed}."
+        )
     found = [target.address] if target.address is not None else await _addresses(target, resolve)
     problems = {address: _why_not(address, target, rules) for address in found}
     good = tuple(address for address, problem in problems.items() if problem is None)

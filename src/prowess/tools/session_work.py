@@ -193,7 +193,7 @@ class SessionWork:
 
         def find_in_run(name: str) -> Located:
             if "/" not in name and any(os.path.lexists(os.path.join(venv, "bin", name)) for venv in venvs):
-                return Located(why_not=f"'{name[:80]}' is the skill's own .venv/bin/{name[:80]}, which comes first.")
+                return Located(reason=f"'{name[:80]}' is the skill's own .venv/bin/{name[:80]}, which comes first.")
             return find(name)
 
         return find_in_run

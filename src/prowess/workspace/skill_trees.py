@@ -29,7 +29,7 @@ PASSABLE = 0o711  # the user of a script must reach its own files, and need not 
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _DEEPEST = 64
-_PATIENCE = 100
+_MOST_TRIES = 100
 
 
 class Tree(NamedTuple):
@@ -178,7 +178,7 @@ def _remove_below(above: int, name: str) -> None:
                 os.close(levels.pop().fd)
             else:
                 again += 1
-                if again > _PATIENCE:
+                if again > _MOST_TRIES:
                     raise OSError(errno.ENOTEMPTY, "somebody keeps on writing there", level.name)
                 level.left = iter(os.listdir(level.fd))  # moved up by us, or created meanwhile
     finally:

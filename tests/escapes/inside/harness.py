@@ -17,7 +17,7 @@ import time
 import traceback
 
 ATTEMPTS = {}
-PATIENCE_S = 10.0
+WAIT_S = 10.0
 AT_FDCWD, O_PATH = -100, 0o10000000
 libc = ctypes.CDLL(None, use_errno=True)
 SYSCALLS = {  # name: (x86_64, aarch64)
@@ -150,7 +150,7 @@ def run_one(do, task):
         os.close(reader)
         _report(writer, do, task)
     os.close(writer)
-    data, until = b"", time.monotonic() + PATIENCE_S
+    data, until = b"", time.monotonic() + WAIT_S
     while select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
         piece = os.read(reader, 1 << 16)
         if not piece:

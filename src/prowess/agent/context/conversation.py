@@ -58,7 +58,7 @@ class Conversation:
         self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
         self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
-        self.wished: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
+        self.requested_loads: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
         self._asking: set[tuple[str, str]] = set()  # unanswered questions: call, capability
         self._shown_once: set[str] = set()
         self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
@@ -125,7 +125,7 @@ class Conversation:
         outcomes = self._outcomes()
         found = {id: outcome.status for id, outcome in outcomes.items()}
         left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
-        again = [(call, False) for call in self.wished.values()]
+        again = [(call, False) for call in self.requested_loads.values()]
         return [*again, *((call, self.was_begun(call.id)) for call in left)]
 
     def waiting_calls(self) -> list[ToolCall]:
@@ -236,7 +236,7 @@ class Conversation:
             self.spent = UsageTotals()
             self.plan = None
             self.loads = {}
-            self.wished, self.children, self.counted, self._over = {}, {}, {}, {}
+            self.requested_loads, self.children, self.counted, self._over = {}, {}, {}, {}
             if event.load_mode != "session":
                 self.state.clear_temporary()
         if event.request or event.attachments or event.resumes is None:
@@ -277,7 +277,7 @@ class Conversation:
         self._begun.add(call.id)
         self.call_ids.add(call.id)
         if call.tool == "skill_load" and call.trigger != "model":
-            self.wished[call.id] = call
+            self.requested_loads[call.id] = call
 
     def _call_acted(self, event: CallActed) -> None:
         self._waiting[event.call_id] = event
@@ -290,7 +290,7 @@ class Conversation:
         if "child" in outcome.data:
             self._count_child(event.call_id, outcome)
         if outcome.status != "waiting":
-            self.wished.pop(event.call_id, None)
+            self.requested_loads.pop(event.call_id, None)
             self.children.pop(event.call_id, None)
             for key in [key for key in self.answers if key[0] == event.call_id]:
                 del self.answers[key]  # an answer is valid for one call only

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, actions, roots_option, source_option, verb
+from prowess.cli.app import Call, actions, cli_command, roots_option, source_option
 from prowess.cli.approver import make_question
 from prowess.cli.call import note_findings
 from prowess.cli.screen import count
@@ -43,7 +43,7 @@ from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
 
 
-@verb("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
+@cli_command("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
 @click.argument("name", metavar="SKILL")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @source_option
@@ -79,7 +79,7 @@ _ANSWERS: dict[str, Answer] = {"yes": "once", "once": "once", "run": "run", "alw
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-@verb("list", example="prowess approvals list\nprowess approvals list -v\nprowess approvals list --json")
+@cli_command("list", example="prowess approvals list\nprowess approvals list -v\nprowess approvals list --json")
 def list_approvals(call: Call) -> int:
     """Show the questions that wait for an answer, and what is approved for good.
 
@@ -172,13 +172,13 @@ def _to_answer(call: Call, question: Waiting) -> str:
 def to_resume(call: Call, question: Waiting) -> str:
     """Returns the command that resumes the run, with the options that the run was started with."""
     given = ["--session", question.key.session, "--resume"]
-    return shlex.join(["prowess", "run", *call.where(), *question.again, *given])
+    return shlex.join(["prowess", "run", *call.where(), *question.resume_arguments, *given])
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
 
 
-@verb(
+@cli_command(
     "answer",
     example="prowess approvals answer call-2 yes\n"
     "prowess approvals answer call-2 always --session s-1f2e\n"
@@ -230,7 +230,7 @@ async def _answer(call: Call, runtime: Runtime, given: CallAnswer) -> AnswerResu
 # --- revoke -----------------------------------------------------------------------------------------------------------
 
 
-@verb("revoke", example="prowess approvals revoke 2\nprowess approvals revoke demo --capability skill_run --yes")
+@cli_command("revoke", example="prowess approvals revoke 2\nprowess approvals revoke demo --capability skill_run --yes")
 @click.argument("which", metavar="NUMBER|SKILL")
 @click.option("--capability", metavar="C", help="Only this tool or capability.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, actions, verb
+from prowess.cli.app import Call, actions, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
 from prowess.cli.screen import count
@@ -60,7 +60,7 @@ def _opened(call: Call) -> Iterator[tuple[Runtime, ArtifactStore]]:
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-@verb("list", example="prowess artifacts list\nprowess artifacts list --session s-1f2e --json")
+@cli_command("list", example="prowess artifacts list\nprowess artifacts list --session s-1f2e --json")
 @click.option("--session", metavar="ID", help="Only those of this session, and the user's own.")
 @_whose
 def artifacts_list(call: Call, session: str | None, **whose: str) -> int:
@@ -109,7 +109,9 @@ def _spread(versions: Sequence[int]) -> str:
 # --- get --------------------------------------------------------------------------------------------------------------
 
 
-@verb("get", example="prowess artifacts get report.md\nprowess artifacts get artifact://chart.png@2 -o chart.png")
+@cli_command(
+    "get", example="prowess artifacts get report.md\nprowess artifacts get artifact://chart.png@2 -o chart.png"
+)
 @click.argument("ref")
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; - is stdout.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
@@ -156,7 +158,7 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
 # --- put --------------------------------------------------------------------------------------------------------------
 
 
-@verb(
+@cli_command(
     "put",
     example="prowess artifacts put report.pdf\n"
     "prowess artifacts put chart.png --name charts/2024.png --session s-1f2e\n"
@@ -195,7 +197,7 @@ def put(call: Call, file: str, name: str | None, mime: str | None, session: str,
 # --- rm ---------------------------------------------------------------------------------------------------------------
 
 
-@verb("rm", example="prowess artifacts rm report.md@0\nprowess artifacts rm report.md chart.png --all-versions")
+@cli_command("rm", example="prowess artifacts rm report.md@0\nprowess artifacts rm report.md chart.png --all-versions")
 @click.argument("refs", nargs=-1, required=True, metavar="REF…")
 @click.option("--all-versions", is_flag=True, help="Remove every version of each.")
 @click.option("--session", metavar="ID", help="That of this session; needed when several have one of that name.")

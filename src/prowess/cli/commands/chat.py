@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.cli.commands.run import INTERRUPTED, WAITING, named_files, open_terminal, show_findings, taken_names
 from prowess.cli.live import output_closed
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
@@ -23,7 +23,7 @@ from prowess.cli.session_options import (
     session_arguments,
     session_options,
     settings_of,
-    wishes_of,
+    skill_requests_of,
 )
 from prowess.core.values import Plan, Usage, add_usage
 from prowess.errors import ConfigError, ProwessError
@@ -177,7 +177,7 @@ def render_plan(plan: Plan) -> list[str]:
     return [printable(line) for line in lines]
 
 
-@verb(
+@cli_command(
     "chat",
     example="""
 prowess chat
@@ -290,7 +290,7 @@ class Chat:
     def _answer(
         self, session: Session, commands: Commands, text: str, files: Sequence[InputFile], *, resume: bool = False
     ) -> None:
-        requests = [*wishes_of(self._given), *commands.skills.requests.values()]
+        requests = [*skill_requests_of(self._given), *commands.skills.requests.values()]
         skills = list({request.ref: request for request in requests}.values())
         self._approver.nobody.clear()
         self._busy = self._talked = True
@@ -350,4 +350,4 @@ class Chat:
         return code
 
     def _come_back(self, session: Session) -> str:
-        return command_to_go_on(self._call, self._given, session.key.session, verb="chat")
+        return command_to_go_on(self._call, self._given, session.key.session, command="chat")

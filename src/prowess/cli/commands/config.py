@@ -6,13 +6,13 @@ import json
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.core.values import to_json
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.settings_in_force import find_environment, find_settings
 
 
-@verb("config", example="prowess config show --origin\nprowess config show --json")
+@cli_command("config", example="prowess config show --origin\nprowess config show --json")
 @click.argument("action", type=click.Choice(["show"]), default="show")
 @click.option("--origin", is_flag=True, help="Say where each value came from.")
 @click.option("--set", "only_set", is_flag=True, help="Only values that are not defaults.")

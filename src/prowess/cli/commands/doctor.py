@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.cli.commands.doctor_workspace import show_workspace
 from prowess.cli.screen import Screen, count, printable
 from prowess.core.catalog_values import Finding
@@ -18,7 +18,7 @@ from prowess.runtime.services.doctor import examine, problem_of
 from prowess.runtime.services.doctor_workspace import examine_isolation, examine_workspace
 
 
-@verb("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
+@cli_command("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
 @click.option("--workspace", is_flag=True, help="Also try, for real, every way to run a script here.")
 @roots_option
 def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.app import Call, cli_command, roots_option, source_option
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.inputs import split_inputs
-from prowess.cli.run_result import note_unhidden, show_end
+from prowess.cli.run_result import note_unredacted_secrets, show_end
 from prowess.cli.screen import printable
 from prowess.cli.session_options import ask_timeout_option, yes_option
 from prowess.core.values import Outcome
@@ -45,7 +45,7 @@ _EMPTY: dict[str, Any] = {
 }
 
 
-@verb(
+@cli_command(
     "exec",
     example="prowess exec python-math -- python3 scripts/fib.py 10\n"
     "prowess exec csv-report --input sales.csv --output-dir . -- scripts/report.py work/inputs/sales.csv\n"
@@ -124,15 +124,15 @@ async def _run(
     approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not call.screen.is_json  # nobody sees the content of files here; they are on disk
     granted, refs = split_inputs(given["inputs"], call.cwd)
-    again = [word for root in given["roots"] for word in ("--root", root)]
-    again += ["--executor", given["executor"]] if given["executor"] else []
+    resume_arguments = [word for root in given["roots"] for word in ("--root", root)]
+    resume_arguments += ["--executor", given["executor"]] if given["executor"] else []
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
-    options["again"] = tuple(again)
+    options["resume_arguments"] = tuple(resume_arguments)
     if not call.screen.is_json:
         options["on_output"] = live
     async with runtime.open_kit(**options) as kit:
         loaded = await kit.activate(skill, source=given["source"])
-        note_unhidden(call.screen, kit)
+        note_unredacted_secrets(call.screen, kit)
         args = run_arguments(loaded.skill.entry.id, words, refs, given, loaded.tree.path)
         if given["with_stdin"]:
             args["stdin"] = await asyncio.to_thread(_read_stdin)

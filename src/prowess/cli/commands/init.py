@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.runtime.services.scaffold import write_project
 
 
-@verb("init", example="prowess init\nprowess -C ../other-project init")
+@cli_command("init", example="prowess init\nprowess -C ../other-project init")
 def command(call: Call) -> int:
     """Make a folder a project: .agent/ with configuration and skills.
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.app import Call, cli_command, roots_option, source_option
 from prowess.core.findings import visible
 from prowess.core.values import Finding
 from prowess.runtime.services.inspect_skill import inspect_skill
 from prowess.skills.skill import Entry
 
 
-@verb("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
+@cli_command("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
 @click.argument("name")
 @click.option("--why", is_flag=True, help="Only: is it visible to the model, and which rule or budget decided.")
 @source_option

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.app import Call, cli_command, roots_option, source_option
 from prowess.cli.commands.list_json import write_list
 from prowess.cli.screen import count
 from prowess.core.catalog_values import Finding, Status
@@ -20,7 +20,7 @@ from prowess.skills.render import skill_tokens
 from prowess.skills.skill import Entry, Skill, Visibility
 
 
-@verb(
+@cli_command(
     "list",
     example="""
 prowess list

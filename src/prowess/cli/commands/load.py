@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from prowess.cli.app import Call, roots_option, source_option, verb
+from prowess.cli.app import Call, cli_command, roots_option, source_option
 from prowess.core.findings import visible
 from prowess.core.values import to_json
 from prowess.runtime.services.documents import finding_row
@@ -12,7 +12,7 @@ from prowess.skills.load import read_resource, select_docs
 from prowess.skills.render import render_doc, render_skill
 
 
-@verb("load", example="prowess load csv-report\nprowess load csv-report --docs 'references/*.md'")
+@cli_command("load", example="prowess load csv-report\nprowess load csv-report --docs 'references/*.md'")
 @click.argument("name")
 @click.option("--docs", "docs", multiple=True, metavar="GLOB", help="Also these docs of the skill. May be repeated.")
 @click.option("--as-model", is_flag=True, help="Refuse what only a person may start, as for a model.")

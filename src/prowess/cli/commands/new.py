@@ -6,12 +6,14 @@ import os
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.runtime.config import find_places
 from prowess.runtime.services.scaffold import write_skill
 
 
-@verb("new", example='prowess new csv-report\nprowess new csv-report --to ./skills -d "Charts from CSV. Use when …"')
+@cli_command(
+    "new", example='prowess new csv-report\nprowess new csv-report --to ./skills -d "Charts from CSV. Use when …"'
+)
 @click.argument("name")
 @click.option(
     "--to", "to", metavar="DIR", help="The folder that holds skills.  [default: .agent/skills of the project]"

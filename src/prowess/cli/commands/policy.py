@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.argument_words import parse_words
@@ -18,7 +18,7 @@ from prowess.runtime.services.policy_check import check_call
 _NOT_MET = 1
 
 
-@verb(
+@cli_command(
     "policy",
     example="prowess policy check Bash 'git push' --skill release\n"
     "prowess policy check write_file path=out/report.md\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.cli.screen import count, printable
 from prowess.core.values import to_json
 from prowess.runtime.runtime import check_model
 from prowess.skills.render import FORMATS, Format, render_catalog
 
 
-@verb(
+@cli_command(
     "prompt",
     example="prowess prompt\nprowess prompt --format markdown --budget 2000\nprowess prompt --plan --model openai:o3",
 )

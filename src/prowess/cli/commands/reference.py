@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.errors import ConfigError, SkillInvalid
 from prowess.skills import reference
 
 
-@verb("read-properties", example="prowess read-properties ./my-skill")
+@cli_command("read-properties", example="prowess read-properties ./my-skill")
 @click.argument("path")
 def read_properties(call: Call, path: str) -> int:
     """Print a skill's properties as the reference library does.
@@ -23,7 +23,7 @@ def read_properties(call: Call, path: str) -> int:
     return _answer(call, [path], lambda places: json.dumps(reference.read_properties(places[0]).to_dict(), indent=2))
 
 
-@verb("to-prompt", example="prowess to-prompt ./skills/pdf ./skills/csv-report")
+@cli_command("to-prompt", example="prowess to-prompt ./skills/pdf ./skills/csv-report")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…")
 def to_prompt(call: Call, paths: tuple[str, ...]) -> int:
     """Print the XML of some skills as the reference library does."""

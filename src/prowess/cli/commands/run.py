@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.cli.approver import TerminalApprover, TerminalAsker
 from prowess.cli.inputs import has_stdin, read_request, split_inputs, stage_stdin
 from prowess.cli.live import Display, Watch, output_closed, print_line
-from prowess.cli.run_result import note_unhidden, print_answer, save_files, show_record, show_run_end, show_waiting
+from prowess.cli.run_result import (
+    note_unredacted_secrets,
+    print_answer,
+    save_files,
+    show_record,
+    show_run_end,
+    show_waiting,
+)
 from prowess.cli.screen import Screen, printable
 from prowess.cli.session_options import (
     check_options,
@@ -23,7 +30,7 @@ from prowess.cli.session_options import (
     session_arguments,
     session_options,
     settings_of,
-    wishes_of,
+    skill_requests_of,
 )
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.policy_files import load_rules, unknown_tools
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
 WAITING, INTERRUPTED = 4, 130
 
 
-@verb(
+@cli_command(
     "run",
     example="""
 prowess run "How many words are in @notes.txt?"
@@ -171,10 +178,10 @@ class RunCommand:
             **session_arguments(given), approver=self._approver, asker=self._asker, on_event=(self._watch,)
         ) as session:
             self._session, self._limits = session.key.session, session.agent.limits
-            result = await session.run(text, skills=wishes_of(given), files=files, resume=given["resume"])
+            result = await session.run(text, skills=skill_requests_of(given), files=files, resume=given["resume"])
             await self._watch.wait_for_end()
             self._result = result
-            note_unhidden(self._screen, session.kit)
+            note_unredacted_secrets(self._screen, session.kit)
             if self._display is not None:
                 self._display.stop()
             self._whole = save_files(self._screen, session, result, cwd=self._call.cwd, given=given)

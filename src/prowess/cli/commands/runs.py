@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, actions, verb
+from prowess.cli.app import Call, actions, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_prune import prune
 from prowess.cli.commands.runs_replay import replay
@@ -23,7 +23,7 @@ _REQUEST = 60  # characters of a request in the list
 _LONG_REQUEST = 1000  # the same, as JSON
 
 
-@verb("list", example="prowess runs list\nprowess runs list --session s-1f2e --json")
+@cli_command("list", example="prowess runs list\nprowess runs list --session s-1f2e --json")
 @click.option("--session", metavar="ID", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
 def runs_list(call: Call, session: str | None, limit: int) -> int:

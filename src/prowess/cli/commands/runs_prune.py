@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from prowess.cli.app import Call, confirm_removal, verb
+from prowess.cli.app import Call, cli_command, confirm_removal
 from prowess.cli.call import note_findings
 from prowess.cli.commands.workspaces import parse_age
 from prowess.cli.screen import Screen, count, size
@@ -17,7 +17,9 @@ from prowess.errors import ConfigError
 from prowess.runtime.services.cleanup import OldRecords, find_old_records, remove_records
 
 
-@verb("prune", example="prowess runs prune --older-than 30d\nprowess runs prune --older-than 90d --sessions --yes")
+@cli_command(
+    "prune", example="prowess runs prune --older-than 30d\nprowess runs prune --older-than 90d --sessions --yes"
+)
 @click.option("--older-than", metavar="AGE", help="Of runs that ended so long ago: 12h, 30d, 4w.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="But not the last N runs.")
 @click.option("--sessions", is_flag=True, help="Whole sessions from the log as well, if their last run is that old.")

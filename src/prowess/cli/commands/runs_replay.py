@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_show import render_difference, show_difference
@@ -19,7 +19,7 @@ from prowess.runtime.services.replay import Recorded
 from prowess.runtime.services.replay_run import Replayed, choose_settings, find_recorded, replay_run
 
 
-@verb("replay", example="prowess runs replay r-1f2e\nprowess runs replay r-1f2e --root ./skills --json")
+@cli_command("replay", example="prowess runs replay r-1f2e\nprowess runs replay r-1f2e --root ./skills --json")
 @click.argument("run")
 @roots_option
 @click.option(

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
@@ -25,7 +25,9 @@ from prowess.runtime.services.files import open_target
 from prowess.runtime.services.verify_run import ReadRun, read_run
 
 
-@verb("show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events")
+@cli_command(
+    "show", example="prowess runs show r-1f2e\nprowess runs show r-1f2e --full\nprowess runs show r-1f2e --events"
+)
 @click.argument("run")
 @click.option("--events", is_flag=True, help="Print the events as they are stored, one per line.")
 @click.option("--full", is_flag=True, help="Whole texts, not only what fits a line.")
@@ -80,7 +82,7 @@ def _print(screen: Screen, moment: Moment, *, indent: str, width: int) -> None:
             screen.text((pad + line).rstrip())
 
 
-@verb("diff", example="prowess runs diff r-1f2e r-5d6c\nprowess runs diff r-1f2e r-5d6c --json")
+@cli_command("diff", example="prowess runs diff r-1f2e r-5d6c\nprowess runs diff r-1f2e r-5d6c --json")
 @click.argument("a")
 @click.argument("b")
 def diff(call: Call, a: str, b: str) -> int:
@@ -156,7 +158,7 @@ def show_difference(screen: Screen, difference: Difference, ours: str, theirs: s
             screen.text(f"    {line}")
 
 
-@verb("export", example="prowess runs export r-1f2e -o trace.json\nprowess runs export r-1f2e --format jsonl")
+@cli_command("export", example="prowess runs export r-1f2e -o trace.json\nprowess runs export r-1f2e --format jsonl")
 @click.argument("run")
 @click.option(
     "--format", "form", type=click.Choice(["otel", "jsonl"]), default="otel", show_default=True, help="What to write."

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.core.findings import visible
@@ -15,7 +15,7 @@ from prowess.records.audit import Check
 from prowess.runtime.services.verify_run import VerifiedRun, VerifiedSession, VerifiedStore, verify_run, verify_store
 
 
-@verb(
+@cli_command(
     "verify",
     example="prowess runs verify r-1f2e\nprowess runs verify --all --json\n"
     "prowess runs verify .agent/runs/20260102T030405Z-r-1f2e",

@@ -6,13 +6,13 @@ import os
 
 import click
 
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.errors import ConfigError
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "schemas")
 
 
-@verb("schema", example="prowess schema\nprowess schema list")
+@cli_command("schema", example="prowess schema\nprowess schema list")
 @click.argument("name", required=False)
 def command(call: Call, name: str | None) -> int:
     """Print the JSON Schema of a document that Prowess reads or writes.

@@ -6,11 +6,11 @@ import time
 
 import click
 
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.skills.search import has_telling_words
 
 
-@verb("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
+@cli_command("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
 @click.argument("query", nargs=-1, required=True, metavar="QUERY…")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Also skills that the model may not see.")

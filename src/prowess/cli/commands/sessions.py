@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, actions, confirm_removal, verb
+from prowess.cli.app import Call, actions, cli_command, confirm_removal
 from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.cli.timeline import short_time, show
@@ -31,7 +31,7 @@ _LONG_REQUEST = 1000  # the same, as JSON
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-@verb("list", example="prowess sessions list\nprowess sessions list --limit 100 --json")
+@cli_command("list", example="prowess sessions list\nprowess sessions list --limit 100 --json")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
 def sessions_list(call: Call, limit: int) -> int:
     """Show the sessions there are, the one used last first.
@@ -74,7 +74,7 @@ def _cells(row: SessionRow) -> list[str]:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-@verb("show", example="prowess sessions show s-1f2e\nprowess sessions show s-1f2e --events | jq .type")
+@cli_command("show", example="prowess sessions show s-1f2e\nprowess sessions show s-1f2e --events | jq .type")
 @click.argument("id")
 @click.option("--events", is_flag=True, help="Print the events as they are stored, one per line.")
 def show_session(call: Call, id: str, events: bool) -> int:
@@ -111,7 +111,7 @@ async def _print_lines(runtime: Runtime, key: SessionKey) -> None:
 # --- delete -----------------------------------------------------------------------------------------------------------
 
 
-@verb("delete", example="prowess sessions delete s-1f2e\nprowess sessions delete s-1f2e --files --yes")
+@cli_command("delete", example="prowess sessions delete s-1f2e\nprowess sessions delete s-1f2e --files --yes")
 @click.argument("id")
 @click.option("--files", is_flag=True, help="Its workspace and its artifacts as well.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from prowess._internal.tokens import get_counter
-from prowess.cli.app import Call, roots_option, verb
+from prowess.cli.app import Call, cli_command, roots_option
 from prowess.runtime.services.tokens import count_fixed, count_skills
 
 
-@verb("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
+@cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
 @click.argument("names", nargs=-1, metavar="[NAME…]")
 @click.option("--exact", is_flag=True, help="Count with a real vocabulary (o200k); needs prowess[tokens].")
 @roots_option

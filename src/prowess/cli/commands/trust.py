@@ -8,7 +8,7 @@ import sys
 import click
 
 from prowess._internal.urls import shown_url
-from prowess.cli.app import Call, verb
+from prowess.cli.app import Call, cli_command
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.values import to_json
@@ -27,7 +27,7 @@ from prowess.runtime.services.trust import (
 from prowess.skills.roots import is_url
 
 
-@verb(
+@cli_command(
     "trust",
     example="prowess trust\nprowess trust ../other-project --yes\nprowess trust --list\nprowess trust --revoke .",
 )

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prowess.cli.app import Call, bounds_options, verb
+from prowess.cli.app import Call, bounds_options, cli_command
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
@@ -19,7 +19,7 @@ from prowess.skills.scanner import Bounds
 from prowess.skills.validate import PROFILES, Profile
 
 
-@verb(
+@cli_command(
     "validate", example="prowess validate ./my-skill\nprowess validate ./skills --profile security --sarif > scan.sarif"
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.cli.app import Call, confirm_removal, verb
+from prowess.cli.app import Call, cli_command, confirm_removal
 from prowess.cli.screen import count, size
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
@@ -26,7 +26,7 @@ _PACKAGES = 60  # characters of a list of packages
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-@verb(
+@cli_command(
     "workspaces",
     example="prowess workspaces list\nprowess workspaces clean --older-than 7d\nprowess workspaces clean --keep 2G\n"
     "prowess workspaces build-image",

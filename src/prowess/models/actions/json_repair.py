@@ -38,18 +38,18 @@ def find_objects(text: str, *, close: Close = "all") -> Iterator[str]:
     end, tries = 0, 0
     while tries < _TRIES and (start := text.find("{", end)) >= 0:
         fenced = "```" in text[max(0, start - 20) : start]
-        mender = _Mender(_without_fence(text) if fenced else text, start, close)
+        repairer = _JsonRepairer(_without_fence(text) if fenced else text, start, close)
         try:
-            mended = mender.mend()
-            found = load_json(mended)
+            repaired = repairer.repair()
+            found = load_json(repaired)
         except (_Prose, RecursionError):
             end, tries = start + 1, tries + 1
             continue
         except ValueError:
             return
-        end = mender.at
+        end = repairer.at
         if found:  # `{}` in a sentence is no document
-            yield mended
+            yield repaired
 
 
 _TRIES = 100
@@ -71,7 +71,7 @@ class _Prose(Exception):
     """Bracket that belongs to a sentence, not to an object."""
 
 
-class _Mender:
+class _JsonRepairer:
     """Walks over one object from its opening bracket. `at` is the position of its end."""
 
     def __init__(self, text: str, at: int, close: Close) -> None:
@@ -79,7 +79,7 @@ class _Mender:
         self.out: list[str] = []
         self.open: list[str] = []
 
-    def mend(self) -> str:
+    def repair(self) -> str:
         wanted, comma = "value", False
         while True:
             self.at = _end(_SPACE, self.text, self.at)

@@ -100,7 +100,7 @@ def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
     try:
         data = load_json(text)
     except (ValueError, RecursionError) as error:
-        data = _mended(text, ("nothing",) if reply.finish == "length" else ("nothing", "objects", "all"))
+        data = _repaired(text, ("nothing",) if reply.finish == "length" else ("nothing", "objects", "all"))
         if data is None and reply.finish == "length":
             raise ModelMalformed(
                 f"The reply was cut off after {len(reply.text)} characters, before its JSON document was complete.",
@@ -112,14 +112,14 @@ def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
     return parse_document(_storable(data), tools)
 
 
-def _mended(text: str, closing: Sequence[Close]) -> Any:
+def _repaired(text: str, closing: Sequence[Close]) -> Any:
     """Returns the first document in the text. Only an answer may be completed by closing a list or a text.
 
     A call could otherwise run with arguments that are shorter than the model meant.
     """
     for close in closing:
-        for mended in find_objects(text, close=close):
-            data = load_json(mended)
+        for repaired in find_objects(text, close=close):
+            data = load_json(repaired)
             if is_document(data):
                 action = data["action"] if isinstance(data.get("action"), dict) else data
                 return data if close != "all" or action.get("type") == "final_answer" else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from prowess.models.offline.commands import find_exit_code
 from prowess.models.offline.ranking import Ranked
-from prowess.models.offline.template import Placeholder, find_wish
+from prowess.models.offline.template import Placeholder, find_expected_kind
 from prowess.models.offline.transcript import Body
 
 MOST_CHARACTERS = 4000
@@ -145,17 +145,19 @@ def _warnings(result: Mapping[str, Any]) -> list[str]:
 
 
 def _how_to_say(placeholder: Placeholder, given: Sequence[str]) -> str:
-    wish = find_wish(placeholder)
+    expected = find_expected_kind(placeholder)
     name = placeholder.name
-    extension = wish.extensions[0] if wish.extensions else "txt"
-    match wish.kind:
+    extension = expected.extensions[0] if expected.extensions else "txt"
+    match expected.kind:
         case "file":
             fitting = [
-                path for path in given if not wish.extensions or path.rsplit(".", 1)[-1].lower() in wish.extensions
+                path
+                for path in given
+                if not expected.extensions or path.rsplit(".", 1)[-1].lower() in expected.extensions
             ]
             if len(fitting) > 1:
                 return f"which one of {', '.join(fitting)}? Name it in the request."
-            kind = " or ".join(f".{each}" for each in wish.extensions)
+            kind = " or ".join(f".{each}" for each in expected.extensions)
             return f"a {kind + ' ' if kind else ''}file. Name it, or give it with the request: @example.{extension}"
         case "number":
             return f"a number, such as 12, or by name: {name}=12"
@@ -167,7 +169,7 @@ def _how_to_say(placeholder: Placeholder, given: Sequence[str]) -> str:
             return f"a date, such as 2026-11-03, or by name: {name}=2026-11-03"
         case "url" | "email" | "time" | "folder":
             example = {"url": "https://example.org/", "email": "ada@example.org", "time": "14:30", "folder": "inputs/"}
-            return f"such as {example[wish.kind]}"
+            return f"such as {example[expected.kind]}"
         case _:
             return f"say it by name: {name}=…"
 

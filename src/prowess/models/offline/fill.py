@@ -19,7 +19,7 @@ from prowess.models.offline.template import (
     PlaceholderKind,
     Template,
     find_careful,
-    find_wish,
+    find_expected_kind,
     interprets,
     is_plain,
     quote,
@@ -39,13 +39,13 @@ class Finder:
         self,
         said: RequestValues,
         placeholders: Sequence[Placeholder],
-        wishes: Mapping[Placeholder, PlaceholderKind],
+        expected_kinds: Mapping[Placeholder, PlaceholderKind],
         *,
         skill: str,
         own_files: Sequence[str],
     ) -> None:
         self._said, self._skill, self._own = said, skill, frozenset(own_files)
-        self._placeholders, self._wishes = placeholders, wishes
+        self._placeholders, self._expected_kinds = placeholders, expected_kinds
         self._values: dict[str, Value] = {}  # by `_key`: two equal placeholders share one value
         self._used: set[tuple[str, str]] = set()  # (kind, value)
 
@@ -64,13 +64,13 @@ class Finder:
 
     def _by_name(self, placeholder: Placeholder) -> str | None:
         """Finds a value given by name: `group column: region`, `column=price`, `--limit 20`."""
-        wish = self._wishes[placeholder]
-        names = [_spelled(wish.words), _spelled(re.findall(r"\w+", placeholder.option))]
+        expected = self._expected_kinds[placeholder]
+        names = [_spelled(expected.words), _spelled(re.findall(r"\w+", placeholder.option))]
         for name in filter(None, names):
             pattern = rf"(?<![\w-])(?:--?)?{name}\s*[=:：]\s*|(?<!\S)--{name}\s+"
             found = re.search(pattern, self._said.text, re.IGNORECASE)
             if found and self._said.plain[found.start() : found.start() + 1].strip():
-                return self._rest(self._said.text[found.end() :], whole_line=wish.kind in ("text", "name"))
+                return self._rest(self._said.text[found.end() :], whole_line=expected.kind in ("text", "name"))
         return None
 
     def _rest(self, text: str, *, whole_line: bool) -> str | None:
@@ -81,7 +81,7 @@ class Finder:
             return word[0].rstrip(".!?") or None if word else None
         line = text.splitlines()[0] if text else ""
         for other in self._placeholders:
-            if name := _spelled(self._wishes[other].words):
+            if name := _spelled(self._expected_kinds[other].words):
                 line = re.split(
                     rf"(?<![\s,;，；])[\s,;，；]++(?:--?)?{name}\s*+[=:：]", line, maxsplit=1, flags=re.IGNORECASE
                 )[0]
@@ -89,37 +89,37 @@ class Finder:
 
     def _fitting(self, placeholder: Placeholder, text: str) -> Value | None:
         """Returns a value given by name, if it is of the right kind."""
-        wish = self._wishes[placeholder]
-        if wish.kind == "number":
+        expected = self._expected_kinds[placeholder]
+        if expected.kind == "number":
             plain = text.replace(",", "")
             return self._value(placeholder, [plain]) if re.fullmatch(r"[-+]?[0-9]+(?:\.[0-9]+)?", plain) else None
-        if wish.kind == "choice":
+        if expected.kind == "choice":
             return next((Value((each,)) for each in placeholder.choices if _same(each, text)), None)
-        if wish.kind == "file":
+        if expected.kind == "file":
             path = text.removeprefix("@")
             named = next((each for each in self._said.files if path in (each, base_name(each))), path)
-            return self._value(placeholder, [named]) if _has_extension(named, wish) else None
-        if wish.kind in ("out", "out_folder"):
+            return self._value(placeholder, [named]) if _has_extension(named, expected) else None
+        if expected.kind in ("out", "out_folder"):
             return self._output(placeholder, text)
-        if wish.kind in ("url", "email", "date", "time"):
-            return self._value(placeholder, [text]) if text in self._all(wish.kind) else None
+        if expected.kind in ("url", "email", "date", "time"):
+            return self._value(placeholder, [text]) if text in self._all(expected.kind) else None
         return self._value(placeholder, [text])
 
     def _beside(self, placeholder: Placeholder) -> Value | None:
-        wish = self._wishes[placeholder]
-        labels = {_stem(word) for word in (*wish.words, *re.findall(r"[^\W\d_]+", placeholder.option.lower()))}
-        if wish.kind == "number":
+        expected = self._expected_kinds[placeholder]
+        labels = {_stem(word) for word in (*expected.words, *re.findall(r"[^\W\d_]+", placeholder.option.lower()))}
+        if expected.kind == "number":
             for number in self._said.numbers:
                 beside = {_stem(number.before), *(_stem(word) for word in number.after.split()[:1])}
                 if ("number", number.value) not in self._used and labels & beside - {""}:
                     return self._value(placeholder, [number.value])
-        if wish.kind == "file":
-            for path in self._files(wish):
-                if ("file", path) not in self._used and _telling(wish) & set(
+        if expected.kind == "file":
+            for path in self._files(expected):
+                if ("file", path) not in self._used and _telling(expected) & set(
                     re.split(r"[\W_]+", base_name(path).lower())
                 ):
                     return self._value(placeholder, [path])
-        return self._choice(placeholder) if wish.kind == "choice" else None
+        return self._choice(placeholder) if expected.kind == "choice" else None
 
     # --- the rest, in order -------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Finder:
                 found = Value((placeholder.choices[0],), said=False)
             elif placeholder.default is not None:
                 found = Value((placeholder.default,), said=False)
-            elif self._wishes[placeholder].kind in ("out", "out_folder"):
+            elif self._expected_kinds[placeholder].kind in ("out", "out_folder"):
                 found = self._output(placeholder, None)
         self._take(placeholder, found)
 
@@ -150,13 +150,13 @@ class Finder:
 
     def _is_a_year(self, placeholder: Placeholder) -> bool:
         """True when the next number looks like a year, which is rarely a count."""
-        wish = self._wishes[placeholder]
+        expected = self._expected_kinds[placeholder]
         free = [number.value for number in self._said.numbers if ("number", number.value) not in self._used]
-        return wish.kind == "number" and bool(free) and re.fullmatch("(?:19|20)[0-9]{2}", free[0]) is not None
+        return expected.kind == "number" and bool(free) and re.fullmatch("(?:19|20)[0-9]{2}", free[0]) is not None
 
     def _next(self, placeholder: Placeholder) -> Value | None:
-        wish, said = self._wishes[placeholder], self._said
-        match wish.kind:
+        expected, said = self._expected_kinds[placeholder], self._said
+        match expected.kind:
             case "choice":
                 return self._choice(placeholder)
             case "file":
@@ -170,14 +170,14 @@ class Finder:
             case "name":
                 return self._texts(placeholder, said.quoted, otherwise=find_name(said.plain))
             case "column":
-                column = find_column(said.plain, wish.words)
+                column = find_column(said.plain, expected.words)
                 return self._value(placeholder, [column]) if column else self._texts(placeholder, said.quoted)
             case "arguments":
                 return self._value(placeholder, [said.arguments] if said.arguments else [])
             case "request":
                 return self._value(placeholder, [said.text.strip()] if said.text.strip() else [])
             case "number" | "url" | "email" | "date" | "time":
-                return self._texts(placeholder, self._all(wish.kind))
+                return self._texts(placeholder, self._all(expected.kind))
             case _:
                 return None
 
@@ -188,7 +188,7 @@ class Finder:
         return found[kind]
 
     def _texts(self, placeholder: Placeholder, texts: Sequence[str], otherwise: str = "") -> Value | None:
-        kind = _pool(self._wishes[placeholder])
+        kind = _pool(self._expected_kinds[placeholder])
         free = [text for text in texts if (kind, text) not in self._used]
         if not free and otherwise and (kind, otherwise) not in self._used:
             free = [otherwise]
@@ -201,20 +201,22 @@ class Finder:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _files(self, wish: PlaceholderKind) -> list[str]:
+    def _files(self, expected: PlaceholderKind) -> list[str]:
         """Returns the files that the request names, in its order; or else those that were given."""
-        makes = any(other.kind == "out" for other in self._wishes.values())
+        makes = any(other.kind == "out" for other in self._expected_kinds.values())
         named = [each for each in self._said.files if not (makes and each in self._said.made)]
-        fitting = [each for each in named if _has_extension(each, wish)]
-        return fitting or ([] if named else [each for each in self._said.given if _has_extension(each, wish)])
+        fitting = [each for each in named if _has_extension(each, expected)]
+        return fitting or ([] if named else [each for each in self._said.given if _has_extension(each, expected)])
 
     def _file(self, placeholder: Placeholder) -> Value | None:
-        wish = self._wishes[placeholder]
-        free = [path for path in self._files(wish) if ("file", path) not in self._used]
+        expected = self._expected_kinds[placeholder]
+        free = [path for path in self._files(expected) if ("file", path) not in self._used]
         if placeholder.repeats:
             return self._value(placeholder, free)
         open_ones = {
-            _key(each) for each, other in self._wishes.items() if other.kind == "file" and self.get(each) is None
+            _key(each)
+            for each, other in self._expected_kinds.items()
+            if other.kind == "file" and self.get(each) is None
         }
         named = any(path in self._said.files for path in free)
         if len(free) > len(open_ones) and not named:
@@ -224,8 +226,8 @@ class Finder:
     def _quoted_path(self, placeholder: Placeholder) -> Value | None:
         """Returns a quoted text for a `<path>`, unchanged: it may be a path inside a document."""
         free = [text for text in self._said.quoted if ("text", text) not in self._used]
-        wish = self._wishes[placeholder]
-        if wish.words[-1:] != ("path",) or not free or not self._passable(free[0], placeholder, wish):
+        expected = self._expected_kinds[placeholder]
+        if expected.words[-1:] != ("path",) or not free or not self._passable(free[0], placeholder, expected):
             return None
         self._used.add(("text", free[0]))
         return Value((free[0],))
@@ -240,15 +242,15 @@ class Finder:
         return path.removesuffix(placeholder.after) if placeholder.after.startswith(".") else path
 
     def _output(self, placeholder: Placeholder, called: str | None) -> Value | None:
-        wish = self._wishes[placeholder]
-        if wish.kind == "out_folder":
+        expected = self._expected_kinds[placeholder]
+        if expected.kind == "out_folder":
             return Value(("out",), said=False)
         wanted = called or next((name for name in self._said.made if ("out", name) not in self._used), None)
         files = [text for kind, text in sorted(self._used) if kind == "file"]
         order = [path for path in (*self._said.files, *self._said.given) if path in files]
         stem = re.sub(r"\.[A-Za-z]\w*$", "", base_name(wanted or (order[0] if order else self._skill)))
         ending = re.search(r"\.[A-Za-z]\w*$", base_name(wanted or ""))
-        extension = ending[0] if ending else f".{wish.extensions[0] if wish.extensions else 'txt'}"
+        extension = ending[0] if ending else f".{expected.extensions[0] if expected.extensions else 'txt'}"
         if placeholder.after.startswith("."):
             extension = ""
         stem = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "result"
@@ -263,25 +265,25 @@ class Finder:
 
     def _value(self, placeholder: Placeholder, texts: Sequence[str]) -> Value | None:
         """Returns the value in the form that is passed on, or None when it cannot be passed on."""
-        wish = self._wishes[placeholder]
+        expected = self._expected_kinds[placeholder]
         if not texts:
             return None
-        if wish.kind == "file":
+        if expected.kind == "file":
             self._used.update(("file", text) for text in texts)
             texts = [self._path(text, placeholder) for text in texts]
         else:
-            self._used.update((_pool(wish), text) for text in texts)
-        if any(not self._passable(text, placeholder, wish) for text in texts):
+            self._used.update((_pool(expected), text) for text in texts)
+        if any(not self._passable(text, placeholder, expected) for text in texts):
             return None
         return Value(tuple(texts))
 
     @staticmethod
-    def _passable(text: str, placeholder: Placeholder, wish: PlaceholderKind) -> bool:
+    def _passable(text: str, placeholder: Placeholder, expected: PlaceholderKind) -> bool:
         if len(text.encode("utf-8", "replace")) > LONGEST_BYTES:
             return False
         if placeholder.in_path and ("/" in text or text.startswith(".")):
             return False
-        is_option = text.startswith("-") and wish.kind != "number" and placeholder.begins_word
+        is_option = text.startswith("-") and expected.kind != "number" and placeholder.begins_word
         return not is_option or re.search(r"\s--\s", placeholder.before) is not None
 
     def _take(self, placeholder: Placeholder, value: Value | None) -> None:
@@ -293,9 +295,9 @@ def _key(placeholder: Placeholder) -> str:
     return f"{placeholder.name}|{placeholder.choices}|{placeholder.in_path}|{placeholder.after}|{placeholder.repeats}"
 
 
-def _pool(wish: PlaceholderKind) -> str:
+def _pool(expected: PlaceholderKind) -> str:
     """Returns the pool of a kind. Kinds of one pool share values: a quoted text is a title or a name, not both."""
-    return "text" if wish.kind in ("text", "name", "column", "other") else wish.kind
+    return "text" if expected.kind in ("text", "name", "column", "other") else expected.kind
 
 
 def _stem(word: str) -> str:
@@ -310,15 +312,15 @@ def _same(one: str, other: str) -> bool:
     return re.sub(r"[\s_-]+", " ", one).lower() == re.sub(r"[\s_-]+", " ", other).strip().lower()
 
 
-def _has_extension(path: str, wish: PlaceholderKind) -> bool:
-    return not wish.extensions or path.rsplit(".", 1)[-1].lower() in wish.extensions
+def _has_extension(path: str, expected: PlaceholderKind) -> bool:
+    return not expected.extensions or path.rsplit(".", 1)[-1].lower() in expected.extensions
 
 
 _GENERAL = frozenset("file files path input document the a of to csv json text data".split())
 
 
-def _telling(wish: PlaceholderKind) -> set[str]:
-    return {word for word in wish.words if word not in _GENERAL and word not in wish.extensions}
+def _telling(expected: PlaceholderKind) -> set[str]:
+    return {word for word in expected.words if word not in _GENERAL and word not in expected.extensions}
 
 
 _AS_CODE = "it would hand the request's words to something that reads them as a program"
@@ -340,12 +342,12 @@ class Filled:
 def fill(template: Template, said: RequestValues, *, skill: str, own_files: Sequence[str] = ()) -> Filled:
     if template.refusal:
         return Filled(refusal=template.refusal)
-    wishes = {placeholder: find_wish(placeholder) for placeholder in template.placeholders}
-    if interprets(template) and not all(is_plain(wish.kind) for wish in wishes.values()):
+    expected_kinds = {placeholder: find_expected_kind(placeholder) for placeholder in template.placeholders}
+    if interprets(template) and not all(is_plain(expected.kind) for expected in expected_kinds.values()):
         return Filled(refusal=_AS_CODE)
-    if not wishes and not any(isinstance(piece, OptionalGroup) for piece in template.pieces):
+    if not expected_kinds and not any(isinstance(piece, OptionalGroup) for piece in template.pieces):
         return _with_number("".join(map(str, template.pieces)), said)
-    finder = Finder(said, template.placeholders, wishes, skill=skill, own_files=own_files)
+    finder = Finder(said, template.placeholders, expected_kinds, skill=skill, own_files=own_files)
     work = _Work(finder=finder)
     finder.find_named()
     for piece in template.pieces:
@@ -354,7 +356,12 @@ def fill(template: Template, said: RequestValues, *, skill: str, own_files: Sequ
     text = "".join(_piece(piece, work, said) for piece in template.pieces)
     for piece in find_careful(template):
         value = finder.get(piece)
-        if value and value.said and not is_plain(wishes[piece].kind) and not all(map(PLAIN.fullmatch, value.texts)):
+        if (
+            value
+            and value.said
+            and not is_plain(expected_kinds[piece].kind)
+            and not all(map(PLAIN.fullmatch, value.texts))
+        ):
             return Filled(refusal=_AS_CODE)
     command = re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", text).strip() if work.left_out else text.strip()
     outputs = [*work.outputs, *_written(template)]

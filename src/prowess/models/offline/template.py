@@ -225,7 +225,7 @@ class PlaceholderKind(NamedTuple):
     extensions: tuple[str, ...] = ()  # empty: any file
 
 
-def find_wish(placeholder: Placeholder) -> PlaceholderKind:
+def find_expected_kind(placeholder: Placeholder) -> PlaceholderKind:
     name = placeholder.name.lower()
     words = tuple(word for word in re.split(r"[\W_]+", name) if word)
     if placeholder.choices:
@@ -266,7 +266,7 @@ def _is_example(name: str) -> bool:
     ending = re.search(r"\.(\w+)$", name)
     if ending:
         return ending[1].lower() in _ENDINGS
-    return name.isupper() and find_wish(Placeholder(name=name)).kind in ("file", "folder", "out", "out_folder")
+    return name.isupper() and find_expected_kind(Placeholder(name=name)).kind in ("file", "folder", "out", "out_folder")
 
 
 def is_plain(kind: Kind) -> bool:

@@ -208,7 +208,7 @@ def certainly_fits(
         found = find_program(words[0])
         if found.path:
             return Fit(True, argv=(found.path, *words[1:]))
-        why = why or found.why_not
+        why = why or found.reason
     return Fit(False, why)
 
 

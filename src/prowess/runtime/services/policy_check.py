@@ -49,7 +49,7 @@ from prowess.runtime.policy_files import find_surroundings, load_rules, unknown_
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.files.read import ReadFile
-from prowess.workspace.network.host_rules import NotAHost, find_rule, parse_rules, parse_target, why_not
+from prowess.workspace.network.host_rules import NotAHost, denial_reason, find_rule, parse_rules, parse_target
 from prowess.workspace.process.posix_client import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
@@ -272,7 +272,7 @@ def _unreachable(url: Any, hosts: Sequence[str]) -> list[str]:
         return [f"It would be refused all the same: {error}"]
     if find_rule(listed, target) is not None:
         return []
-    return [f"It would be refused all the same: {why_not(listed, target)} (workspace.network_allow)."]
+    return [f"It would be refused all the same: {denial_reason(listed, target)} (workspace.network_allow)."]
 
 
 _NOT_ASKED = (None, unlocated, None)

@@ -87,7 +87,7 @@ class Recorded:
     def calls(self) -> list[ToolCall]:
         return [event.call for event in self.own if isinstance(event, CallPlanned)]
 
-    def wishes(self) -> Iterator[SkillRequest]:
+    def requested_skills(self) -> Iterator[SkillRequest]:
         """Yields the skills that the user or the caller activated, before the model was asked."""
         for event in self.own:
             if isinstance(event, ModelRequested):
@@ -101,7 +101,7 @@ class Recorded:
 
     def given(self, option: str) -> tuple[str, ...]:
         """Returns every value of an option of the command that started the run."""
-        words = self.started.again if self.started else ()
+        words = self.started.resume_arguments if self.started else ()
         pairs = zip(words[::2], words[1::2], strict=False)  # flags without a value come last
         return tuple(value for word, value in pairs if word == option)
 

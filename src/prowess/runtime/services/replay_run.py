@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from prowess.agent.activation import SkillRequest, find_wishes
+from prowess.agent.activation import SkillRequest, find_requested_skills
 from prowess.agent.agent import Limits
 from prowess.core.events import ApprovalAnswered, Envelope, RunStarted
 from prowess.core.ports import Approver
@@ -232,8 +232,8 @@ class _Replaying:
 
     def _skills(self, request: str) -> list[SkillRequest]:
         """Returns the skills requested before the model was asked, without those that the text names anyway."""
-        named = {each.ref for each in find_wishes(request, self._runtime.catalog)[0]}
-        return [each for each in self._recorded.wishes() if each.trigger != "user" or each.ref not in named]
+        named = {each.ref for each in find_requested_skills(request, self._runtime.catalog)[0]}
+        return [each for each in self._recorded.requested_skills() if each.trigger != "user" or each.ref not in named]
 
 
 def _limits(recorded: dict[str, float]) -> Limits:

@@ -54,8 +54,8 @@ async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int 
         found: list[RunRow] = []
         damaged: list[str] = []
         if log is not None:
-            strays = {stray.session for stray in await log.strays()}
-            damaged += sorted(name for name in strays if session in (None, name))
+            orphans = {orphan.session for orphan in await log.orphans()}
+            damaged += sorted(name for name in orphans if session in (None, name))
             found += await _newest(log, wanted, limit, damaged)
     known = {info.key.session for info in infos}
     only_copies = _only_copies(runs_folder(runtime.places), known, session)

@@ -21,7 +21,7 @@ from prowess.records.audit import (
     check_session,
     compare_copy,
     compare_summary,
-    explain_stray,
+    explain_orphan,
     kept_head,
     read_session,
 )
@@ -101,7 +101,7 @@ async def verify_run(runtime: Runtime, ref: str) -> VerifiedRun:
         try:
             found = await find_run(runtime, log, ref)
         except StoreError as error:
-            if error.code != "run-unknown" or log is None or not await log.strays():
+            if error.code != "run-unknown" or log is None or not await log.orphans():
                 raise
             hint = "The log has events of no session, which may be of this run. See: prowess runs verify --all"
             raise StoreError(error.message, code=error.code, hint=hint) from error
@@ -130,9 +130,9 @@ async def _verify(log: EventLog | None, place: str, found: FoundRun) -> Verified
     result = _verify_found(found, store_id(place))
     if log is None or not result.check.valid:
         return result
-    for stray in await log.strays():
-        if (stray.tenant, stray.session) == ("default", result.session):
-            return result._replace(check=_with_stray(result.check, stray), where="log")
+    for orphan in await log.orphans():
+        if (orphan.tenant, orphan.session) == ("default", result.session):
+            return result._replace(check=_with_orphan(result.check, orphan), where="log")
     return result
 
 
@@ -264,24 +264,24 @@ async def verify_store(runtime: Runtime) -> VerifiedStore:
                     found.runs.append(_verify_found(run, store))
                 bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
                 bare.ends, known[info.key.session] = record.ends, bare
-            for stray in await log.strays():
-                _add_stray(found.sessions, stray)
+            for orphan in await log.orphans():
+                _add_orphan(found.sessions, orphan)
     for run, folder in folders.items():
         session = _session(load_summary(folder))
         found.runs.append(_verify_found(FoundRun(run, known.get(session or ""), None, folder), store))
     return found
 
 
-def _add_stray(sessions: list[VerifiedSession], stray: OrphanedEvents) -> None:
+def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None:
     """Adds stray events to the row of their session, if there is one. An earlier fault of the row stays."""
     for place, row in enumerate(sessions):
-        if (stray.tenant, stray.session) == ("default", row.session) and not stray.orphaned:
+        if (orphan.tenant, orphan.session) == ("default", row.session) and not orphan.orphaned:
             if row.check.valid:
-                sessions[place] = row._replace(check=_with_stray(row.check, stray))
+                sessions[place] = row._replace(check=_with_orphan(row.check, orphan))
             return
-    none = Check(valid=False, events=stray.events)
-    sessions.append(VerifiedSession(stray.session, _with_stray(none, stray)))
+    none = Check(valid=False, events=orphan.events)
+    sessions.append(VerifiedSession(orphan.session, _with_orphan(none, orphan)))
 
 
-def _with_stray(check: Check, stray: OrphanedEvents) -> Check:
-    return Check(valid=False, events=check.events, first_bad=stray.first, why=explain_stray(stray))
+def _with_orphan(check: Check, orphan: OrphanedEvents) -> Check:
+    return Check(valid=False, events=check.events, first_bad=orphan.first, why=explain_orphan(orphan))

@@ -62,7 +62,7 @@ async def _ask(loaded: LoadedSkill, workspace: Workspace, argv: Sequence[str]) -
     _forget(f"{workspace.layout.root}/runs/{run}")
     if ended.exit_code != 0:
         raise WorkspaceError(
-            "The place where scripts run could not be looked at.", op="look", code="look-failed", hint="Try again."
+            "The place where scripts run could not be looked at.", op="look", code="probe-failed", hint="Try again."
         )
     return said.decode("utf-8", "replace")
 

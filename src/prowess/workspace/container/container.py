@@ -56,7 +56,7 @@ class NotTheSame(WorkspaceError):
         self.target = target
 
 
-class Cell:
+class Container:
     """A container, made by `open`. The owner closes it."""
 
     def __init__(self, engine: Engine, id: str, plan: ContainerSpec) -> None:
@@ -70,7 +70,7 @@ class Cell:
         self._numbers = itertools.count(1)
 
     @staticmethod
-    async def open(engine: Engine, plan: ContainerSpec) -> Cell:
+    async def open(engine: Engine, plan: ContainerSpec) -> Container:
         import docker.errors
 
         try:
@@ -79,14 +79,14 @@ class Cell:
             raise image_missing(plan.image, engine) from error
         except docker.errors.APIError as error:
             raise refused("make a container", error) from error
-        cell, started = Cell(engine, made, plan), False
+        container, started = Container(engine, made, plan), False
         try:
-            await cell._start()
+            await container._start()
             started = True
         finally:
             if not started:
-                await cell.aclose()
-        return cell
+                await container.aclose()
+        return container
 
     async def _start(self) -> None:
         import docker.errors
@@ -196,8 +196,8 @@ class Cell:
 class ContainerProcess:
     """A program in a container, seen from here. `over` is set when it has ended in any way."""
 
-    def __init__(self, cell: Cell, number: int, command: Command) -> None:
-        self.cell, self.number = cell, number
+    def __init__(self, container: Container, number: int, command: Command) -> None:
+        self.container, self.number = container, number
         self.ended: Ended | None = None
         self.pid = 0  # pid in the container
         self.begun, self.over, self.taken, self._news = (asyncio.Event() for _ in range(4))
@@ -248,7 +248,7 @@ class ContainerProcess:
 
     def kill(self) -> None:
         """Asks the container to end the program; `wait` returns when that is done."""
-        self.cell.send(inside.KILL, self)
+        self.container.send(inside.KILL, self)
 
     async def finish(self) -> None:
         """Ends the program now; if asking does not help, ends the whole container."""
@@ -257,7 +257,7 @@ class ContainerProcess:
             async with asyncio.timeout(self._command.grace_s + BELT_S):
                 await self.over.wait()
         except TimeoutError:
-            await self.cell.aclose()
+            await self.container.aclose()
 
     def heard(self, kind: bytes, content: bytes) -> None:
         if kind in (inside.OUT, inside.ERR):
@@ -270,14 +270,16 @@ class ContainerProcess:
             self.begun.set()
         else:
             message = json.loads(content)
-            self.cell.worn |= not message["clean"]
+            self.container.worn |= not message["clean"]
             if kind == inside.FAILED:
                 said = message["failed"]
                 self._problem = NotStarted(self._command, step=said["step"], number=said["errno"], text=said["text"])
             else:
                 said = message["ended"]
                 self.ended = Ended(survivors_killed=said.pop("survivors"), oom=message["oom"], **said)
-                self.cell.worn |= self.ended.why == "lost"  # it killed its watcher, so its other effects are unknown
+                self.container.worn |= (
+                    self.ended.why == "lost"
+                )  # it killed its watcher, so its other effects are unknown
             self._set_over()
 
     def lost(self, why: str, ended: Ended | None) -> None:
@@ -335,15 +337,15 @@ class ContainerSession:
                 if self._running.over.is_set():
                     return
                 self._running.taken.clear()
-                self._running.cell.send(inside.INPUT, self._running, data[at : at + PIECE_BYTES])
+                self._running.container.send(inside.INPUT, self._running, data[at : at + PIECE_BYTES])
                 await self._running.taken.wait()
 
     def close_stdin(self) -> None:
         """Ends the input; in a terminal, sends the end-of-file character."""
-        self._running.cell.send(inside.END_INPUT, self._running)
+        self._running.container.send(inside.END_INPUT, self._running)
 
     def resize(self, rows: int, columns: int) -> None:
-        self._running.cell.send(inside.RESIZE, self._running, json.dumps([rows, columns]).encode())
+        self._running.container.send(inside.RESIZE, self._running, json.dumps([rows, columns]).encode())
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
         """Returns output since the last read, at most `limit_bytes`. Waits up to `wait_s` when there is none."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import docker
 
 CONNECT_S = 5
-PATIENCE_S = 30  # time-out for one answer of the engine
+WAIT_S = 30  # time-out for one answer of the engine
 SESSION_LABEL = "prowess.session"
 OWNER_LABEL = "prowess.owner"
 _GOING_S = 10.0  # how long a removal may take
@@ -35,7 +35,7 @@ class Engine(NamedTuple):
     client: docker.DockerClient
     address: str
     kind: str  # docker or podman
-    patience_s: int
+    wait_s: int
 
     @property
     def local(self) -> bool:
@@ -54,7 +54,7 @@ class Engine(NamedTuple):
         import requests
 
         try:
-            async with asyncio.timeout(within_s or 2 * self.patience_s):
+            async with asyncio.timeout(within_s or 2 * self.wait_s):
                 return await asyncio.to_thread(function, *args, **named)
         except docker.errors.APIError:
             raise
@@ -71,9 +71,7 @@ class Engine(NamedTuple):
         self.client.close()
 
 
-def connect(
-    engine: str | None = None, environ: Mapping[str, str] | None = None, *, patience_s: int = PATIENCE_S
-) -> Engine:
+def connect(engine: str | None = None, environ: Mapping[str, str] | None = None, *, wait_s: int = WAIT_S) -> Engine:
     """Returns the engine at this address, or the first that answers. Blocks a few seconds at most for each."""
     try:
         import docker
@@ -93,12 +91,12 @@ def connect(
         try:
             tls = docker.utils.kwargs_from_env(environment=dict(environ)).get("tls", False)
             client = docker.DockerClient(
-                base_url=address, timeout=min(CONNECT_S, patience_s), tls=tls if address.startswith("tcp://") else False
+                base_url=address, timeout=min(CONNECT_S, wait_s), tls=tls if address.startswith("tcp://") else False
             )
             components = client.version().get("Components") or []
-            client.api.timeout = patience_s
+            client.api.timeout = wait_s
             names = " ".join(str(component.get("Name", "")) for component in components).lower()
-            return Engine(client, address, "podman" if "podman" in names else "docker", patience_s)
+            return Engine(client, address, "podman" if "podman" in names else "docker", wait_s)
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
             tried.append(f"{address}: {_brief(error)}")
             if client is not None:

@@ -19,7 +19,7 @@ from typing import Literal
 from prowess.core.values import Isolation, Located
 from prowess.errors import ConfigError, WorkspaceUnavailable
 from prowess.workspace.container.container import NotTheSame
-from prowess.workspace.container.engine import PATIENCE_S, Engine, connect, sweep
+from prowess.workspace.container.engine import WAIT_S, Engine, connect, sweep
 from prowess.workspace.container.image import DEFAULT_IMAGE, PATH
 from prowess.workspace.container.selftest import Trial, check_not_weaker, try_out
 from prowess.workspace.container.spec import image_missing, refused
@@ -57,7 +57,7 @@ class ContainerExecutor:
         limits: RunLimits,
         files: Files = "auto",
         folder: str | None = None,
-        patience_s: int = PATIENCE_S,
+        wait_s: int = WAIT_S,
         network_allow: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> None:
@@ -65,7 +65,7 @@ class ContainerExecutor:
             raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
         self.uid = run_as if os.geteuid() == 0 else None  # owner of files that scripts write; None: our own user
         self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
-        self._patience_s, self._network_allow = patience_s, network_allow
+        self._wait_s, self._network_allow = wait_s, network_allow
         self._engine: Engine | None = None
         self._notes = notes
         self._found = Once(self._find)
@@ -80,7 +80,7 @@ class ContainerExecutor:
         paths = {path: Located(path) for path, _ in found.programs.values() if path}
         names = {name: Located(*each) for name, each in found.programs.items()}
         unknown = f"The image has no program of the system by that name in {found.setup.path}."
-        return lambda name: names.get(name) or paths.get(name) or Located(why_not=unknown)
+        return lambda name: names.get(name) or paths.get(name) or Located(reason=unknown)
 
     async def open(self, place: Place) -> ContainerWorkspace:
         found = await self._found.get()
@@ -113,7 +113,7 @@ class ContainerExecutor:
                 hint="Use the sandbox, with bubblewrap; or leave the setting out.",
             )
         if self._engine is None:
-            self._engine = await asyncio.to_thread(connect, self._address, patience_s=self._patience_s)
+            self._engine = await asyncio.to_thread(connect, self._address, wait_s=self._wait_s)
         engine = self._engine
         notes = await _swept(engine)
         setup = await self._inspect(engine)

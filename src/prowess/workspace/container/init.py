@@ -131,7 +131,7 @@ FRAME = struct.Struct(">cII")
 RUN, INPUT, END_INPUT, KILL, RESIZE = b"R", b"I", b"C", b"K", b"W"  # messages to process 1
 READY, STARTED, FAILED, ENDED, OUT, ERR, TAKEN = b"r", b"s", b"f", b"x", b"o", b"e", b"t"  # messages from process 1
 HIGH_BYTES = 4 * CHUNK_BYTES  # above this much waiting output, programs are not read
-PATIENCE_S = 5.0  # for a supervisor that a program may have stopped
+WAIT_S = 5.0  # for a supervisor that a program may have stopped
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 
 
@@ -184,7 +184,7 @@ class Relay:
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        self.link.settimeout(PATIENCE_S)
+        self.link.settimeout(WAIT_S)
         self.runs: dict[int, InitRun] = {}
         self.heard = bytearray()
         self.to_say: collections.deque[memoryview] = collections.deque()

@@ -25,7 +25,7 @@ from prowess.core.values import Isolation, LimitStatus, SessionKey
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace import system_programs as system_files
 from prowess.workspace.container import selftest_probe as look
-from prowess.workspace.container.container import Cell
+from prowess.workspace.container.container import Container
 from prowess.workspace.container.spec import INSIDE, OWN_PROCESSES
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
 from prowess.workspace.isolation import selftest_probe as attempts
@@ -67,9 +67,9 @@ async def try_out(setup: Setup, folder: str | None = None) -> Trial:
 
 async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
     tree = _make_tree(os.path.join(os.path.dirname(traps.canary), "skill"), traps.uid)
-    cells: list[Cell] = []
+    containers: list[Container] = []
     workspace = ContainerWorkspace(
-        place, setup, isolation=Isolation(executor="container", mechanism=""), python="python3", check=cells.append
+        place, setup, isolation=Isolation(executor="container", mechanism=""), python="python3", check=containers.append
     )
     try:
         await workspace.stage(tree, SKILL)
@@ -78,7 +78,7 @@ async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
         task = {**traps.task, "work": f"{INSIDE}/work", "skill": f"{INSIDE}/skills/{SKILL}", "ends": 1}
         tried, survivors = await _run(workspace, attempts, task)
         said = {**tried, "look": looked}
-        facts = cells[-1].facts
+        facts = containers[-1].facts
         promises = _judge(setup, place, tree, traps, said, survivors)
         limits = read_limits(setup, facts, looked)
         return Trial(promises, limits, str(facts["python"]), programs, said)
@@ -157,11 +157,11 @@ def _held(wanted: int | None, found: int | None) -> LimitStatus:
     return "enforced" if wanted is not None and found is not None and found <= wanted else "absent"
 
 
-def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callable[[Cell], None]:
+def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callable[[Container], None]:
     """Returns a check that every limit of the self-test also holds in a new container."""
 
-    def check(cell: Cell) -> None:
-        for name, found in group_limits(cell.facts).items():
+    def check(container: Container) -> None:
+        for name, found in group_limits(container.facts).items():
             if held[name] == "enforced" and _held(getattr(limits, name), found) != "enforced":
                 raise WorkspaceUnavailable(
                     f"The limit '{name}' held in the self-test, but does not hold in this container.",

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 
 from prowess._internal.tar import tar_members
 from prowess.errors import PackError, PathEscape, WorkspaceError
-from prowess.workspace.container.container import PIECE_BYTES, Cell, ContainerSession
+from prowess.workspace.container.container import PIECE_BYTES, Container, ContainerSession
 from prowess.workspace.container.init_protocol import close_stream
 from prowess.workspace.dirfd import open_child, open_folder, walk
 from prowess.workspace.layout import LEADS
@@ -48,8 +48,8 @@ class SyncEntry(NamedTuple):
 class Carrier:
     """Copies files between one container and one workspace folder. Only one method may run at a time."""
 
-    def __init__(self, cell: Cell, place: Place, venv: str, most_bytes: int | None) -> None:
-        self._cell, self._uid = cell, place.uid
+    def __init__(self, container: Container, place: Place, venv: str, most_bytes: int | None) -> None:
+        self._cell, self._uid = container, place.uid
         self._folders = {name: os.path.join(place.root, name) for name in ("work", "out", "runs")} | {".venv": venv}
         self._most_bytes = most_bytes or MOST_BYTES
         self._runs: set[str] = set()
@@ -174,7 +174,7 @@ class Carrier:
         return Command(argv=argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=stdin, timeout_s=CARRY_S)
 
 
-async def fill(cell: Cell, tree: Tree, name: str, readable: Iterable[str]) -> None:
+async def fill(container: Container, tree: Tree, name: str, readable: Iterable[str]) -> None:
     """Writes the skill and other read-only files as root in the container, before anything runs there; programs cannot
     change them, because they run as another user."""
     import docker.errors
@@ -182,15 +182,15 @@ async def fill(cell: Cell, tree: Tree, name: str, readable: Iterable[str]) -> No
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-fill-") as tar:
         await asyncio.to_thread(_pack_fixed, tar, tree, name, readable)
         try:
-            await cell.engine.call("fill", _exec_fill, cell, tar, within_s=CARRY_S)
+            await container.engine.call("fill", _exec_fill, container, tar, within_s=CARRY_S)
         except docker.errors.APIError as error:
             raise _failed(f"The skill could not be put into the container: {error.explanation or error}") from error
 
 
-def _exec_fill(cell: Cell, tar: IO[bytes]) -> None:
-    api = cell.engine.client.api
-    argv = [cell.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), "fill"]
-    made = api.exec_create(cell.id, argv, user="0:0", stdin=True, stdout=True, stderr=True)["Id"]
+def _exec_fill(container: Container, tar: IO[bytes]) -> None:
+    api = container.engine.client.api
+    argv = [container.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), "fill"]
+    made = api.exec_create(container.id, argv, user="0:0", stdin=True, stdout=True, stderr=True)["Id"]
     stream: Any = api.exec_start(made, socket=True)
     connection = getattr(stream, "_sock", stream)
     try:
@@ -365,4 +365,4 @@ def _last_line(said: bytes | bytearray, code: Any) -> str:
 
 
 def _failed(text: str) -> WorkspaceError:
-    return WorkspaceError(f"{text.rstrip('.')}.", op="carry", code="carry-failed")
+    return WorkspaceError(f"{text.rstrip('.')}.", op="carry", code="container-sync-failed")

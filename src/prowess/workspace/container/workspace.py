@@ -18,7 +18,7 @@ from typing import NamedTuple
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
 from prowess.errors import WorkspaceError
-from prowess.workspace.container.container import Cell, ContainerProcess, ContainerSession
+from prowess.workspace.container.container import Container, ContainerProcess, ContainerSession
 from prowess.workspace.container.engine import SESSION_LABEL, Engine
 from prowess.workspace.container.init import SCRATCH
 from prowess.workspace.container.spec import INSIDE, ContainerSpec, check_private, find_folders, identity_below
@@ -66,13 +66,13 @@ class Key(NamedTuple):
 class SharedContainer:
     """A container and the number of its users."""
 
-    def __init__(self, key: Key, cell: Cell, carrier: Carrier | None) -> None:
-        self.key, self.cell, self.carrier = key, cell, carrier
+    def __init__(self, key: Key, container: Container, carrier: Carrier | None) -> None:
+        self.key, self.container, self.carrier = key, container, carrier
         self.users = 0
 
     @property
     def usable(self) -> bool:
-        return self.cell.gone is None and not self.cell.worn
+        return self.container.gone is None and not self.container.worn
 
 
 class ContainerWorkspace:
@@ -85,7 +85,7 @@ class ContainerWorkspace:
         *,
         isolation: Isolation,
         python: str,
-        check: Callable[[Cell], None] | None = None,
+        check: Callable[[Container], None] | None = None,
     ) -> None:
         self.layout = Layout(place.root, INSIDE)
         self.isolation = isolation
@@ -146,7 +146,7 @@ class ContainerWorkspace:
             await asyncio.wait(self._opening)
         for key in list(self._cells):
             self._retire(key)
-        await asyncio.gather(*(kept.cell.aclose() for kept in self._retired))
+        await asyncio.gather(*(kept.container.aclose() for kept in self._retired))
         self._retired.clear()
 
     # --- containers -------------------------------------------------------------------------------------------------
@@ -223,25 +223,25 @@ class ContainerWorkspace:
         else:
             size = limits.disk or MOST_BYTES
             plan = replace(plan, in_memory=dict.fromkeys((INSIDE, *key.readable), size))
-        cell = await Cell.open(setup.engine, plan)
+        container = await Container.open(setup.engine, plan)
         carrier, done = None, False
         try:
             if not setup.mounted:
-                await fill(cell, tree, key.skill, key.readable)
-                carrier = Carrier(cell, self._place, self._place.make_venv(key.skill, key.digest), limits.disk)
+                await fill(container, tree, key.skill, key.readable)
+                carrier = Carrier(container, self._place, self._place.make_venv(key.skill, key.digest), limits.disk)
             if self._check is not None:
-                self._check(cell)
+                self._check(container)
             done = True
         finally:
             if not done:
-                await cell.aclose()
-        return SharedContainer(key, cell, carrier)
+                await container.aclose()
+        return SharedContainer(key, container, carrier)
 
     async def _still_the_same(self, kept: SharedContainer) -> bool:
         """False when a script replaced work/inputs, which is mounted a second time inside its skill."""
         if not self._setup.mounted:
             return True
-        mounted = {folder.source: folder.identity for folder in kept.cell.plan.folders}
+        mounted = {folder.source: folder.identity for folder in kept.container.plan.folders}
         inputs = await asyncio.to_thread(identity_below, self._place, "work/inputs")
         return mounted.get(f"{self._place.root}/work/inputs") == inputs
 
@@ -263,10 +263,10 @@ class ContainerWorkspace:
             self._retire(key)
         idle = [kept for kept in self._retired if kept.users == 0]
         self._retired.difference_update(idle)
-        await asyncio.gather(*(kept.cell.aclose() for kept in idle))
+        await asyncio.gather(*(kept.container.aclose() for kept in idle))
 
     async def _pull(self, kept: SharedContainer) -> None:
-        if kept.carrier is not None and kept.cell.gone is None:
+        if kept.carrier is not None and kept.container.gone is None:
             async with self._carrying:
                 await kept.carrier.pull()
 
@@ -291,7 +291,7 @@ class ContainerWorkspace:
             limits=rlimits(self._setup.limits),
             tty=program.tty,
         )
-        running = kept.cell.begin(command, within=INSIDE, tmp=tmp, interactive=interactive, listen=listen)
+        running = kept.container.begin(command, within=INSIDE, tmp=tmp, interactive=interactive, listen=listen)
         self._running.add(running)
         return running
 

@@ -66,8 +66,8 @@ async def groups_for(
     if limits.memory is None or not processes.linux:
         return None, ()
     most = None if limits.processes is None else limits.processes + wrappers
-    groups, why_not = await find_groups(limits.memory, most, processes, uid)
-    return groups, (f"The limit on memory does not hold: {why_not}.",) if why_not else ()
+    groups, problem = await find_groups(limits.memory, most, processes, uid)
+    return groups, (f"The limit on memory does not hold: {problem}.",) if problem else ()
 
 
 def room_for(limits: RunLimits, uid: int | None, groups: Groups | None) -> int | None:
@@ -106,7 +106,7 @@ def cannot_drop(uid: int | None, why: object) -> WorkspaceUnavailable:
     return WorkspaceUnavailable(
         f"Scripts cannot be run as user {uid}: {why}.",
         op="isolation",
-        code="cannot-drop",
+        code="privilege-drop-failed",
         hint="See workspace.run_as; becoming another user needs the privileges of root.",
     )
 

@@ -136,7 +136,7 @@ class SandboxExecutor:
             proof = await probe(mechanism, self._processes, run_as=self._run_as, cache=cache)
             if proof.holds:
                 return await self._describe(proof, reasons)
-            reasons[mechanism] = why_not(proof)
+            reasons[mechanism] = failure_reason(proof)
         return _NothingHeld(reasons)
 
     async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _ProvenSandbox:
@@ -186,7 +186,7 @@ def _cache_in(folder: str) -> str | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-def why_not(proof: Proof) -> str:
+def failure_reason(proof: Proof) -> str:
     """Returns in plain words why the self-test failed."""
     if proof.error is not None:
         return proof.error.strip().rstrip(".")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prowess._internal.addresses import Address, new_socket, why_not_outside
-from prowess.workspace.network.host_rules import SETTING, HostRule, HostTarget, find_rule, is_listed, why_not
+from prowess.workspace.network.host_rules import SETTING, HostRule, HostTarget, denial_reason, find_rule, is_listed
 from prowess.workspace.network.http import END, ProxyRequest, Refused, begins_well, parse_request, render_answer
 
 Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, but not reached
@@ -98,7 +98,7 @@ class Exchange:
         """Connects to a checked address, or raises Refused."""
         rule = find_rule(self.rules, target)
         if rule is None:
-            raise Refused(403, why_not(self.rules, target), target=target)
+            raise Refused(403, denial_reason(self.rules, target), target=target)
         try:
             async with asyncio.timeout(self.limits.connect_s):
                 good = self._judged(await self._addresses(target), target)

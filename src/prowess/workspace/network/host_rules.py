@@ -103,7 +103,7 @@ def find_rule(rules: Sequence[HostRule], target: HostTarget) -> HostRule | None:
     return next((rule for rule in rules if rule.names(target) and target.port in rule.ports), None)
 
 
-def why_not(rules: Sequence[HostRule], target: HostTarget) -> str:
+def denial_reason(rules: Sequence[HostRule], target: HostTarget) -> str:
     """Returns the reason why no rule allows the target, as text for the program."""
     ports = sorted({port for rule in rules if rule.names(target) for port in rule.ports})
     if ports:

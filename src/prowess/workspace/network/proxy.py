@@ -42,7 +42,7 @@ PORT = 3128  # inside a sandbox, where it is always free
 CONTROL_FD = 10
 LOOKUPS = 4
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-PATIENCE_S = 2.0
+WAIT_S = 2.0
 
 
 class Proxy:
@@ -259,7 +259,7 @@ class _Door:
 
     async def closed(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_S):
                 await self._ended.wait()
 
     def _run(self) -> None:

@@ -266,10 +266,10 @@ class StartedCommand:
 
     async def _finish(self) -> None:
         """Asks init to end the command. If that fails, the supervisor ends init and everything below it."""
-        for ask, patience_s in ((self.kill, self._command.grace_s + 1.0), (self._kill_init, BELT_S)):
+        for ask, wait_s in ((self.kill, self._command.grace_s + 1.0), (self._kill_init, BELT_S)):
             ask()
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(wait_s):
                     await self._attend((), until=lambda: self.ended is not None)
                 return
             except TimeoutError:

@@ -64,7 +64,7 @@ class Supervisor:
         poll.register(self.link, select.POLLIN)
         poll.register(self.wake.fd, select.POLLIN)
         while os.getppid() == self.parent:  # the signal is not enough: perhaps only the thread that started us ended
-            ready = [fd for fd, _ in poll.poll(self.patience_ms())]
+            ready = [fd for fd, _ in poll.poll(self.wait_ms())]
             if signal.SIGTERM in self.wake.take():
                 break
             self.reap()
@@ -75,7 +75,7 @@ class Supervisor:
                 self.prepare_ahead()
         self.shut_down()
 
-    def patience_ms(self) -> int | None:
+    def wait_ms(self) -> int | None:
         if self.suspicious_until is not None:
             return 20
         return IDLE_MS if self.waiting is None else None
