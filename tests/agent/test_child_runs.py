@@ -174,7 +174,7 @@ def test_what_a_person_is_asked_in_a_child_counts(root: Path) -> None:
     assert [event["prompts"] for event in played.of("run_finished")] == [1, 1]
 
 
-# --- requests that a person has to approve ------------------------------------------------------------------------------
+# --- requests that a person has to approve ----------------------------------------------------------------------------
 
 ASK = '[[rule]]\ntool = "skill_load"\nskill = "demo"\nverdict = "ask"\nwhy = "look at it first"\n'
 
