@@ -12,8 +12,8 @@ import pytest
 from prowess.core.events import ApprovalAnswered, ApprovalAsked, Envelope, Event, NoteAppended, RunStarted
 from prowess.policy.trust import grant_folder
 from prowess.records.marks import Marks
-from prowess.runtime.factories import open_marks
 from prowess.runtime.runtime import open_runtime
+from prowess.runtime.storage import open_marks
 
 ASKED, ANSWERED = (
     ApprovalAsked(call_id="c", why="?"),

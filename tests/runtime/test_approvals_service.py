@@ -12,10 +12,10 @@ import pytest
 from agents import call, play
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import StoreError
-from prowess.runtime.factories import open_log, open_marks
 from prowess.runtime.runtime import open_runtime
 from prowess.runtime.services.approvals import CallAnswer, answer_call, find_approvals, find_standing, question_row
 from prowess.runtime.services.preapproved import find_preapproval, parse_yes
+from prowess.runtime.storage import open_log, open_marks
 
 STEPS = [call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")]
 

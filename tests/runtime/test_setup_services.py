@@ -16,11 +16,10 @@ from prowess.runtime.runtime import open_runtime
 from prowess.runtime.services.argument_words import parse_words
 from prowess.runtime.services.doctor import examine
 from prowess.runtime.services.doctor_workspace import examine_isolation
-from prowess.runtime.services.inspect_skill import inspect_skill
+from prowess.runtime.services.inspect_skill import count_fixed, count_skills, inspect_skill
 from prowess.runtime.services.sarif import render_sarif
 from prowess.runtime.services.scaffold import write_project, write_skill
 from prowess.runtime.services.settings_in_force import find_environment, find_settings
-from prowess.runtime.services.tokens import count_fixed, count_skills
 from prowess.runtime.services.trust import give_trust, load_trust, preview_file, preview_folder, revoke_trust
 
 

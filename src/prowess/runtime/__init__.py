@@ -4,8 +4,9 @@
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
 - config_file: reads and checks one config file
-- factories: makes models, executors, stores, kits and sessions from the configuration
+- factories: makes models, executors, kits and sessions from the configuration
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
+- storage: finds and opens the places of records, runs and workspaces
 - settings: every setting with its type, default and meaning
 """

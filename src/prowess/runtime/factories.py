@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import difflib
 import os
-import pwd
-import secrets
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from prowess._internal.paths import inside
-from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
 from prowess.agent.agent import AgentSpec, Limits
 from prowess.agent.context import render_system
 from prowess.agent.recorder import Observer, Recorder
@@ -31,10 +26,17 @@ from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
-from prowess.records.marks import Marks
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.storage import (
+    new_session,
+    open_log,
+    open_marks,
+    store_name,
+    whoami,
+    workspace_dir,
+)
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.profiles import Profile, advertised, slim
@@ -50,13 +52,12 @@ from prowess.workspace.process.client import Processes
 from prowess.workspace.process.posix_client import open_processes
 from prowess.workspace.run_as import find_uid
 from prowess.workspace.scripts.environments import Environments
-from prowess.workspace.session_folder import find_dir, hold_session
+from prowess.workspace.session_folder import hold_session
 
 if TYPE_CHECKING:
     from prowess.runtime.runtime import Runtime
 
 IMAGE_PYTHON = "A container has the Python of its image: workspace.python has no effect."
-_POSTGRES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,118 +358,6 @@ def make_executor(config: Config, places: ConfigPlaces, processes: Processes, en
     return sandbox if workspace.executor == "sandbox" else AutoExecutor(sandbox, local)
 
 
-def open_log(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
-    log = open_store(config, places)
-    if config.store == "memory:":
-        return log
-    from prowess.stores.run_folders import MirroredLog
-
-    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
-
-
-def open_marks(runtime: Runtime, place: str) -> Marks | None:
-    """Returns None where every question and answer counts, no matter who wrote it.
-
-    Such places are memory, and a shared database that the user named, not the project.
-    """
-    by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
-    if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
-        return None
-    return Marks(runtime.places.state_dir, place)
-
-
-def is_shared(config: Config) -> bool:
-    """True when other machines may use the same store."""
-    return config.store is not None and config.store.startswith(_POSTGRES)
-
-
-def open_store(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens `memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
-    store = config.store
-    if store == "memory:":
-        from prowess.stores.memory import MemoryEventLog
-
-        return MemoryEventLog()
-    if store is not None and is_shared(config):
-        from prowess.stores.postgres import PostgresEventLog
-
-        return PostgresEventLog(store)
-    from prowess.stores.sqlite import SqliteEventLog
-
-    path = _log_file(config, places)
-    if store is None:
-        ensure_ignored(os.path.dirname(path))
-    return SqliteEventLog(path)
-
-
-def check_store(config: Config, places: ConfigPlaces) -> None:
-    """Refuses an address that is no store. Opens and creates nothing, and asks no server."""
-    if is_shared(config):
-        open_store(config, places)
-    else:
-        store_name(config, places)
-
-
-def store_name(config: Config, places: ConfigPlaces) -> str:
-    """Returns the name of the store that sessions belong to, without opening it and without a password.
-
-    A store in memory belongs to its project.
-    """
-    if config.store == "memory:":
-        return f"memory:{os.path.realpath(places.project)}"
-    if config.store is not None and is_shared(config):
-        return _without_password(config.store)
-    return os.path.realpath(_log_file(config, places))
-
-
-def _without_password(address: str) -> str:
-    where, _, query = address.partition("?")
-    scheme, _, rest = where.partition("://")
-    user, at, host = rest.rpartition("@")
-    options = "&".join(each for each in query.split("&") if not each.startswith("password="))
-    return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
-
-
-def _log_file(config: Config, places: ConfigPlaces) -> str:
-    if config.store is None:
-        return default_log(places)
-    damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
-    meant, begins = find_meant("store", config.store), find_scheme(config.store) or damaged
-    if meant or begins:
-        is_wrong = f"is {config.store!r}" if meant else f"begins with {begins!r}"
-        raise ConfigError(
-            f"The setting store {is_wrong}, which is no store.",
-            code="store-unknown",
-            hint=meant
-            or "Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
-        )
-    return os.path.join(places.project, os.path.expanduser(config.store))
-
-
-def runs_folder(places: ConfigPlaces) -> str:
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "runs")
-    return inside(places.project, os.path.join(".agent", "runs"))
-
-
-def print_problem(text: str) -> None:
-    sys.stderr.write(f"warning: {text}\n")
-
-
-def default_log(places: ConfigPlaces) -> str:
-    """Returns the path of the default database. A link in a project must not lead it to another place."""
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "prowess.db")
-    return inside(places.project, os.path.join(".agent", "prowess.db"))
-
-
-def workspace_dir(config: Config, places: ConfigPlaces) -> str:
-    return find_dir(config.workspace.dir, places.cache_dir)
-
-
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:
     """Returns the secret values that are never written down, even if no skill asks for them.
 
@@ -482,15 +371,3 @@ async def configured_secrets(runtime: Runtime) -> dict[str, str]:
             if value:
                 found[name] = value
     return found
-
-
-def whoami() -> str:
-    """Returns the name of the user, recorded with each approval."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
-
-
-def new_session() -> str:
-    return f"s-{secrets.token_hex(6)}"

@@ -32,7 +32,6 @@ from prowess.workspace.outputs import (
     OutputLimits,
     collect,
     look_at_outputs,
-    primary_output,
 )
 from prowess.workspace.process.command import Ended, NotStarted
 from prowess.workspace.scripts.missing_dependency import Around, explain_failure
@@ -101,7 +100,7 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The skill_run result of the contract."""
+    """Result of a run. `render_result` of tools/run/skill_run makes the document of it."""
 
     run: str
     stdout: str
@@ -124,34 +123,6 @@ class JobResult:
     @property
     def ok(self) -> bool:
         return self.exit_code == 0 and not self.timed_out
-
-    def to_json(self) -> dict[str, Any]:
-        primary = primary_output(self.files)
-        document: dict[str, Any] = {
-            "stdout": self.stdout,
-            "stderr": self.stderr,
-            "exit_code": self.exit_code,
-            "timed_out": self.timed_out,
-            "duration_ms": self.duration_ms,
-            "truncated": self.truncated,
-            "primary_output": render_file(primary) if primary else None,
-            "output_files": [render_file(file) for file in self.files],
-            "artifact_files": [{"name": saved.name, "version": saved.version} for saved in self.saved],
-            "staged_inputs": [render_staged(staged) for staged in self.staged],
-            "warnings": list(self.warnings),
-            "isolation": self.isolation,
-            "run": self.run,
-        }
-        if self.signal is not None:
-            document["signal"] = self.signal
-        document |= {f"{stream}_ref": ref for stream, ref in self.refs.items()}
-        if self.left_out:
-            document["left_out"] = list(self.left_out)
-        if self.missing is not None:
-            document["missing_dependency"] = self.missing
-        if self.dependencies:
-            document["dependencies"] = list(self.dependencies)
-        return document
 
 
 async def run_job(job: Job, desk: JobContext) -> JobResult:
@@ -259,27 +230,6 @@ async def finish(
         dependencies=tuple(job.dependencies),
         left_out=collected.left_out,
     )
-
-
-def render_file(file: OutputFile) -> dict[str, Any]:
-    rendered = {
-        "name": file.name,
-        "ref": file.ref,
-        "mime_type": file.mime_type,
-        "size_bytes": file.size_bytes,
-        "truncated": file.truncated,
-    }
-    return rendered if file.content is None else {**rendered, "content": file.content}
-
-
-def render_staged(staged: Staged) -> dict[str, Any]:
-    return {
-        "from": staged.source,
-        "name": staged.to,
-        "ref": f"workspace://{staged.to}",
-        "size_bytes": staged.size_bytes,
-        "files": staged.files,
-    }
 
 
 async def _run(prepared: Prepared, desk: JobContext, printed: Printed) -> Ended:

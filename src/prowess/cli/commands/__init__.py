@@ -5,7 +5,6 @@
 - chat: a chat and its slash commands
 - config: show the configuration
 - doctor: report on roots, findings, installation and isolation
-- doctor_workspace: show every executor (`doctor --workspace`)
 - exec: run one command of a skill
 - init: make a folder a project
 - inspect: show one skill
@@ -17,11 +16,8 @@
 - prompt: print the catalog as a model sees it
 - reference: `read-properties` and `to-prompt`, as in the reference library
 - run: run one request
-- runs: list runs; the group of all `runs` actions
-- runs_prune: remove old runs
-- runs_replay: repeat a recorded run
+- runs: list, check, repeat and remove recorded runs
 - runs_show: show, compare and export runs
-- runs_verify: check records
 - schema: print JSON Schemas
 - search: find skills
 - sessions: list, show and delete sessions

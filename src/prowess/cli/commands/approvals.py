@@ -23,7 +23,6 @@ from prowess.errors import ConfigError, SkillDenied
 from prowess.records.call_text import render_doing
 from prowess.records.pending import Waiting
 from prowess.runtime.config import find_places
-from prowess.runtime.factories import open_marks
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.approvals import (
     AnswerResult,
@@ -41,6 +40,7 @@ from prowess.runtime.services.approvals import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
+from prowess.runtime.storage import open_marks
 
 
 @cli_command("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")

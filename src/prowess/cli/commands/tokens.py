@@ -6,7 +6,7 @@ import click
 
 from prowess._internal.tokens import get_counter
 from prowess.cli.app import Call, cli_command, roots_option
-from prowess.runtime.services.tokens import count_fixed, count_skills
+from prowess.runtime.services.inspect_skill import count_fixed, count_skills
 
 
 @cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")

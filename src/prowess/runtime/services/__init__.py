@@ -10,7 +10,7 @@
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path
-- inspect_skill: describes one skill, and explains why a model sees it or not
+- inspect_skill: describes one skill, explains why a model sees it, counts tokens
 - policy_check: explains the policy decision about a call without making it
 - preapproved: tools that a person approves beforehand (`--yes`)
 - replay: reads the inputs of a recorded run, so that it can be repeated
@@ -21,7 +21,6 @@
 - scaffold: writes new skills and new projects from templates
 - sessions: lists the sessions of the log, and finds one of them
 - settings_in_force: value and origin of every setting
-- tokens: counts the tokens of skills and of every request
 - trust: finds the content that trust would cover, gives trust and takes it back
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
 """

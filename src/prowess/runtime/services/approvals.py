@@ -26,9 +26,10 @@ from prowess.policy.approvals import (
 from prowess.policy.decision import asked_isolated
 from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
-from prowess.runtime.factories import is_shared, skill_access, whoami, workspace_dir
+from prowess.runtime.factories import skill_access
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.sessions import session_place
+from prowess.runtime.storage import is_shared, whoami, workspace_dir
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from prowess.core.ports import ArtifactStore, EventLog
 from prowess.core.values import SessionInfo, SessionKey, artifact_scope
 from prowess.errors import ProwessError, StoreError, WorkspaceError
-from prowess.runtime.factories import runs_folder, workspace_dir
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, find_key, load_summary, opened
 from prowess.runtime.services.sessions import opened_session, session_place
+from prowess.runtime.storage import runs_folder, workspace_dir
 from prowess.stores.run_folders import EVENTS, remove_copy
 from prowess.workspace.cleanup import (
     Leftovers,

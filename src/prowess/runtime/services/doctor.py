@@ -15,10 +15,10 @@ from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError, ProwessError, SkillError
 from prowess.models.registry import check_spec
 from prowess.runtime.check import check_loaded
-from prowess.runtime.factories import check_store
 from prowess.runtime.policy_files import find_surroundings, load_rules
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.storage import check_store
 from prowess.skills.catalog import matches_pattern
 from prowess.skills.nested import has_nested
 from prowess.skills.requirements import missing_requirements

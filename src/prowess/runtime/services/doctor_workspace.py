@@ -10,8 +10,9 @@ from prowess.core.ports import Executor
 from prowess.core.values import Isolation, SessionKey, to_json
 from prowess.errors import ProwessError
 from prowess.runtime.config import Config
-from prowess.runtime.factories import make_executor, workspace_dir
+from prowess.runtime.factories import make_executor
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.storage import workspace_dir
 from prowess.workspace.executors.sandbox import BWRAP, LANDLOCK, TO_GET_ONE
 from prowess.workspace.isolation.bwrap import why_no_bubblewrap
 from prowess.workspace.isolation.selftest import DEFAULT_UID, probe

@@ -17,8 +17,8 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates
 from prowess.records.summary import RunSummary
-from prowess.runtime.factories import open_log, runs_folder
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.storage import open_log, runs_folder
 from prowess.stores.run_folders import EVENTS, SUMMARY
 
 _SUMMARY_BYTES = 16 << 20

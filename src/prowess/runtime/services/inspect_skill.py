@@ -1,17 +1,22 @@
-"""Describes one skill, and explains why a model sees it or not."""
+"""Describes one skill, explains why a model sees it or not, and counts the tokens of skills and requests."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from prowess._internal.tokens import TokenCounter
 from prowess.core.catalog_values import CatalogPlan, Finding
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime.check import check_loaded
+from prowess.runtime.factories import fixed_prompt
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row, skill_row
-from prowess.skills.render import skill_tokens
+from prowess.skills.render import cost_in_catalog, render_skill, skill_tokens
 from prowess.skills.requirements import missing_requirements
 from prowess.skills.skill import Entry, Skill
+from prowess.tools.profiles import PROFILES, Profile
 
 
 def inspect_skill(runtime: Runtime, entry: Entry) -> dict[str, Any]:
@@ -89,3 +94,41 @@ def _refused(runtime: Runtime, entry: Entry, plan: CatalogPlan) -> str:
     except ConfigError as error:
         return f"no model is told anything while the policy is broken: {error.message}"
     return f"a rule denies it; which one: prowess policy check skill_load {entry.id}" if denied else ""
+
+
+class SkillTokens(NamedTuple):
+    id: str
+    name: str
+    catalog: int
+    body: int | None  # None when the skill cannot be loaded; doctor says why
+
+
+class FixedTokens(NamedTuple):
+    guidance: int
+    schemas: int
+    tokens: int  # both
+
+
+def count_skills(runtime: Runtime, entries: Iterable[Entry], counter: TokenCounter) -> list[SkillTokens]:
+    return [_count_skill(runtime, entry, counter) for entry in entries]
+
+
+def _count_skill(runtime: Runtime, entry: Entry, counter: TokenCounter) -> SkillTokens:
+    try:
+        skill = runtime.load_entry(entry)
+    except SkillError:
+        return SkillTokens(entry.id, entry.name, entry.catalog_tokens, None)
+    return SkillTokens(entry.id, entry.name, cost_in_catalog(skill.entry, counter), counter(render_skill(skill)))
+
+
+def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedTokens]:
+    """Returns, per profile, the tokens of guidance and tool schemas, which every request carries."""
+    return {profile: _count_profile(runtime, profile, counter) for profile in PROFILES}
+
+
+def _count_profile(runtime: Runtime, profile: Profile, counter: TokenCounter) -> FixedTokens:
+    guidance, specs = fixed_prompt(runtime, profile)
+    told = [{"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs]
+    schemas = sum(counter(json.dumps(each, ensure_ascii=False, separators=(",", ":"))) for each in told)
+    of_guidance = counter(guidance)
+    return FixedTokens(of_guidance, schemas, of_guidance + schemas)

@@ -23,11 +23,11 @@ from prowess.models.replay import ReplayModel
 from prowess.policy.decision import asked_isolated
 from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
-from prowess.runtime.factories import new_session, open_marks, runs_folder
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
 from prowess.runtime.services.sessions import session_place
+from prowess.runtime.storage import new_session, open_marks, runs_folder
 from prowess.workspace.session_folder import place_path, remove_place
 
 

@@ -12,9 +12,9 @@ from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
-from prowess.runtime.factories import runs_folder
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, load_summary, opened
+from prowess.runtime.storage import runs_folder
 
 
 class RunRow(NamedTuple):

@@ -13,9 +13,9 @@ from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.summary import RunSummary, summarise
-from prowess.runtime.factories import store_name, workspace_dir
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import opened
+from prowess.runtime.storage import store_name, workspace_dir
 
 
 class SessionRow(NamedTuple):

@@ -26,7 +26,6 @@ from prowess.records.audit import (
     read_session,
 )
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
-from prowess.runtime.factories import runs_folder
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import (
     FoundRun,
@@ -38,6 +37,7 @@ from prowess.runtime.services.find_run import (
     load_summary,
     opened,
 )
+from prowess.runtime.storage import runs_folder
 from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
 
 

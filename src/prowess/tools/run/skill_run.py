@@ -17,7 +17,9 @@ from prowess.tools.run import packages as installed
 from prowess.tools.run.requirements import check_present
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.workspace.inputs import Staged
 from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, JobResult, WantedOutputs, run_job
+from prowess.workspace.outputs import OutputFile, primary_output
 from prowess.workspace.scripts.interpreter import Launch, plan_script
 
 DESCRIPTION = (
@@ -199,7 +201,7 @@ def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace) -> Laun
 
 def render_outcome(result: JobResult) -> Outcome:
     """Renders the result. For a failed command, too, the model sees its output and exit code."""
-    data = result.to_json()
+    data = render_result(result)
     content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
     if result.ok:
         return Outcome(status="ok", content=content, data=data)
@@ -211,6 +213,57 @@ def render_outcome(result: JobResult) -> Outcome:
         return Outcome(status="failed", content=content, code="timeout", hint=hint, data=data)
     hint = "Read stderr, and mend the call or its inputs."
     return Outcome(status="failed", content=content, code="command-failed", hint=hint, data=data)
+
+
+def render_result(result: JobResult) -> dict[str, Any]:
+    """Renders the skill_run result of the contract."""
+    primary = primary_output(result.files)
+    document: dict[str, Any] = {
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "exit_code": result.exit_code,
+        "timed_out": result.timed_out,
+        "duration_ms": result.duration_ms,
+        "truncated": result.truncated,
+        "primary_output": _render_file(primary) if primary else None,
+        "output_files": [_render_file(file) for file in result.files],
+        "artifact_files": [{"name": saved.name, "version": saved.version} for saved in result.saved],
+        "staged_inputs": [_render_staged(staged) for staged in result.staged],
+        "warnings": list(result.warnings),
+        "isolation": result.isolation,
+        "run": result.run,
+    }
+    if result.signal is not None:
+        document["signal"] = result.signal
+    document |= {f"{stream}_ref": ref for stream, ref in result.refs.items()}
+    if result.left_out:
+        document["left_out"] = list(result.left_out)
+    if result.missing is not None:
+        document["missing_dependency"] = result.missing
+    if result.dependencies:
+        document["dependencies"] = list(result.dependencies)
+    return document
+
+
+def _render_file(file: OutputFile) -> dict[str, Any]:
+    rendered = {
+        "name": file.name,
+        "ref": file.ref,
+        "mime_type": file.mime_type,
+        "size_bytes": file.size_bytes,
+        "truncated": file.truncated,
+    }
+    return rendered if file.content is None else {**rendered, "content": file.content}
+
+
+def _render_staged(staged: Staged) -> dict[str, Any]:
+    return {
+        "from": staged.source,
+        "name": staged.to,
+        "ref": f"workspace://{staged.to}",
+        "size_bytes": staged.size_bytes,
+        "files": staged.files,
+    }
 
 
 def _wanted(args: RunArguments) -> WantedOutputs:

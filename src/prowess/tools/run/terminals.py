@@ -22,7 +22,7 @@ from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import ExecArguments, PollArguments, SessionArguments, WriteArguments
 from prowess.tools.base import PlainTool
-from prowess.tools.run.skill_run import find_needs, plan_job, with_skill
+from prowess.tools.run.skill_run import find_needs, plan_job, render_result, with_skill
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork
 from prowess.workspace.job import JobContext, JobResult, Prepared, finish, prepare
@@ -185,7 +185,7 @@ class Programs:
         if running.result is None:
             document["interaction"] = guess_interaction(running.lines.tail())
         else:
-            document |= {"exit_code": running.result.exit_code, "result": running.result.to_json()}
+            document |= {"exit_code": running.result.exit_code, "result": render_result(running.result)}
         return document
 
     async def kill(self, running: TerminalProcess) -> dict[str, Any]:

@@ -1,0 +1,147 @@
+"""Finds and opens the places where records, runs and workspaces are kept. Imports no agent, so that reading records is
+cheap."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import sys
+from typing import TYPE_CHECKING
+
+from prowess._internal.paths import inside
+from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
+from prowess.core.ports import EventLog
+from prowess.errors import ConfigError
+from prowess.records.marks import Marks
+from prowess.runtime.config import Config, ConfigPlaces
+from prowess.workspace.session_folder import find_dir
+
+if TYPE_CHECKING:
+    from prowess.runtime.runtime import Runtime
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_log(config: Config, places: ConfigPlaces) -> EventLog:
+    """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
+    log = open_store(config, places)
+    if config.store == "memory:":
+        return log
+    from prowess.stores.run_folders import MirroredLog
+
+    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+
+def open_marks(runtime: Runtime, place: str) -> Marks | None:
+    """Returns None where every question and answer counts, no matter who wrote it.
+
+    Such places are memory, and a shared database that the user named, not the project.
+    """
+    by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
+    if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
+        return None
+    return Marks(runtime.places.state_dir, place)
+
+
+def is_shared(config: Config) -> bool:
+    """True when other machines may use the same store."""
+    return config.store is not None and config.store.startswith(_POSTGRES)
+
+
+def open_store(config: Config, places: ConfigPlaces) -> EventLog:
+    """Opens `memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
+    store = config.store
+    if store == "memory:":
+        from prowess.stores.memory import MemoryEventLog
+
+        return MemoryEventLog()
+    if store is not None and is_shared(config):
+        from prowess.stores.postgres import PostgresEventLog
+
+        return PostgresEventLog(store)
+    from prowess.stores.sqlite import SqliteEventLog
+
+    path = _log_file(config, places)
+    if store is None:
+        ensure_ignored(os.path.dirname(path))
+    return SqliteEventLog(path)
+
+
+def check_store(config: Config, places: ConfigPlaces) -> None:
+    """Refuses an address that is no store. Opens and creates nothing, and asks no server."""
+    if is_shared(config):
+        open_store(config, places)
+    else:
+        store_name(config, places)
+
+
+def store_name(config: Config, places: ConfigPlaces) -> str:
+    """Returns the name of the store that sessions belong to, without opening it and without a password.
+
+    A store in memory belongs to its project.
+    """
+    if config.store == "memory:":
+        return f"memory:{os.path.realpath(places.project)}"
+    if config.store is not None and is_shared(config):
+        return _without_password(config.store)
+    return os.path.realpath(_log_file(config, places))
+
+
+def _without_password(address: str) -> str:
+    where, _, query = address.partition("?")
+    scheme, _, rest = where.partition("://")
+    user, at, host = rest.rpartition("@")
+    options = "&".join(each for each in query.split("&") if not each.startswith("password="))
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
+
+
+def _log_file(config: Config, places: ConfigPlaces) -> str:
+    if config.store is None:
+        return default_log(places)
+    damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
+    meant, begins = find_meant("store", config.store), find_scheme(config.store) or damaged
+    if meant or begins:
+        is_wrong = f"is {config.store!r}" if meant else f"begins with {begins!r}"
+        raise ConfigError(
+            f"The setting store {is_wrong}, which is no store.",
+            code="store-unknown",
+            hint=meant
+            or "Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
+        )
+    return os.path.join(places.project, os.path.expanduser(config.store))
+
+
+def runs_folder(places: ConfigPlaces) -> str:
+    folder = state_folder(places.project, places.state_dir)
+    if folder == places.state_dir:
+        return os.path.join(folder, "runs")
+    return inside(places.project, os.path.join(".agent", "runs"))
+
+
+def print_problem(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
+
+
+def default_log(places: ConfigPlaces) -> str:
+    """Returns the path of the default database. A link in a project must not lead it to another place."""
+    folder = state_folder(places.project, places.state_dir)
+    if folder == places.state_dir:
+        return os.path.join(folder, "prowess.db")
+    return inside(places.project, os.path.join(".agent", "prowess.db"))
+
+
+def workspace_dir(config: Config, places: ConfigPlaces) -> str:
+    return find_dir(config.workspace.dir, places.cache_dir)
+
+
+def whoami() -> str:
+    """Returns the name of the user, recorded with each approval."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def new_session() -> str:
+    return f"s-{secrets.token_hex(6)}"
