@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from test_url_root import zipped
 
 from agents import call
+from archive_bytes import zipped
 from hostile.scene import SECRET, Scene, executed, local, outcome, seen, stdout
 from hostile.table import case
 from hostile.test_posing import CLOSING

@@ -3,20 +3,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import io
 import json
 import os
 import resource
 import subprocess
 import sys
-import tarfile
 import threading
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from archive_bytes import tarred, zipped
 from loopback import Exchange, Server, cutting, in_turn, redirecting, serving
 from prowess._internal.digest import FileDigest, content_sha256, tree_digest
 from prowess.skills.url_root import UrlRoot, open_url_root
@@ -27,24 +25,6 @@ FILES = {
     "pdf-forms/scripts/fill.py": b"print(1)\n",
     "other/SKILL.md": b"---\nname: other\n---\n",
 }
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as bundle:
-        for name, content in files.items():
-            bundle.writestr(zipfile.ZipInfo(name), content)
-    return data.getvalue()
-
-
-def tarred(files: dict[str, bytes], mode: int = 0o644) -> bytes:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as bundle:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), mode
-            bundle.addfile(info, io.BytesIO(content))
-    return data.getvalue()
 
 
 class Clock:

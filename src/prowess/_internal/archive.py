@@ -10,7 +10,6 @@ import contextlib
 import errno
 import gzip
 import os
-import re
 import shutil
 import stat
 import struct
@@ -18,20 +17,19 @@ import tarfile
 import typing
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
 from prowess._internal.files import open_regular
-from prowess._internal.paths import check_safe_name, inside
+from prowess._internal.portable_names import PortableNames, duplicate_name, is_plain, shown_name, unsafe_name
 from prowess._internal.tar import BLOCK_BYTES, CHUNK_BYTES, Member, MemberKind, is_tar, tar_members
-from prowess.errors import PackError, PackUnsafe, PathEscape
+from prowess.errors import PackError, PackUnsafe
 
 _MIB = 1024 * 1024
 _MAX_NAME_BYTES = 255  # of one part of a path; every file system allows this much
 _TAR_OVERHEAD_BYTES = 4096  # per entry: headers and padding of a normal tar
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_CONTROL_OR_BACKSLASH = re.compile(r"[\x00-\x1f\x7f\\]")
 _ZIP_ENCRYPTED = 0x1 | 0x40 | 0x2000  # encrypted, strongly encrypted, directory masked
 _ZIP_UTF8 = 0x800
 
@@ -54,22 +52,36 @@ DEFAULT_LIMITS = ArchiveLimits()
 
 
 def extract(
-    archive: str | os.PathLike[str], into: str | os.PathLike[str], *, limits: ArchiveLimits = DEFAULT_LIMITS
+    archive: str | os.PathLike[str],
+    into: str | os.PathLike[str],
+    *,
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+    report: Callable[[int], None] | None = None,
 ) -> list[str]:
     """Unpacks a zip, tar or gzipped tar into a new or empty folder, and returns the sorted paths of its files.
 
     The content decides the format, not the name. PackUnsafe: a member is not a plain file or folder, or a limit is
     exceeded. PackError: the file is not an archive, or it is damaged. After an error `into` is deleted, except if it
-    was not empty before.
+    was not empty before. `report` gets the number of members so far.
     """
     source, folder = os.fspath(archive), os.fspath(into)
     with _whole_or_gone(folder), _as_pack_error(source), os.fdopen(open_regular(source, follow=True), "rb") as file:
         tree = _Tree(folder, limits, archive_bytes=os.fstat(file.fileno()).st_size)
-        for count, member in enumerate(_members(file, tree), start=1):
-            if count > limits.max_entries:
-                raise _too_many(limits)
-            tree.add(member)
-        return sorted(tree.files)
+        return tree.add_all(_members(file, tree), report)
+
+
+def write_members(
+    members: Iterable[Member],
+    into: str | os.PathLike[str],
+    *,
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+    report: Callable[[int], None] | None = None,
+) -> list[str]:
+    """Writes members that come from elsewhere, such as a repository, under the same rules as those of an archive."""
+    folder = os.fspath(into)
+    with _whole_or_gone(folder), _as_pack_error(folder):
+        # Nothing was compressed, so no ratio can be exceeded.
+        return _Tree(folder, limits, archive_bytes=limits.max_total_bytes).add_all(members, report)
 
 
 @contextlib.contextmanager
@@ -99,7 +111,7 @@ def _as_pack_error(archive: str) -> Iterator[None]:
         # BadGzipFile is an OSError too. EINVAL comes from a seek that only a broken zip directory asks for.
         if isinstance(error, _CORRUPT) or error.errno == errno.EINVAL:
             raise PackError(
-                f"This archive is damaged or cut off: {error}.",
+                f"This archive is damaged or cut off: {str(error)[:200]}.",  # it may quote a long name
                 code="archive-corrupt",
                 hint="Download it or pack it again.",
             ) from error
@@ -131,9 +143,9 @@ def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
         for info in bundle.infolist():
             name = _zip_name(info)
             if info.flag_bits & _ZIP_ENCRYPTED:
-                raise _unsafe("encrypted", name, "is encrypted", "Pack it without a password.")
+                raise unsafe_name("encrypted", name, "is encrypted", "Pack it without a password.")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others can use much memory
-                raise _unsafe("special", name, "is compressed in an unusual way", "Pack it again with deflate.")
+                raise unsafe_name("special", name, "is compressed in an unusual way", "Pack it again with deflate.")
             mode = info.external_attr >> 16
             kind = "folder" if name.endswith("/") else _zip_kind(mode)
             yield Member(name, kind, bool(mode & 0o111), _zip_chunks(bundle, info))
@@ -181,16 +193,28 @@ class _Tree:
     def __init__(self, folder: str, limits: ArchiveLimits, *, archive_bytes: int) -> None:
         self.limits = limits
         self.files: list[str] = []
-        self._folder, self._archive_bytes = folder, archive_bytes
-        self._folders: set[str] = set()
+        self._archive_bytes = archive_bytes
+        # Path in the archive -> resolved path. Each folder but the first is made here, so no link can be among them.
+        self._folders = {"": os.path.realpath(folder)}
+        self._names = PortableNames()
         self._file_bytes = self._tar_bytes = 0
+
+    def add_all(self, members: Iterable[Member], report: Callable[[int], None] | None) -> list[str]:
+        for count, member in enumerate(members, start=1):
+            if count > self.limits.max_entries:
+                raise _too_many(self.limits)
+            self.add(member)
+            if report is not None:
+                report(count)
+        return sorted(self.files)
 
     def add(self, member: Member) -> None:
         parts = self._safe_parts(member)
         if member.kind == "link":
-            raise _unsafe("link", member.name, "is a link", "Pack the file itself instead of a link to it.")
+            raise unsafe_name("link", member.name, "is a link", "Pack the file itself instead of a link to it.")
         if member.kind == "special":
-            raise _unsafe("special", member.name, "is not a plain file (device, FIFO or sparse)", "Pack plain files.")
+            why = "is not a plain file (device, FIFO or sparse)"
+            raise unsafe_name("special", member.name, why, "Pack plain files.")
         if not parts or parts[0] == "__MACOSX" or parts[-1] == ".DS_Store":
             return
         if member.kind == "folder":
@@ -218,12 +242,12 @@ class _Tree:
     def _safe_parts(self, member: Member) -> list[str]:
         name, parts = member.name, [part for part in member.name.split("/") if part not in ("", ".")]
         names_no_file = name.rsplit("/", 1)[-1] in ("", ".")
-        if not (_is_plain(name) and _is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
-            raise _unsafe("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
+        if not (is_plain(name) and is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
+            raise unsafe_name("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
         sizes = [len(part.encode()) for part in parts]
         too_long = sum(sizes) + len(sizes) - 1 > self.limits.max_path_bytes or max(sizes, default=0) > _MAX_NAME_BYTES
         if too_long or len(parts) > self.limits.max_depth:
-            raise _unsafe("path", name, "has a path that is too long or too deep", "Shorten it.")
+            raise unsafe_name("path", name, "has a path that is too long or too deep", "Shorten it.")
         return parts
 
     def _make_folders(self, parts: list[str]) -> None:
@@ -231,14 +255,22 @@ class _Tree:
             path = "/".join(parts[:depth])
             if path in self._folders:
                 continue
-            if len(self._folders) >= self.limits.max_entries:  # a few deep paths can ask for very many folders
+            if len(self._folders) > self.limits.max_entries:  # a few deep paths can ask for very many folders
                 raise _too_many(self.limits)
+            self._names.add_folder(path)
+            target = self._place(path)
             with _refusing_duplicates(path):
-                os.mkdir(inside(self._folder, path), 0o755)
-            self._folders.add(path)
+                os.mkdir(target, 0o755)
+            self._folders[path] = target
+
+    def _place(self, path: str) -> str:
+        """Resolved path of a new file or folder: its parts are plain names, and its folder was made here."""
+        above, _, name = path.rpartition("/")
+        return f"{self._folders[above]}{os.sep}{name}"
 
     def _make_file(self, path: str, member: Member) -> None:
-        target, size = inside(self._folder, path), 0
+        self._names.add_file(path)
+        target, size = self._place(path), 0
         with _refusing_duplicates(path):
             fd = os.open(target, _CREATE, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -246,20 +278,11 @@ class _Tree:
                 size += len(chunk)
                 self._file_bytes += len(chunk)
                 if size > self.limits.max_file_bytes:
-                    raise _too_large(_shown(path), self.limits.max_file_bytes)
+                    raise _too_large(shown_name(path), self.limits.max_file_bytes)
                 self._judge(self._file_bytes)
                 file.write(chunk)
         os.chmod(target, 0o755 if member.executable else 0o644)
         self.files.append(path)
-
-
-def _is_plain(name: str) -> bool:
-    try:
-        check_safe_name(name)
-        name.encode()
-    except (PathEscape, UnicodeEncodeError):
-        return False
-    return not _CONTROL_OR_BACKSLASH.search(name)
 
 
 @contextlib.contextmanager
@@ -267,11 +290,7 @@ def _refusing_duplicates(path: str) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise _unsafe("duplicate", path, "occurs twice", "Pack each path once, as a file or as a folder.") from error
-
-
-def _unsafe(what: str, name: str, why: str, hint: str) -> PackUnsafe:
-    return PackUnsafe(f"The member {_shown(name)} {why}.", code=f"pack-unsafe-{what}", hint=hint)
+        raise duplicate_name(path) from error
 
 
 def _too_large(what: str, limit_bytes: int) -> PackUnsafe:
@@ -282,8 +301,3 @@ def _too_large(what: str, limit_bytes: int) -> PackUnsafe:
 def _too_many(limits: ArchiveLimits) -> PackUnsafe:
     message = f"This archive has more than {limits.max_entries} entries."
     return PackUnsafe(message, code="pack-too-many-entries", hint="Split it into several archives.")
-
-
-def _shown(name: str) -> str:
-    """Shortens and escapes a name for a message. A hostile name can be very long or contain terminal control codes."""
-    return f"{name[:80]!a}" + ("…" if len(name) > 80 else "")

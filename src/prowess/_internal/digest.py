@@ -7,8 +7,11 @@ tell them apart.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import NamedTuple
+
+_CHUNK_BYTES = 256 * 1024
 
 
 class FileDigest(NamedTuple):
@@ -31,3 +34,16 @@ def content_sha256(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(fd: int, size_bytes: int) -> str:
+    """Hashes an open file in chunks. A small file that has the expected size takes one read."""
+    import hashlib
+
+    chunk = os.read(fd, min(size_bytes + 1, _CHUNK_BYTES))
+    whole, done = hashlib.sha256(chunk), len(chunk)
+    while chunk and done != size_bytes:
+        chunk = os.read(fd, _CHUNK_BYTES)
+        whole.update(chunk)
+        done += len(chunk)
+    return whole.hexdigest()

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.parse
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -66,6 +66,7 @@ class Deadline:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
+Report = Callable[[int, int | None], None]  # bytes so far, all bytes or None
 _CHUNK_BYTES = 64 * 1024
 _REDIRECTS = (301, 302, 303, 307, 308)
 _RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -108,16 +109,24 @@ def fetch(
     limits: FetchLimits = DEFAULT_LIMITS,
     sha256: str | None = None,
     resolve: Resolve = look_up,
+    linked_from: str | None = None,
+    report: Report | None = None,
 ) -> Fetched:
-    """Downloads `url` to the file `to`, unless it still has the given etag or date. FetchError says why it failed."""
+    """Downloads `url` to the file `to`, unless it still has the given etag or date. FetchError says why it failed.
+
+    `linked_from` is the document that named the URL, if no person did: the URL may not lead further inside than that
+    document, as after a redirect. `report` gets the bytes received so far, and all bytes if the server told them.
+    """
     target = os.fspath(to)
     with _part_beside(target) as part:
-        if url[:5].lower() == "file:":
+        if url[:5].lower() == "file:" and linked_from is None:
             answer = _copy(url, part, etag, limits)
         else:
             given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
             validators = {name: value for name, value in given.items() if value and _is_sendable(value)}
-            answer = _Download(url, part, limits, validators, resolve, pinned=sha256 is not None).run()
+            download = _Download(url, part, limits, validators, resolve, pinned=sha256 is not None)
+            download.linked_from, download.report = linked_from, report
+            answer = download.run()
         if answer.status == "new":
             answer = _settle(part, target, answer, sha256, shown_url(url))
         return answer
@@ -193,6 +202,8 @@ class _Download:
         self._validators, self._resolve, self._pinned = validators, resolve, pinned
         self._resume_etag: str | None = None  # strong etag of the content in the part file
         self._in_body = False
+        self.linked_from: str | None = None
+        self.report: Report | None = None
 
     def run(self) -> Fetched:
         attempt = 0
@@ -207,7 +218,8 @@ class _Download:
                     attempt += 1
 
     def _attempt(self, deadline: Deadline) -> Fetched:
-        hop = self._next(self._url, None, deadline)
+        before = None if self.linked_from is None else self._next(self.linked_from, None, deadline)
+        hop = self._next(self._url, before, deadline)
         for _ in range(self._limits.max_redirects + 1):
             with self._response(hop, deadline) as response:
                 if response.status_code not in _REDIRECTS or "location" not in response.headers:
@@ -282,12 +294,16 @@ class _Download:
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding == "identity" and answer.etag and not answer.etag.startswith("W/") and _is_sendable(answer.etag):
             self._resume_etag = answer.etag
+        expected = None
         if headers.get("content-length", "").isdigit():
-            _check_size(self._part.tell() + int(headers["content-length"]), shown, self._limits)
+            expected = self._part.tell() + int(headers["content-length"])
+            _check_size(expected, shown, self._limits)
         self._in_body = True
         for chunk in _decoded(response.iter_raw(), encoding, url.path, shown):
             self._part.write(chunk)
             _check_size(self._part.tell(), shown, self._limits)
+            if self.report is not None:
+                self.report(self._part.tell(), expected if encoding == "identity" else None)
         return answer
 
     def _explained(self, error: httpx.HTTPError, shown: str, deadline: Deadline) -> FetchError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_CHUNK_BYTES = 64 * 1024
 
 
 class NotRegular(OSError):
@@ -33,6 +34,13 @@ def read_regular(path: str, limit_bytes: int, *, follow: bool = False) -> bytes:
     fd = open_regular(path, follow=follow)
     with open(fd, "rb") as file:
         return file.read(limit_bytes + 1)
+
+
+def read_chunks(path: str) -> Iterator[bytes]:
+    """Yields the content of a regular file. The file is opened when the first chunk is read."""
+    with open(open_regular(path), "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def kind_of(mode: int) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import httpx
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)")
+_PIN = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _HOST = re.compile(r"(\[[\w:.%]*\]|[^:\[\]]*)(:\d*)?")
 
 
@@ -34,6 +35,19 @@ def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) ->
         if not is_loopback(parsed.host):
             raise insecure(shown, "is not encrypted")
     return parsed
+
+
+def split_pin(url: str) -> tuple[str, str | None]:
+    """Returns the URL without its fragment, and the sha256 that `#sha256=…` pins."""
+    plain, _, fragment = url.partition("#")
+    pin = _PIN.fullmatch(fragment)
+    if fragment and not pin:  # a pin was intended: never continue without it
+        raise FetchError(
+            f"The part after # in {shown_url(url)} is not a pin.",
+            code="fetch-bad-pin",
+            hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
+        )
+    return plain, pin[1].lower() if pin else None
 
 
 def shown_url(url: str) -> str:

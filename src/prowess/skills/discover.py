@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from prowess.core.catalog_values import Finding, Mode
 from prowess.core.findings import Note, make_finding
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, SkillError
 from prowess.skills.catalog import Catalog, matches_pattern
 from prowess.skills.roots import check_present, named_root, unique_roots
 from prowess.skills.scanner import Bounds, scan
@@ -35,12 +35,14 @@ def discover(
     bounds: Bounds = Bounds(),
     cache_dir: str | os.PathLike[str] | None = None,
     accepts: Callable[[str, str], bool] = lambda place, digest: False,
+    accepted: Mapping[str, str] | None = None,
     refuse_angle_brackets: bool = False,
 ) -> Catalog:
     """Reads all skills from the given places: folders, archive URLs, skills made in code, or skill sources.
 
     A path that does not exist is an error. `nested` also reads the skills below a skill. `accepts(place, digest)` says
-    whether content from a URL or an MCP server was accepted; by default nothing is.
+    whether content from a URL or an MCP server was accepted; by default nothing is. `accepted` maps the folders of
+    installed skills to the digests that a person accepted.
     """
     for pattern, mode in (modes or {}).items():
         if mode not in MODES:
@@ -61,8 +63,12 @@ def discover(
             if root.path == root.url:  # the download failed and there is no cached copy
                 reports.append(RootReport(root.source, shown, 0, False, False, shown, root.origin))
                 continue
+        if _is_cut_off(root.path):
+            from prowess._internal.folder_swap import recover
+
+            recover(root.path)
         found = scan(root, bounds=bounds, cache_dir=folder)
-        entries += found.entries
+        entries += [_if_accepted(entry, accepted) for entry in found.entries] if accepted else found.entries
         findings += found.findings
         if root.expected and found.exists and not found.entries and not found.findings:
             findings.append(make_finding(Note("root-empty"), shown or root.path))
@@ -108,6 +114,26 @@ class Library:
             changes = self.reload()
             if changes:
                 on_change(changes)
+
+
+def _is_cut_off(root: str) -> bool:
+    """True when an installation was cut off here, or goes on."""
+    try:
+        return any(name == "journal.json" or name.startswith("new-") for name in os.listdir(f"{root}/.prowess"))
+    except OSError:
+        return False
+
+
+def _if_accepted(entry: Entry, accepted: Mapping[str, str]) -> Entry:
+    """Trusts a skill in an untrusted folder if a person accepted exactly this content. Only such skills are hashed."""
+    if entry.trusted or entry.real_path not in accepted:
+        return entry
+    from prowess.skills.load import load_entry
+
+    try:
+        return entry._replace(trusted=load_entry(entry).digest == accepted[entry.real_path])
+    except SkillError:
+        return entry
 
 
 def _roots_of(places: Iterable[Place]) -> list[Root]:

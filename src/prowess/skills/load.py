@@ -7,14 +7,13 @@ the load is refused, because the digest pins the loaded content.
 
 from __future__ import annotations
 
+import bisect
 import difflib
-import hashlib
 import os
-import stat
 from collections.abc import Iterable
 
-from prowess._internal.digest import FileDigest, content_sha256, tree_digest
-from prowess._internal.files import NotRegular, kind_of, open_regular, read_regular
+from prowess._internal.digest import FileDigest, content_sha256, file_sha256, tree_digest
+from prowess._internal.files import NotRegular, open_regular, read_regular
 from prowess._internal.globs import Glob
 from prowess._internal.paths import check_safe_name, inside, is_inside
 from prowess.core.catalog_values import Source, Trigger
@@ -52,7 +51,8 @@ def load_entry(entry: Entry) -> Skill:
     """Loads a skill from disk without a permission check."""
     directory = os.path.realpath(entry.real_path)
     try:
-        data = read_regular(inside(directory, entry.file), MAX_BODY_BYTES)
+        path = os.path.join(directory, entry.file)
+        data = read_regular(inside(directory, entry.file) if os.path.islink(path) else path, MAX_BODY_BYTES)
     except FileNotFoundError:
         raise SkillNotFound(
             f"The skill '{entry.name}' was removed from {entry.path}.",
@@ -152,39 +152,43 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
 def _file_of(
     directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note], room_bytes: int
 ) -> SkillFile | None:
-    """Returns a file with its sha256. A file larger than the remaining room is not hashed, to save time."""
     path = child.path
     try:
         if child.is_symlink():
-            path = os.path.realpath(path)
+            path = os.path.realpath(path, strict=True)
             if not is_inside(directory, path):
                 notes.append(Note("file-outside", None, {"what": rel}))
                 return None
             if os.path.isdir(path):
                 return None  # its files are listed in their real place
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            notes.append(Note("special-file", None, {"target": rel, "kind": kind_of(found.st_mode)}))
-            return None
-        executable = bool(found.st_mode & 0o111)
-        if found.st_size > room_bytes:
-            return SkillFile(rel, found.st_size, executable, "")
-        if data is not None:
-            return SkillFile(rel, len(data), executable, content_sha256(data))
-        with open(open_regular(path), "rb") as file:
-            sha = hashlib.file_digest(file, "sha256").hexdigest()
-            return SkillFile(rel, file.tell(), executable, sha)
+        fd = open_regular(path)
+        try:
+            return _hashed(rel, fd, data, room_bytes)
+        finally:
+            os.close(fd)
+    except NotRegular as error:
+        notes.append(Note("special-file", None, {"target": rel, "kind": str(error).partition(",")[0]}))
     except OSError as error:
         notes.append(Note("unreadable", None, {"reason": f"{rel}: {(error.strerror or 'error').lower()}"}))
-        return None
+    return None
+
+
+def _hashed(rel: str, fd: int, data: bytes | None, room_bytes: int) -> SkillFile:
+    """Returns a file with its sha256. A file larger than the remaining room is not hashed, to save time."""
+    found = os.fstat(fd)
+    sha256 = ""
+    if found.st_size <= room_bytes:
+        sha256 = file_sha256(fd, found.st_size) if data is None else content_sha256(data)
+    return SkillFile(rel, found.st_size, bool(found.st_mode & 0o111), sha256)
 
 
 def read_resource(skill: Skill, path: str) -> bytes:
     """Reads one file of a loaded skill, exactly as it was when the skill was loaded."""
     check_safe_name(path)
     wanted = path.removeprefix("./")
-    listed = next((file for file in skill.files if file.path == wanted), None)
-    if listed is None:
+    at = bisect.bisect_left(skill.files, wanted, key=lambda file: file.path)
+    listed = skill.files[at] if at < len(skill.files) else None
+    if listed is None or listed.path != wanted:
         names = [file.path for file in skill.files]
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[:5]
         raise ResourceNotFound(

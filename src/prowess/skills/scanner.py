@@ -33,7 +33,8 @@ from prowess.skills.scan_cache import (
 from prowess.skills.skill import Entry, Root
 
 SKIPPED = frozenset(
-    ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache".split()
+    ".git .hg .svn node_modules .venv venv __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache .cache"
+    " .prowess".split()
 )
 # A file that changed so shortly before it was read could change again without a new time stamp (coarse clocks).
 _SETTLED_NS = 50_000_000

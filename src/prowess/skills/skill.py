@@ -100,7 +100,7 @@ class Skill(NamedTuple):
     body: str
     body_line: int
     digest: str
-    files: tuple[SkillFile, ...]
+    files: tuple[SkillFile, ...]  # sorted by path
     notes: tuple[Note, ...]
     directory: str | None  # folder with its files; None for a skill in memory
     contents: Mapping[str, bytes] | None = None  # files of a skill in memory

@@ -15,27 +15,22 @@ import re
 import stat
 import tempfile
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from prowess._internal.archive import extract
 from prowess._internal.digest import FileDigest, tree_digest
 from prowess._internal.fetch import FetchLimits, fetch
 from prowess._internal.files import open_regular, read_regular, write_whole
-from prowess._internal.urls import shown_url
+from prowess._internal.unpack import MAX_SKILL_BYTES, name_from_url, text_lines, unpack
+from prowess._internal.urls import shown_url, split_pin
 from prowess.core.findings import Note, make_finding
 from prowess.core.values import Finding, from_json, to_json
-from prowess.errors import FetchError, PackError, ProwessError
+from prowess.errors import FetchError, ProwessError
 
 _MAX_META_BYTES = 64 * 1024
-_MAX_SKILL_BYTES = 1024 * 1024
-_PIN = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_PLAIN_NAME = re.compile(r"\w[\w.-]{0,63}")
 _NAME_LINE = re.compile(r"""name\s*:\s*(["']?)(\w[\w.-]{0,63})\1\s*(?:\s#.*)?""")
-_EXTENSION = re.compile(r"\.(zip|tar|tar\.gz|tgz|md)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,7 @@ def open_url_root(
     `max_age_s` old."""
     shown, findings = shown_url(url), []
     try:
-        address = _parse(url)
+        address = _PinnedUrl(*split_pin(url))
     except FetchError as error:
         return UrlRoot(findings=(_finding("url-failed", shown, error),))
     key = hashlib.sha256(address.url.encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -77,7 +72,7 @@ def open_url_root(
         return _root(cached, folder, [*findings, _finding("url-stale", shown, error, age=age)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _PinnedUrl:
     url: str  # without its fragment
     pin: str | None
@@ -97,18 +92,6 @@ class _Meta:
     digest: str
     tree: str
     fetched_at: float
-
-
-def _parse(url: str) -> _PinnedUrl:
-    plain, _, fragment = url.partition("#")
-    pin = _PIN.fullmatch(fragment)
-    if fragment and not pin:  # a pin was intended: never continue without it
-        raise FetchError(
-            f"The part after # in {shown_url(url)} is not a pin.",
-            code="fetch-bad-pin",
-            hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
-        )
-    return _PinnedUrl(url=plain, pin=pin[1].lower() if pin else None)
 
 
 def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
@@ -179,36 +162,19 @@ def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
     """Unpacks the download and returns the folder to search. A skill at the top gets its own folder, named after the
     skill."""
     tree = os.path.join(work, "tree")
-    try:
-        files = extract(download, tree)
-    except PackError as error:
-        if error.code != "archive-unknown":
-            raise
-        files = _single_skill(download, tree)
+    files = unpack(download, tree)
     at_top = next((name for name in ("SKILL.md", "skill.md") if name in files), None)
     if at_top is None:
         return tree
-    name = _name_in(read_regular(os.path.join(tree, at_top), _MAX_SKILL_BYTES)) or _name_from(address.url)
+    name = _name_in(read_regular(os.path.join(tree, at_top), MAX_SKILL_BYTES)) or name_from_url(address.url)
     wrapped = os.path.join(work, "wrapped")
     os.mkdir(wrapped, 0o755)
     os.rename(tree, os.path.join(wrapped, name))
     return wrapped
 
 
-def _single_skill(download: str, tree: str) -> list[str]:
-    data = read_regular(download, _MAX_SKILL_BYTES)
-    if len(data) > _MAX_SKILL_BYTES or next(_lines(data), None) != "---":
-        raise PackError(
-            "The download is neither an archive nor a SKILL.md.",
-            code="archive-unknown",
-            hint="Use the address of a .zip, .tar or .tar.gz file, or of a SKILL.md that begins with '---'.",
-        )
-    write_whole(os.path.join(tree, "SKILL.md"), data)
-    return ["SKILL.md"]
-
-
 def _name_in(data: bytes) -> str | None:
-    lines = _lines(data)
+    lines = text_lines(data)
     if next(lines, None) == "---":
         for line in lines:
             if line == "---":
@@ -216,21 +182,6 @@ def _name_in(data: bytes) -> str | None:
             if match := _NAME_LINE.fullmatch(line):
                 return match[2]
     return None
-
-
-def _lines(data: bytes) -> Iterator[str]:
-    return (line.rstrip() for line in data.decode("utf-8-sig", "replace").splitlines())
-
-
-def _name_from(url: str) -> str:
-    with contextlib.suppress(ValueError):
-        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(url).path.split("/") if part]
-        name = _EXTENSION.sub("", parts[-1]) if parts else ""
-        if name.lower() == "skill" and len(parts) > 1:  # …/pdf-forms/SKILL.md
-            name = parts[-2]
-        if _PLAIN_NAME.fullmatch(name):
-            return name
-    return "skill"
 
 
 def _digest_of(folder: str) -> str:
