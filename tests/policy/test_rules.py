@@ -384,3 +384,19 @@ def test_no_text_makes_the_reader_fall_over(text: str) -> None:
 def test_a_command_that_is_allowed_is_one_that_would_be_denied(command: str) -> None:
     if find_rule(_one('command = "git push"\nverdict = "allow"'), _run(command)):
         assert find_rule(_one('command = "git push"\nverdict = "deny"'), _run(command))
+
+
+def test_denied_digests() -> None:
+    digest = f"sha256:{'a' * 64}"
+    assert parse_rules(f'denied_digests = ["{digest}"]\n', "p").denied_digests == {digest}
+    for wrong in (
+        f'"{digest}"',
+        "[3]",
+        '["sha256:aa"]',
+        f'["{digest}\\n"]',
+        f'["{digest.upper()}"]',
+        f'[["{digest}"]]',
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse_rules(f"# a comment\ndenied_digests = {wrong}\n", "p")
+        assert "p:2" in caught.value.message and "64 hexadecimal digits" in str(caught.value.hint)

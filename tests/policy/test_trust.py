@@ -14,7 +14,15 @@ import pytest
 from guard import GUARD_S
 from prowess._internal.digest import content_sha256
 from prowess.errors import ConfigError, StoreError
-from prowess.policy.trust import grant_folder, grant_url, load_trust, revoke, without_userinfo
+from prowess.policy.trust import (
+    grant_folder,
+    grant_skills,
+    grant_url,
+    load_trust,
+    revoke,
+    still_trusted,
+    without_userinfo,
+)
 
 
 @pytest.fixture
@@ -440,3 +448,60 @@ def test_a_worktree_folder_of_somebody_else_is_not_trusted(state: str, repositor
     assert trust.trusts_folder(str(worktree))
     os.chown(worktree, 12345, 12345)
     assert not trust.trusts_folder(str(worktree))
+
+
+# Installed skills
+
+
+def test_skills_are_accepted_by_their_digest(state: str, project: Path) -> None:
+    path = str(project / "pdf")
+    grant_skills(state, {path: "sha256:1"})
+    grant_skills(state, {path: "sha256:2", str(project / "csv"): "sha256:3"})
+    trust = load_trust(state)
+    assert trust.accepted_skills == {path: "sha256:2", str(project / "csv"): "sha256:3"}
+    assert trust.accepted_once(path, "sha256:1") and not trust.accepted_once(path, "sha256:3")
+    grant_skills(state, {path: "sha256:1"})
+    assert load_trust(state).accepted_skills[path] == "sha256:1", "the newest counts"
+    grant_skills(state, {path: ""})
+    assert load_trust(state).accepted_skills[path] == "" and load_trust(state).accepted_once(path, "sha256:2")
+    assert revoke(state, path) and not load_trust(state).accepted_once(path, "sha256:1")
+    assert [*load_trust(state).accepted_skills] == [str(project / "csv")]
+
+
+def test_a_folder_is_revoked_with_the_skills_in_it(state: str, project: Path) -> None:
+    inside, beside = str(project / ".agent/skills/pdf"), f"{project}-other/pdf"
+    grant_skills(state, {inside: "sha256:1", beside: "sha256:2"})
+    grant_folder(state, str(project))
+    assert revoke(state, str(project))
+    assert load_trust(state).accepted_skills == {beside: "sha256:2"} and not load_trust(state).folders
+    assert not revoke(state, str(project))
+
+
+def test_only_some_digests_of_a_skill_are_remembered(state: str, project: Path) -> None:
+    for number in range(20):
+        grant_skills(state, {str(project / "pdf"): f"sha256:{number}"})
+    assert [skill.digest for skill in load_trust(state).skills] == [f"sha256:{number}" for number in range(13, 20)]
+
+
+def test_nothing_is_written_for_a_skill_that_nobody_accepted(state: str, project: Path) -> None:
+    grant_skills(state, {str(project / "pdf"): ""})
+    assert not _store(state).exists()
+
+
+def test_what_was_accepted_at_the_start_is_lost_with_another_digest(state: str, project: Path) -> None:
+    path = str(project / "pdf")
+    grant_skills(state, {path: "sha256:1"})
+    before = grant_skills(state, {path: "sha256:2"})
+    assert still_trusted(before, load_trust(state)) is before
+    grant_skills(state, {str(project / "csv"): "sha256:3"})
+    assert still_trusted(before, load_trust(state)) is before, "more is no loss"
+    for digest in ("sha256:3", "", "sha256:1"):
+        grant_skills(state, {path: digest})
+        assert still_trusted(before, load_trust(state)).accepted_skills.get(path) != "sha256:2"
+
+
+def test_a_skill_with_a_relative_path_is_damage(state: str) -> None:
+    Path(state).mkdir(parents=True)
+    rows = [{"path": "pdf", "digest": "sha256:1", "at": "now"}]
+    _store(state).write_text(json.dumps({"schema": "prowess.trust/1", "skills": rows}))
+    assert load_trust(state).findings and load_trust(state).accepted_skills == {}

@@ -48,6 +48,7 @@ SCHEMA = "prowess.policy/1"
 _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why", "matches", "misses")
 _CRITERIA = ("tool", "args", "skill", "source", "path", "command")
 _EXAMPLE_KEYS = ("tool", "args", "skill", "source", "command", "path")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
 # Limits: the file may come from anyone, and every call is checked against all of it.
 _MOST_RULES, _MOST_TEXTS, _LONGEST = 1_000, 10_000, 1_000
@@ -94,6 +95,7 @@ class Rules(NamedTuple):
     only_tightens: bool = False
     trusted: bool = True  # False: from an untrusted folder, so its texts are not shown
     problem: Finding | None = None  # why no rule of an untrusted file is in force
+    denied_digests: frozenset[str] = frozenset()  # content of skills that is neither installed nor loaded
 
 
 def parse_rules(text: str, path: str) -> Rules:
@@ -105,8 +107,8 @@ def parse_rules(text: str, path: str) -> Rules:
             f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Correct the line named in the message."
         ) from error
     for name in table:
-        if name not in ("rule", "schema"):
-            _check_key(name, ("rule", "schema"), path, _find_line(text, name))
+        if name not in ("rule", "schema", "denied_digests"):
+            _check_key(name, ("rule", "schema", "denied_digests"), path, _find_line(text, name))
     if table.get("schema", SCHEMA) != SCHEMA:
         _refuse(path, _find_line(text, "schema"), f'schema is not "{SCHEMA}"', "This version cannot read it.")
     found = table.get("rule", [])
@@ -118,7 +120,12 @@ def parse_rules(text: str, path: str) -> Rules:
         _refuse(path, None, f"the rules have more than {_MOST_TEXTS} texts", "Use patterns that fit more.")
     headers = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
     lines = headers if len(headers) == len(found) else [_find_line(text, "rule")] * len(found)
-    return Rules(tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1)), path)
+    denied = table.get("denied_digests", [])
+    if not isinstance(denied, list) or not all(isinstance(item, str) and _DIGEST.fullmatch(item) for item in denied):
+        line = _find_line(text, "denied_digests")
+        _refuse(path, line, "denied_digests is not a list of digests", 'Write "sha256:" and 64 hexadecimal digits.')
+    rules = tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1))
+    return Rules(rules, path, denied_digests=frozenset(denied))
 
 
 def unlocated(name: str) -> Located:

@@ -1,9 +1,9 @@
-"""Stores the trust that a person gave to folders, config files and URLs.
+"""Stores the trust that a person gave to folders, config files, URLs and installed skills.
 
-A folder is trusted with everything below it, a config file by its content, a URL by the digest of its content. The
-store is `<state_dir>/trust.json`. An unreadable store trusts nothing, and is moved aside before a new one is written. A
-revocation holds from the next check on; new trust holds for runs that start later. A linked git worktree is trusted
-like its repository, when each of them points to the other.
+A folder is trusted with everything below it, a config file by its content, a URL or an installed skill by its digest.
+The store is `<state_dir>/trust.json`. An unreadable store trusts nothing, and is moved aside before a new one is
+written. A revocation holds from the next check on; new trust holds for runs that start later. A linked git worktree is
+trusted like its repository, when each of them points to the other.
 
 A file that nobody trusts may only make settings stricter. So every setting it may change has one direction. A value in
 the other direction is left out, and so is a setting without a direction.
@@ -12,6 +12,7 @@ the other direction is left out, and so is a setting without a direction.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy
 
 _FILE_LIMIT_BYTES = 1 << 20  # larger config or policy files are refused
 _GIT_LIMIT_BYTES = 1 << 14
+_MOST_BEFORE = 6  # accepted contents of an installed skill that are remembered, for a rollback
 
 
 class TrustedFolder(NamedTuple):
@@ -48,12 +50,21 @@ class TrustedUrl(NamedTuple):
     at: str
 
 
+class TrustedSkill(NamedTuple):
+    """Installed skill that a person accepted, in exactly this content."""
+
+    path: str
+    digest: str
+    at: str
+
+
 class Trust(NamedTuple):
     """Trust at the time the store was read. Paths are resolved before they are compared."""
 
     folders: tuple[TrustedFolder, ...] = ()
     files: tuple[TrustedFile, ...] = ()
     urls: tuple[TrustedUrl, ...] = ()
+    skills: tuple[TrustedSkill, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     def trusts_folder(self, path: str) -> bool:
@@ -72,11 +83,21 @@ class Trust(NamedTuple):
     def accepts_url(self, url: str, digest: str) -> bool:
         return any(record.url == without_userinfo(url) and record.digest == digest for record in self.urls)
 
+    @property
+    def accepted_skills(self) -> dict[str, str]:
+        """Digest by folder of each installed skill that a person accepted: the newest record of a folder counts."""
+        return {record.path: record.digest for record in self.skills}
+
+    def accepted_once(self, path: str, digest: str) -> bool:
+        """True when a person accepted this content before, now or earlier. For a return to that content."""
+        real = os.path.realpath(path)
+        return any((record.path, record.digest) == (real, digest) for record in self.skills)
+
     def _covers(self, real: str) -> bool:
         return any(is_inside(folder.path, real) for folder in self.folders)
 
 
-_KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls": TrustedUrl}
+_KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls": TrustedUrl, "skills": TrustedSkill}
 
 
 def load_trust(state_dir: str) -> Trust:
@@ -109,14 +130,18 @@ class TrustFile:
 def still_trusted(before: Trust, now: Trust) -> Trust:
     """Returns what was trusted before and still is; `before` itself when nothing was revoked."""
     narrower = (f for f in now.folders if f not in before.folders and before.trusts_folder(f.path))
+    before_skills, now_skills = before.accepted_skills, now.accepted_skills
     left = Trust(
         folders=(*(f for f in before.folders if now.trusts_folder(f.path)), *narrower),
         files=tuple(f for f in before.files if now.accepts_file(f.path, f.sha256)),
         urls=tuple(u for u in before.urls if now.accepts_url(u.url, u.digest)),
+        skills=tuple(
+            s for s in before.skills if before_skills[s.path] != s.digest or now_skills.get(s.path) == s.digest
+        ),
         findings=now.findings,
     )
     kept_all = len(left.files) == len(before.files) and {*before.folders} <= {*left.folders}
-    return before if kept_all and left.urls == before.urls else left
+    return before if kept_all and (left.urls, left.skills) == (before.urls, before.skills) else left
 
 
 def grant_folder(state_dir: str, path: str) -> Trust:
@@ -158,8 +183,31 @@ def grant_url(state_dir: str, url: str, digest: str) -> Trust:
     return trust
 
 
+def grant_skills(state_dir: str, digests: Mapping[str, str]) -> Trust:
+    """Accepts installed skills, each in its folder and with exactly this digest; with "" it is accepted no more."""
+    known = load_trust(state_dir)
+    known_digests = known.accepted_skills
+    accepted = {os.path.realpath(path): digest for path, digest in digests.items()}
+    accepted = {path: digest for path, digest in accepted.items() if digest or path in known_digests}
+    if not accepted:
+        return known
+    with _locked(state_dir):
+        trust = _load_or_move_aside(state_dir)
+        at = now()
+        new = [TrustedSkill(path=path, digest=digest, at=at) for path, digest in accepted.items()]
+        same, number = {(s.path, s.digest) for s in new}, Counter[str]()
+        kept: list[TrustedSkill] = []
+        for record in reversed(trust.skills):
+            number[record.path] += 1
+            if (record.path, record.digest) not in same and number[record.path] <= _MOST_BEFORE:
+                kept.append(record)
+        trust = trust._replace(skills=(*reversed(kept), *new))
+        _write(state_dir, trust)
+    return trust
+
+
 def revoke(state_dir: str, path_or_url: str) -> bool:
-    """Revokes the trust in exactly this folder or URL. False when there was none."""
+    """Revokes the trust in exactly this folder or URL, and in installed skills there. False when there was none."""
     if not os.path.lexists(_store(state_dir).path):
         return False
     url = without_userinfo(path_or_url)
@@ -175,6 +223,7 @@ def revoke(state_dir: str, path_or_url: str) -> bool:
             folders=tuple(f for f in trust.folders if f.path not in real),
             files=tuple(f for f in trust.files if f.path not in keys),
             urls=tuple(u for u in trust.urls if u.url != url),
+            skills=tuple(s for s in trust.skills if not any(is_inside(folder, s.path) for folder in real)),
         )
         if left == trust:
             return False
@@ -195,7 +244,7 @@ def without_userinfo(url: str) -> str:
 
 def _parse(store: dict[str, Any]) -> Trust:
     trust = Trust(**{name: tuple(_records(store.get(name, []), name, kind)) for name, kind in _KINDS.items()})
-    for record in (*trust.folders, *trust.files):
+    for record in (*trust.folders, *trust.files, *trust.skills):
         # An empty or relative path would act as a prefix and could cover far more than intended.
         if not os.path.isabs(record.path) or os.path.normpath(record.path) != record.path:
             raise ValueError(f"{record.path!r} is not a full, plain path")

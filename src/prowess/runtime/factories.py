@@ -309,7 +309,8 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
         return runtime.search(query, limit=limit)[0]
 
     def pinned(id: str, digest: str) -> Skill | None:
-        return load_published(trees, id, digest, runtime.catalog.find(id))
+        found = load_published(trees, id, digest, runtime.catalog.find(id))
+        return None if found is None else runtime.check_digest(found)
 
     return SkillAccess(
         catalog=lambda: runtime.catalog,

@@ -102,6 +102,11 @@ def load_rules(runtime: Runtime) -> list[Rules]:
     return [*found, *_taken_back(runtime)]
 
 
+def find_denied_digests(runtime: Runtime) -> frozenset[str]:
+    """Returns the digests that a policy denies. A denial only tightens, so it counts without trust."""
+    return frozenset(digest for rules in load_rules(runtime) for digest in rules.denied_digests)
+
+
 def read_rules(path: str) -> Rules:
     return parse_rules(_text(path), path)
 

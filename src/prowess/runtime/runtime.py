@@ -15,6 +15,7 @@ from zlib import crc32
 from prowess._internal.paths import inside, is_inside
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
+from prowess.errors import SkillDenied
 from prowess.policy.trust import Trust, TrustFile, still_trusted
 from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config
 from prowess.runtime.settings import DOCS, IN_USE
@@ -96,6 +97,7 @@ class Runtime:
             bounds=self.bounds,
             cache_dir=self.places.cache_dir,
             accepts=self.trust.accepts_url,
+            accepted=self.trust.accepted_skills,
             refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
         )
 
@@ -150,10 +152,14 @@ class Runtime:
         lost = {record.url for record in self.trust.urls} - {record.url for record in trust.urls}
         urls = {shown_url(root.url) for root in roots if root.url} - {*map(shown_url, lost)}
         far = {os.path.realpath(root.path) for root in catalog.roots if root.url and root.url.partition("#")[0] in urls}
+        began = {os.path.realpath(root.path) for root in catalog.roots if root.trusted}
+        accepted, left = self.trust.accepted_skills, trust.accepted_skills
 
         def is_taken_back(entry: Entry) -> bool:
             if catalog.memory_skill(entry) is not None:
                 return entry.id in lost
+            if entry.root not in began:  # it was trusted for its content
+                return entry.trusted and left.get(entry.real_path) != accepted.get(entry.real_path)
             return entry.trusted and entry.root not in places and entry.root not in far
 
         return is_taken_back
@@ -271,7 +277,25 @@ class Runtime:
         from prowess.skills.load import load
 
         limit = self.config.security.max_skill_body_lines
-        return load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit)
+        skill = self.check_digest(load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit))
+        self.catalog.allow(skill.entry, trigger=trigger)  # its content may have changed since the catalog was read
+        return skill
+
+    def check_digest(self, skill: Skill) -> Skill:
+        """Returns a loaded skill. Refuses content that policy denies, and distrusts content that nobody accepted."""
+        from prowess.runtime.policy_files import find_denied_digests
+
+        if skill.digest in find_denied_digests(self):
+            raise SkillDenied(
+                f"Policy denies this content of '{skill.name}'.",
+                code="digest-denied",
+                hint=f"A policy lists {skill.digest} under denied_digests. Install another version.",
+            )
+        accepted = self.trust.accepted_skills.get(skill.entry.real_path)
+        roots = {os.path.realpath(root.path) for root in self.catalog.roots if root.trusted}
+        if accepted is None or accepted == skill.digest or skill.entry.root in roots:
+            return skill
+        return skill._replace(entry=skill.entry._replace(trusted=False))
 
     def load_entry(self, entry: Entry) -> Skill:
         """Loads a skill of the catalog without a permission check."""
