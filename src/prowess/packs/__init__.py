@@ -1,0 +1,34 @@
+"""Installs, verifies, updates and packs skills. A pack is one or more skills in a folder, an archive, a repository, a
+site or a Python package.
+
+- api: the public functions install, update, uninstall, rollback, verify and pack.
+- values: a source, an obtained pack, a skill in a pack, an entry of the lock.
+- lock: the files skills.toml (wanted) and skills.lock (installed), and where skills are installed.
+- plan: plans an installation, update or restore, and carries it out.
+- backups: what was replaced or removed.
+- remove: uninstall and rollback.
+- source: what a SOURCE on the command line means.
+- obtain: a source as a folder on disk: folders, archives, addresses, Python packages.
+- git: a commit of a repository, read through the user's own git.
+- site: the skills of a site that publishes an index.
+- contents: the skills in a pack, read whole, checked, and described for a person.
+- tree: files of a skill's folder: odd ones, hashes, differences, JSON.
+- bundle: writes skills into one reproducible zip, and reads the manifest of such a pack.
+- compare: compares skills on disk with the lock and with the manifest of their pack.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in prowess/__init__: an import of typing would cost more than this module
+if TYPE_CHECKING:
+    from prowess.packs.api import install, pack, rollback, uninstall, update, verify
+
+__all__ = ["install", "pack", "rollback", "uninstall", "update", "verify"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'prowess.packs' has no attribute {name!r}")
+    from prowess.packs import api
+
+    return getattr(api, name)

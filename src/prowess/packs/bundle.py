@@ -1,0 +1,184 @@
+"""Writes skills into one reproducible zip, and reads the manifest of such a pack.
+
+The same skills give the same bytes on every machine: names are sorted; times, modes and the creating system are fixed;
+there are no extra fields. Members are stored, not compressed: deflate gives other bytes with zlib-ng or a later zlib,
+and servers and git compress what they send anyway.
+
+    my-skills.zip
+      manifest.json      {"schema": "prowess.pack/1", "skills": [{"name", "version", "digest", "files": {…}}]}
+      pdf-forms/SKILL.md …
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any, Literal
+
+from prowess._internal.archive import DEFAULT_LIMITS
+from prowess._internal.digest import content_sha256
+from prowess._internal.files import read_regular, write_whole
+from prowess._internal.paths import inside, is_inside
+from prowess._internal.portable_names import check_portable_names, is_plain, shown_name
+from prowess.core.findings import visible
+from prowess.core.values import from_json, to_json
+from prowess.errors import PackError, PackMismatch, PathEscape
+from prowess.packs.tree import digest_of, from_records, to_records
+from prowess.packs.values import PackedFile, PackedSkill
+
+MANIFEST = "manifest.json"
+_SCHEMA = "prowess.pack/1"
+_MAX_MANIFEST_BYTES = 8 * 1024 * 1024  # more than 10,000 files of long names need
+_CHUNK_BYTES = 256 * 1024
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
+_UNIX = 3  # of `create_system`: modes are those of Unix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPack:
+    """Pack that was written. `left_out` names what no skill owns, such as `pdf/.git/`."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    skills: tuple[PackedSkill, ...]
+    left_out: tuple[str, ...]
+
+
+def write_pack(skills: Sequence[PackedSkill], to: str | os.PathLike[str], *, force: bool = False) -> WrittenPack:
+    """Writes a `.zip` of skills, or a `.skill` of one. The file appears whole or not at all."""
+    target = os.path.abspath(os.fspath(to))
+    packed = tuple(_without_junk(skill) for skill in sorted(skills, key=lambda skill: skill.name))
+    _check_request(target, packed, force)
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
+            _write_zip(file, packed)
+            size = file.tell()
+            file.seek(0)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            write_whole(target, iter(lambda: file.read(_CHUNK_BYTES), b""))
+    except OSError as error:
+        message = f"Cannot write {shown_name(target)}: {error.strerror or error}."
+        hint = "Check that the folder can be written to and that the disk has room."
+        raise PackError(message, code="pack-write", hint=hint) from error
+    left_out = tuple(f"{skill.name}/{path}" for skill in packed for path in skill.left_out)
+    return WrittenPack(path=target, sha256=sha256, size_bytes=size, skills=packed, left_out=left_out)
+
+
+def _without_junk(skill: PackedSkill) -> PackedSkill:
+    """Drops what no archive unpacks, so that the digest in the manifest holds after unpacking."""
+    junk = [file.path for file in skill.files if os.path.basename(file.path) == ".DS_Store"]
+    files = tuple(file for file in skill.files if file.path not in junk)
+    return replace(skill, files=files, digest=digest_of(files), left_out=(*skill.left_out, *junk))
+
+
+def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> None:
+    sizes, limits = [file.size for skill in skills for file in skill.files], DEFAULT_LIMITS
+    above = os.path.realpath(os.path.dirname(target))
+    endings = (".zip", ".skill") if len(skills) == 1 else (".zip",)
+    if not sizes:
+        code, why, hint = "pack-no-skill", "would have no skill", "Name a folder that has a SKILL.md."
+    elif not target.lower().endswith(endings):
+        code, why = "pack-target-name", f"cannot be the name of a pack of {len(skills)} skills"
+        hint = "Use a name that ends with .zip, or with .skill for one skill."
+    elif any(is_inside(os.path.realpath(skill.folder), above) for skill in skills):
+        code, why = "pack-target-inside", "is inside a skill, so the next pack would contain it"
+        hint = "Write it to a folder outside the skill."
+    elif os.path.lexists(target) and not force:
+        code, why, hint = "pack-exists", "exists", "Use another name, or --force to replace it."
+    elif len(sizes) >= limits.max_entries or sum(sizes) > limits.max_total_bytes or max(sizes) > limits.max_file_bytes:
+        code, why = "pack-too-large", f"would have {len(sizes)} files, the largest of {max(sizes)} bytes"
+        hint = "No installation would unpack it. Leave large files out, or write several packs."
+    else:
+        check_portable_names([MANIFEST, *(f"{skill.name}/{file.path}" for skill in skills for file in skill.files)])
+        return
+    raise PackError(f"{shown_name(target)} {why}.", code=code, hint=hint)
+
+
+def _write_zip(file: IO[bytes], skills: Sequence[PackedSkill]) -> None:
+    members = {f"{skill.name}/{file.path}": (skill.folder, file) for skill in skills for file in skill.files}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as bundle:
+        for name in sorted([MANIFEST, *members]):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.create_system = _UNIX
+            if name == MANIFEST:
+                data, mode = _render_manifest(skills), 0o644
+            else:
+                folder, packed = members[name]
+                data, mode = _read(folder, packed), 0o755 if packed.executable else 0o644
+            info.external_attr = (stat.S_IFREG | mode) << 16
+            bundle.writestr(info, data)
+
+
+def _read(folder: str, file: PackedFile) -> bytes:
+    """Returns the content that was checked before."""
+    with contextlib.suppress(OSError, PathEscape):
+        data = read_regular(inside(folder, file.path), file.size)
+        if content_sha256(data) == file.sha256:
+            return data
+    message = f"{shown_name(file.path)} in {shown_name(folder)} changed while it was packed."
+    raise PackMismatch(message, code="pack-changed", hint="Pack again when nothing writes to the skill.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SkillRecord:
+    name: str
+    version: str | None = None
+    digest: str
+    files: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ManifestRecord:
+    schema: Literal["prowess.pack/1"]
+    skills: tuple[_SkillRecord, ...]
+
+
+def _render_manifest(skills: Sequence[PackedSkill]) -> bytes:
+    records: list[_SkillRecord] = []
+    for skill in skills:
+        files = to_records(skill.files)
+        records.append(_SkillRecord(name=skill.name, version=skill.version, digest=skill.digest, files=files))
+    document = to_json(_ManifestRecord(schema=_SCHEMA, skills=tuple(records)))
+    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_manifest(folder: str) -> dict[str, tuple[PackedFile, ...]] | None:
+    """Returns the files of the skills of an unpacked pack by their folders, as its manifest lists them. The manifest is
+    at the top or in the only folder there. None when there is none, or when it belongs to something else."""
+    names = os.listdir(folder)
+    wrapper = f"{names[0]}/" if len(names) == 1 and names != [MANIFEST] else ""
+    try:
+        data = read_regular(inside(folder, f"{wrapper}{MANIFEST}"), _MAX_MANIFEST_BYTES)
+        if b'"prowess.pack/' not in data:
+            return None
+        document = json.loads(data)
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if isinstance(schema, str) and schema.startswith("prowess.pack/") and schema != _SCHEMA:
+            message = f"The pack has the newer format {visible(schema)[:40]}."
+            raise PackError(message, code="manifest-newer", hint="Update Prowess, and try again.")
+        record = from_json(_ManifestRecord, document)
+        return {f"{wrapper}{skill.name}": _files_of(skill) for skill in record.skills}
+    except (FileNotFoundError, NotADirectoryError, PathEscape):
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"The manifest of this pack cannot be used: {visible(str(error))[:200]}."
+        raise PackError(message, code="manifest-invalid", hint="Get the pack again, or ask its author.") from error
+
+
+def _files_of(skill: _SkillRecord) -> tuple[PackedFile, ...]:
+    files = from_records(skill.files)
+    if "/" in skill.name or not is_plain(skill.name):
+        raise ValueError(f"{skill.name!r} cannot be the name of a skill")
+    if digest_of(files) != skill.digest:
+        raise ValueError(f"the digest of {skill.name!r} is not that of its files")
+    return files

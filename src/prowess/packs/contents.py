@@ -1,0 +1,202 @@
+"""Finds the skills in an obtained pack: each is read whole, hashed once, checked, and described for a person.
+
+A pack is used as a whole: one skill that cannot be read, one name twice or one unsafe file refuses it. A skill that
+nobody asked for (`only`) is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+from prowess._internal.paths import inside, is_inside
+from prowess._internal.portable_names import check_portable_names, shown_name, unsafe_name
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import visible
+from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape, SkillError, WorkspaceError
+from prowess.packs.bundle import read_manifest
+from prowess.packs.tree import file_differences, find_odd_files, packed_file
+from prowess.packs.values import Obtained, PackedSkill, Progress, no_progress
+from prowess.runtime.check import check_loaded
+from prowess.skills.load import load_entry, read_resource
+from prowess.skills.metadata import name_notes
+from prowess.skills.scanner import scan
+from prowess.skills.skill import FATAL, Entry, Root, Skill
+from prowess.skills.spelling import near_names
+from prowess.skills.validate import EXTENSIONS, graded
+from prowess.workspace.scripts.pep723 import parse_block
+
+_ARCHIVE_NAMES = (".zip", ".skill", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".jar", ".whl")
+_NEEDS = {"bins": "needs programs", "env": "needs environment variables", "python": "needs Python"}
+
+
+def find_skills(
+    obtained: Obtained, *, only: Sequence[str] = (), progress: Progress = no_progress, notes: list[str] | None = None
+) -> list[PackedSkill]:
+    """Returns the skills of a pack, sorted by name. `only` chooses some by name. `notes` gets what was left out."""
+    told: list[str] = [] if notes is None else notes
+    obtained = replace(obtained, folder=os.path.realpath(obtained.folder))
+    narrowed = None if obtained.source.kind == "git" else obtained.source.path  # git has read only this folder
+    try:
+        folder = inside(obtained.folder, narrowed or "")
+    except PathEscape as error:
+        raise PackUnsafe(error.message, code="pack-unsafe-path", hint="Name a folder within the source.") from error
+    found = scan(Root("explicit", folder))
+    problems = [f"{visible(_below(finding.path, obtained))}: {finding.message}" for finding in found.findings]
+    if not found.entries:
+        hint = problems[0] if problems else "A skill is a folder with a SKILL.md. Check the source."
+        raise PackError(f"{shown_name(obtained.source.text)} has no SKILL.md.", code="pack-no-skill", hint=hint)
+    told += problems
+    entries = _choose(found.entries, only, obtained)
+    skills: list[PackedSkill] = []
+    for number, entry in enumerate(entries):
+        progress("checking skills", number, len(entries))
+        skill = _read(entry, obtained)
+        skills.append(skill)
+        if skill.left_out:
+            told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {_listed(skill.left_out)}")
+    progress("checking skills", len(entries), len(entries))
+    skills = _without_copies(skills, told)
+    _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
+    return skills
+
+
+def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -> Sequence[Entry]:
+    names = sorted({name_of(entry) for entry in entries})
+    for wanted in only:
+        if wanted not in names:
+            near = near_names(wanted, names, limit=3)
+            hint = f"Did you mean {_listed(near)}?" if near else f"It has: {_listed(names)}."
+            message = f"{shown_name(obtained.source.text)} has no skill {shown_name(wanted)}."
+            raise PackError(message, code="pack-skill-unknown", hint=hint)
+    return [entry for entry in entries if name_of(entry) in only] if only else entries
+
+
+def name_of(entry: Entry) -> str:
+    """Returns the name that a skill gets when it is installed: the declared name if it is valid, else its folder's."""
+    if entry.declared and all(note.code == "name-not-portable" for note in name_notes(entry.declared)):
+        return entry.declared
+    return entry.name
+
+
+def _read(entry: Entry, obtained: Obtained) -> PackedSkill:
+    name = name_of(entry)
+    path = _below(entry.path, obtained)
+    if entry.linked and not is_inside(obtained.folder, os.path.realpath(entry.linked)):
+        hint = "Name that folder itself as the source."
+        raise unsafe_name("link", path, "is a link to a skill outside the source", hint)
+    try:
+        skill = load_entry(entry)
+    except SkillError as error:
+        raise _invalid(path, error) from error
+    left_out = _check_files(skill, path, obtained)
+    if not obtained.is_ours:  # else they were checked when they were written
+        check_portable_names(f"{name}/{file.path}" for file in skill.files)
+    return PackedSkill(
+        name=name,
+        folder=entry.real_path,
+        path=path,
+        version=entry.version,
+        digest=skill.digest,
+        files=tuple(map(packed_file, skill.files)),
+        examine=cache(partial(_examine, entry, obtained)),
+        left_out=tuple(left_out),
+    )
+
+
+def _examine(entry: Entry, obtained: Obtained) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """Returns the capabilities of a skill, and its findings with those of the security scan."""
+    skill = load_entry(entry)
+    # Its folder gets the declared name when it is installed.
+    notes = [note for note in entry.notes if note.code != "name-mismatch" or name_of(entry) != entry.declared]
+    findings = [entry.finding_of(note, graded(note.code, "security")) for note in notes]
+    findings += check_loaded(skill, "security")
+    return _capabilities(skill), tuple(finding._replace(path=_below(finding.path, obtained)) for finding in findings)
+
+
+def _check_files(skill: Skill, path: str, obtained: Obtained) -> list[str]:
+    """Refuses what would be missing from the installed skill. Returns what is no part of a skill, such as `.git/`."""
+    prefix = f"{path}/" if path else ""
+    unsafe, left_out = find_odd_files(skill.directory or skill.entry.real_path)
+    unsafe = [f"{prefix}{name}" for name in unsafe]
+    unsafe += [link for link in obtained.left_out if link.startswith(prefix)]
+    if unsafe:
+        why = "is a link or a special file, and would be missing from the installed skill"
+        raise unsafe_name("link", unsafe[0], why, "Put a plain file in its place.")
+    for note in (*skill.entry.notes, *skill.notes):
+        if note.code in FATAL:
+            raise _invalid(path, skill.entry.finding_of(note))
+    return left_out
+
+
+def _invalid(path: str, why: Finding | SkillError) -> PackError:
+    message = f"The skill {shown_name(path or '.')} cannot be used: {why.message}"
+    return PackError(message, code="pack-skill-invalid", hint=why.hint or "Ask its author to repair it.")
+
+
+def _capabilities(skill: Skill) -> tuple[str, ...]:
+    """Returns what a skill may do and what it needs, for a person, as far as it declares or ships it."""
+    controls = skill.entry.controls
+    scripts = [file.path for file in skill.files if file.executable or file.path.endswith(tuple(EXTENSIONS))]
+    archives = [file.path for file in skill.files if file.path.lower().endswith(_ARCHIVE_NAMES)]
+    compatibility = skill.fields.get("compatibility")
+    facts: dict[str, Sequence[str]] = {
+        "tools": controls.allowed_tools or (),
+        "scripts": scripts,
+        "packages of its scripts": sorted(_packages(skill, scripts)),
+        **{_NEEDS.get(kind, f"needs {kind}"): items for kind, items in controls.requires},
+        "archives inside, not unpacked": archives,
+        "compatibility": [compatibility] if isinstance(compatibility, str) else (),
+    }
+    return tuple(f"{what}: {_listed(items)}" for what, items in facts.items() if items)
+
+
+def _packages(skill: Skill, scripts: Iterable[str]) -> set[str]:
+    packages: set[str] = set()
+    for path in scripts:
+        if path.endswith(".py"):
+            try:
+                block = parse_block(read_resource(skill, path).decode("utf-8", "replace"), name=path)
+                packages |= set(block.dependencies if block else ())
+            except (WorkspaceError, SkillError):
+                packages.add(f"unreadable in {path}")
+    return packages
+
+
+def _without_copies(skills: Iterable[PackedSkill], told: list[str]) -> list[PackedSkill]:
+    """Keeps one of equal copies: many repositories have a skill once for each agent."""
+    kept: dict[str, PackedSkill] = {}
+    for skill in skills:
+        first = kept.setdefault(skill.name.casefold(), skill)
+        if first.digest != skill.digest:
+            both = f"{shown_name(first.path)} and {shown_name(skill.path)}"
+            message = f"Two skills have the name '{visible(skill.name)}': {both}."
+            raise PackError(message, code="pack-duplicate-skill", hint="Choose one by its folder: SOURCE#FOLDER")
+        if first is not skill:
+            told.append(f"{visible(skill.path)}: the same as {visible(first.path)}, which is used.")
+    return sorted(kept.values(), key=lambda skill: skill.name)
+
+
+def _check_against_manifest(skills: Iterable[PackedSkill], obtained: Obtained, *, is_whole: bool) -> None:
+    manifest = read_manifest(obtained.folder)
+    if manifest is None:
+        return
+    found = {skill.path: skill.files for skill in skills}
+    folders = found.keys() | manifest.keys() if is_whole else found.keys()
+    for folder in sorted(folders):
+        for kind, path in file_differences(manifest.get(folder, ()), found.get(folder, ())):
+            message = f"{shown_name(f'{folder}/{path}')} is not as the manifest says: {kind}."
+            hint = "Get the pack again: somebody changed it after packing."
+            raise PackMismatch(message, code="manifest-mismatch", hint=hint)
+
+
+def _listed(items: Sequence[str]) -> str:
+    shown = ", ".join(visible(item)[:80] for item in items[:5])
+    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"
+
+
+def _below(path: str, obtained: Obtained) -> str:
+    """Returns a path below the source, with forward slashes; "" for the source itself."""
+    return path.removeprefix(obtained.folder).strip(os.sep).replace(os.sep, "/")

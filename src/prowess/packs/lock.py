@@ -1,0 +1,260 @@
+"""Reads and writes `skills.toml` (the skills that are wanted) and `skills.lock` (the skills that are installed).
+
+A person may edit skills.toml, so only single lines of it are changed, and the result is read again before it counts.
+The lock is JSON, sorted, so that two branches merge line by line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+from prowess._internal.files import read_regular
+from prowess._internal.folder_swap import BESIDE
+from prowess._internal.paths import is_inside
+from prowess._internal.portable_names import check_portable_names
+from prowess.core.findings import visible
+from prowess.errors import PackError
+from prowess.packs.tree import from_records, to_records
+from prowess.packs.values import LockedSkill, SourceKind
+from prowess.runtime.config import ConfigPlaces
+from prowess.skills.scanner import SKIPPED
+
+SCHEMA = "prowess.lock/1"
+_MAX_BYTES = 64 << 20
+_MAX_WANTED_BYTES = 1 << 20
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_TEXTS = ("source", "kind", "skill", "path", "digest", "installed_at")  # of a skill in the lock
+_FIELDS = (*_TEXTS, "ref", "commit", "sha256", "version")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HEADER = (
+    "# Skills that this project installs: name = source. `prowess install` reads and writes it; `skills.lock` pins it."
+)
+
+
+class PackPlace(NamedTuple):
+    """A folder that skills are installed into, with its two files."""
+
+    root: str
+    wanted: str
+    lock: str
+    base: str  # folder that relative sources in both files refer to
+
+    def folder(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+
+def find_place(to: str, places: ConfigPlaces) -> PackPlace:
+    """Returns the place that `--to` names: `project`, `user`, or a folder of skills."""
+    if to in ("project", "user"):
+        base = places.project if to == "project" else places.home
+        agent = os.path.join(base, ".agent")
+        root, wanted, lock = (os.path.join(agent, name) for name in ("skills", "skills.toml", "skills.lock"))
+        leads_out = to == "project" and not is_inside(os.path.realpath(base), os.path.realpath(root))
+        if leads_out or os.path.islink(root):  # a repository must not decide where we write
+            message = f"{root} is a link to {visible(os.path.realpath(root)[:200])}."
+            hint = "If you mean that folder, name it: --to FOLDER"
+            raise PackError(message, code="target-unsafe", hint=hint)
+        return PackPlace(root, wanted, lock, base)
+    root = os.path.abspath(os.path.join(places.cwd, os.path.expanduser(to)))
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise PackError(
+            f"{to} is not a folder.", code="target-not-folder", hint="Name a folder of skills, or a new one."
+        )
+    return PackPlace(root, os.path.join(root, "skills.toml"), os.path.join(root, "skills.lock"), root)
+
+
+# --- wanted -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSkill:
+    """Skill that somebody wants: its source, and its name there."""
+
+    source: str
+    skill: str
+
+
+def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
+    """Returns the wanted skills by their name here. Without the file, none."""
+    return _parse_wanted(_read(place.wanted), place.wanted)
+
+
+def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _invalid(path, str(error)[:200]) from None
+    rows = table.pop("skills", {})
+    if table or not isinstance(rows, dict):
+        raise _invalid(path, f"'{next(iter(table), 'skills')}' is not the table [skills]")
+    wanted = {}
+    for name, value in rows.items():
+        row = {"source": value, "skill": name} if isinstance(value, str) else value
+        if not isinstance(row, dict) or not isinstance(row.get("source"), str) or row.keys() - {"source", "skill"}:
+            raise _invalid(path, f"'{visible(name)}' is neither a source nor {{ source = …, skill = … }}")
+        wanted[check_name(name, path)] = WantedSkill(row["source"], check_name(str(row.get("skill", name)), path))
+    return wanted
+
+
+def edit_wanted(place: PackPlace, changes: Mapping[str, WantedSkill | None]) -> bytes | None:
+    """Returns the file with the changes, or None when nothing changes. Comments and other lines stay."""
+    text = _read(place.wanted)
+    before = _parse_wanted(text, place.wanted)
+    after = {**before, **{name: skill for name, skill in changes.items() if skill is not None}}
+    after = {name: skill for name, skill in after.items() if changes.get(name, skill) is not None}
+    if after == before:
+        return None
+    lines = text.removesuffix("\n").split("\n") if text.strip() else [_HEADER, ""]
+    if "skills" not in tomllib.loads(text):
+        lines.append("[skills]")
+    rows = {name: number for number, line in enumerate(lines) for name in _find_row(line)}
+    removed: set[int] = set()
+    for name in changes:
+        if (skill := after.get(name)) == before.get(name):
+            continue
+        if skill is None:
+            removed.add(rows.get(name, -1))
+        elif name in rows:
+            lines[rows[name]] = f"{_key(name)} = {_value(name, skill)}{_comment(lines[rows[name]])}"
+        else:
+            lines.append(f"{_key(name)} = {_value(name, skill)}")
+    edited = "".join(f"{line}\n" for number, line in enumerate(lines) if number not in removed)
+    try:
+        if _parse_wanted(edited, place.wanted) == after:
+            return edited.encode()
+    except PackError:
+        pass
+    message = f"{place.wanted} has a form that is not edited automatically."
+    hint = 'Write each skill on a line of its own below [skills]: name = "source".'
+    raise PackError(message, code="wanted-not-editable", hint=hint)
+
+
+def _find_row(line: str) -> dict[str, Any]:
+    """Returns the value of a line that is whole by itself, by its name."""
+    try:
+        return tomllib.loads(line.rstrip("\r")) if "=" in line else {}
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def _comment(line: str) -> str:
+    row, end = _find_row(line), len(line)
+    for _ in range(20):  # a # can also be part of the source
+        at = line.rfind("#", 0, end)
+        if at < 0 or _find_row(line[:at]) != row:
+            break
+        end = at
+    return f"  {line[end:]}" if end < len(line) else ""
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _value(name: str, skill: WantedSkill) -> str:
+    source = json.dumps(skill.source, ensure_ascii=False)
+    if skill.skill == name:
+        return source
+    return f"{{ source = {source}, skill = {json.dumps(skill.skill, ensure_ascii=False)} }}"
+
+
+# --- lock -------------------------------------------------------------------------------------------------------------
+
+
+def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
+    """Returns the installed skills by their name here. Without the file, none."""
+    text = _read(place.lock)
+    if not text:
+        return {}
+    try:
+        document: Any = json.loads(text)
+        schema = document["schema"]
+        if schema == SCHEMA:
+            return {check_name(name, place.lock): parse_locked(row) for name, row in document["skills"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _invalid(place.lock, str(error)[:200]) from None
+    if str(schema).startswith("prowess.lock/"):
+        message = f"{place.lock} was written by a newer release ({visible(str(schema))[:40]})."
+        hint = "Update Prowess: pip install -U prowess"
+        raise PackError(message, code="lock-newer", hint=hint)
+    raise _invalid(place.lock, f'it does not say "schema": "{SCHEMA}"')
+
+
+def parse_locked(data: Any) -> LockedSkill:
+    """Returns the skill of `render_locked`. ValueError says what is wrong."""
+    if not isinstance(data, dict):
+        raise ValueError("a skill is not an object")
+    values: dict[str, Any] = {name: data.get(name) for name in _FIELDS}
+    for name, value in values.items():
+        if not isinstance(value, str) and (value is not None or name in _TEXTS):
+            raise ValueError(f"'{name}' must be a text, not {value!r}"[:200])
+    if values["kind"] not in get_args(SourceKind):
+        raise ValueError("'kind' is not known")
+    if not _DIGEST.fullmatch(values["digest"]):
+        raise ValueError("a digest is not sha256: and 64 hexadecimal digits")
+    return LockedSkill(files=from_records(data.get("files")), **values)
+
+
+def render_locked(skill: LockedSkill) -> dict[str, Any]:
+    """Returns the JSON of one installed skill."""
+    values = {name: getattr(skill, name) for name in _FIELDS}
+    files = to_records(skill.files)
+    return {name: value for name, value in values.items() if value is not None} | {"files": files}
+
+
+def render_lock(skills: Mapping[str, LockedSkill]) -> bytes:
+    """Returns the file: sorted, with one line for each value and each file of a skill."""
+    rows, between = [], ",\n"
+    for name, skill in sorted(skills.items()):
+        row = render_locked(skill)
+        files = ",\n".join(f"    {_json(path)}: {_json(file)}" for path, file in sorted(row.pop("files").items()))
+        values = "".join(f"   {_json(key)}: {_json(value)},\n" for key, value in sorted(row.items()))
+        rows.append(f'  {_json(name)}: {{\n{values}   "files": {{\n{files}\n   }}\n  }}')
+    return f'{{\n "schema": "{SCHEMA}",\n "skills": {{\n{between.join(rows)}\n }}\n}}\n'.encode()
+
+
+_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without an indent it is ten times as fast
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def check_name(name: str, where: str) -> str:
+    """Returns a name that can be a folder of skills. PackError says why it cannot."""
+    with contextlib.suppress(PackError):
+        check_portable_names([f"{name}/SKILL.md"])
+        if name[:1] not in ("", ".") and "/" not in name and name.isprintable() and name not in (*SKIPPED, *BESIDE):
+            return name
+    message = f"{where}: '{visible(name)[:80]}' cannot be the name of a skill's folder."
+    hint = "Use lower-case letters, digits and single hyphens."
+    raise PackError(message, code="name-unsafe", hint=hint)
+
+
+def _read(path: str) -> str:
+    try:
+        limit = _MAX_BYTES if path.endswith(".lock") else _MAX_WANTED_BYTES
+        data = read_regular(path, limit, follow=True)
+        if len(data) > limit:
+            raise _invalid(path, "it is too large")
+        return data.decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise _invalid(path, "it is not UTF-8") from None
+    except OSError as error:
+        raise _invalid(path, (error.strerror or str(error)).lower()) from None
+
+
+def _invalid(path: str, why: str) -> PackError:
+    code = "lock-invalid" if path.endswith(".lock") else "wanted-invalid"
+    remedy = (
+        "Restore it from version control, or delete it and install again." if code == "lock-invalid" else "Mend it."
+    )
+    return PackError(f"{path} cannot be used: {visible(why[:300])}.", code=code, hint=remedy)

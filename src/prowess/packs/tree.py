@@ -1,0 +1,115 @@
+"""Files of a skill's folder: their hashes, how two lists of them differ, and their JSON in a manifest or a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from prowess._internal.digest import FileDigest, tree_digest
+from prowess._internal.paths import is_inside
+from prowess._internal.portable_names import is_plain
+from prowess.core.findings import make_finding
+from prowess.packs.values import PackedFile
+from prowess.skills.load import list_files
+from prowess.skills.scanner import SKIPPED
+from prowess.skills.skill import SkillFile
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MODES = {"644": False, "755": True}
+
+
+def find_odd_files(folder: str) -> tuple[list[str], list[str]]:
+    """Returns what `list_files` does not list: links and special files that a skill may not have, and `.git`,
+    `__pycache__` and the like, which are no part of any skill. What cannot be read is in its notes, and not here."""
+    unsafe: list[str] = []
+    left_out: list[str] = []
+    folders = [""]
+    for prefix in folders:  # grows while it is walked
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, prefix)) as listing:
+            for child in listing:
+                path = f"{prefix}{child.name}"
+                if child.is_dir(follow_symlinks=False):
+                    (left_out if child.name in SKIPPED else folders).append(f"{path}/")
+                elif child.name == ".git":  # of a submodule
+                    left_out.append(path)
+                elif not child.is_file() or (child.is_symlink() and not is_inside(folder, os.path.realpath(child))):
+                    unsafe.append(path)
+    return sorted(unsafe), sorted(left_out)
+
+
+def hash_files(folder: str) -> tuple[list[PackedFile], list[str]]:
+    """Returns the files of a skill's folder, and a text for each thing that is no file of it: a link to the outside, a
+    FIFO, a file that cannot be read. Memory is bounded by a chunk of a file."""
+    files, notes = list_files(folder)
+    if notes:  # a link that stays in the folder seems to leave it if there is a link on the way to the folder
+        files, notes = list_files(os.path.realpath(folder))
+    return list(map(packed_file, files)), [make_finding(note, folder).message for note in notes]
+
+
+def find_files(folder: str) -> list[PackedFile] | None:
+    """Returns the files of an installed skill; None when there is no folder."""
+    return hash_files(folder)[0] if os.path.isdir(folder) and not os.path.islink(folder) else None
+
+
+def packed_file(file: SkillFile) -> PackedFile:
+    return PackedFile(file.path, file.sha256, file.size_bytes, file.executable)
+
+
+def digest_of(files: Iterable[PackedFile]) -> str:
+    return tree_digest(FileDigest(file.path, file.executable, file.sha256) for file in files)
+
+
+ChangeKind = Literal["added", "changed", "removed", "mode"]
+
+
+class FileDifference(NamedTuple):
+    kind: ChangeKind
+    path: str
+
+
+def file_differences(expected: Iterable[PackedFile], found: Iterable[PackedFile]) -> list[FileDifference]:
+    """Returns how the found files differ from the expected ones, sorted by path."""
+    old = {file.path: file for file in expected}
+    new = {file.path: file for file in found}
+    differences: list[FileDifference] = []
+    for path in sorted(old.keys() | new.keys()):
+        kind = _kind_of(old.get(path), new.get(path))
+        if kind is not None:
+            differences.append(FileDifference(kind, path))
+    return differences
+
+
+def _kind_of(before: PackedFile | None, now: PackedFile | None) -> ChangeKind | None:
+    if before is None:
+        return "added"
+    if now is None:
+        return "removed"
+    if (before.sha256, before.size) != (now.sha256, now.size):
+        return "changed"
+    return "mode" if before.executable != now.executable else None
+
+
+def to_records(files: Iterable[PackedFile]) -> dict[str, dict[str, Any]]:
+    """Returns the JSON of a list of files, as a manifest and a lock have it."""
+    return {
+        file.path: {"sha256": file.sha256, "size": file.size, "mode": "755" if file.executable else "644"}
+        for file in files
+    }
+
+
+def from_records(records: Any) -> tuple[PackedFile, ...]:
+    """Returns the files of `to_records`, sorted by path. ValueError says what is wrong."""
+    files: list[PackedFile] = []
+    try:
+        for path in sorted(records):
+            record = records[path]
+            sha256, size, mode = record["sha256"], record["size"], record["mode"]
+            if not is_plain(path) or not _SHA256.fullmatch(sha256) or type(size) is not int:
+                raise ValueError(f"the file {path!r} has no usable path, sha256 or size")
+            files.append(PackedFile(path, sha256, size, _MODES[mode]))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"the list of files has another form: {error!r}") from error
+    return tuple(files)
