@@ -181,8 +181,8 @@ def all_schemas() -> dict[str, dict[str, Any]]:
             kind={"enum": ["folder", "url"]}, place=TEXT, digest=TEXT_OR_NULL, skills=TEXTS, records=TEXTS
         ),
         "trust-revoked": shape(place=TEXT),
-        "trust-list": shape(**_trust(), findings=findings),
-        "trust": shape(**_trust()),
+        "trust-list": shape(**_trust(), skills=_ACCEPTED, findings=findings),
+        "trust": _stored_trust(),
         "approvals": shape(approvals=many(_standing({"type": "object", "additionalProperties": TEXT}))),
         "approvals-list": shape(
             store=TEXT,
@@ -232,6 +232,7 @@ def all_schemas() -> dict[str, dict[str, Any]]:
         "artifact-put": shape(**_artifact(), session=TEXT_OR_NULL),
         "run": shape(**_run()["properties"], store=TEXT_OR_NULL),
         **_runs(),
+        **_packs(findings),
         "sessions": shape(store=TEXT, sessions=many(_session()), more=WHOLE, pruned=WHOLE, findings=findings),
         "session": shape(**_session()["properties"], conversation=many(_conversation())),
         "session-deleted": shape(session=TEXT, events=WHOLE, workspace=TEXT_OR_NULL, artifacts=TEXTS),
@@ -487,6 +488,75 @@ def _runs() -> dict[str, dict[str, Any]]:
     }
 
 
+def _packs(findings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the commands for packs print. `changes` is what an installation changes, `edits` what people changed."""
+    differences = many(shape(kind={"enum": ["added", "changed", "removed", "mode"]}, path=TEXT))
+    installed = shape(
+        name=TEXT,
+        action={"enum": ["install", "update", "restore", "keep"]},
+        path=TEXT,
+        source=TEXT,
+        kind={"enum": ["folder", "archive", "url", "git", "site", "package"]},
+        ref=TEXT_OR_NULL,
+        commit=TEXT_OR_NULL,
+        sha256=TEXT_OR_NULL,
+        version=TEXT_OR_NULL,
+        version_before=TEXT_OR_NULL,
+        digest=TEXT,
+        digest_before=TEXT_OR_NULL,
+        files=WHOLE,
+        size_bytes=WHOLE,
+        changes=differences,
+        edits=differences,
+        capabilities=TEXTS,
+        capabilities_before={"type": ["array", "null"], "items": TEXT},
+        findings=findings,
+        status={"enum": [*STATUS["enum"], None]},
+    )
+    compared = {
+        "same": YES_NO,
+        "digest": TEXT_OR_NULL,
+        "expected_digest": TEXT_OR_NULL,
+        "differences": differences,
+        "notes": TEXTS,
+    }
+    pack = shape(
+        path=TEXT,
+        same=YES_NO,
+        sha256=TEXT_OR_NULL,
+        has_manifest=YES_NO,
+        skills=many(shape(path=TEXT, **compared)),
+        others=TEXTS,
+    )
+    packed = shape(name=TEXT, version=TEXT_OR_NULL, digest=TEXT, files=WHOLE, findings=findings)
+    removed = shape(name=TEXT, path=TEXT, digest=TEXT_OR_NULL, backup=TEXT_OR_NULL)
+    return {
+        "installed": shape(
+            dry_run=YES_NO, changed=YES_NO, folder=TEXT, wanted=TEXT, lock=TEXT, skills=many(installed), notes=TEXTS
+        ),
+        "uninstalled": shape(purged=YES_NO, removed=many(removed)),
+        "rolled-back": shape(
+            name=TEXT,
+            path=TEXT,
+            digest=TEXT_OR_NULL,
+            digest_before=TEXT_OR_NULL,
+            version=TEXT_OR_NULL,
+            version_before=TEXT_OR_NULL,
+            source=TEXT_OR_NULL,
+            changes=differences,
+        ),
+        "verified": shape(
+            same=YES_NO,
+            folder=TEXT_OR_NULL,
+            lock=TEXT_OR_NULL,
+            skills=many(shape(name=TEXT, path=TEXT, **compared)),
+            unknown=TEXTS,
+            packs=many(pack),
+        ),
+        "packed": shape(path=TEXT, sha256=TEXT, size_bytes=WHOLE, skills=many(packed), left_out=TEXTS),
+    }
+
+
 def _standing(files: dict[str, Any]) -> dict[str, Any]:
     return shape(skill=TEXT, digest=TEXT, capability=TEXT, at=TEXT, by=TEXT, files=files)
 
@@ -555,6 +625,12 @@ def _trust() -> dict[str, Any]:
     }
 
 
+def _stored_trust() -> dict[str, Any]:
+    """The file of a release that installed no skills has no list of them."""
+    stored = shape(**_trust())
+    return {**stored, "properties": {**stored["properties"], "skills": _ACCEPTED}}
+
+
 def shape(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
@@ -592,6 +668,9 @@ def _needed(kind: Any) -> set[str]:
     if is_dataclass(kind):
         return {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
     return set(kind._fields) - set(kind._field_defaults)
+
+
+_ACCEPTED = many(shape(path=TEXT, digest=TEXT, at=TEXT))
 
 
 if __name__ == "__main__":

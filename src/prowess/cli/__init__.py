@@ -9,6 +9,8 @@
 - inputs: files that a person attaches, and files written for a person
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
+- pack_plan: shows what an installation or update will change, and asks
+- progress: progress bars
 - prompt_input: reads the lines of a chat, with editing, history and completion
 - run_result: shows the result of a run and the files that it made
 - screen: writes tables, sentences and JSON

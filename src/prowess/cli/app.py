@@ -87,7 +87,7 @@ def cli_command(name: str, *, example: str) -> Callable[[Callable[..., int | Non
         def callback(**given: Any) -> int:
             inherited = dict(click.get_current_context().find_root().params)
             options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
-            options |= {key: given.pop(key, None) for key in BOUNDS}
+            options |= {key: given.pop(key, None) for key in BOUNDS} | {"to": given.get("to")}
             call = Call(options)
             with call.complete_hints(given.get("roots") or ()):
                 code = function(call, **given)

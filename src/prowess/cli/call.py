@@ -20,6 +20,7 @@ from prowess.skills.scanner import Bounds
 BOUNDS = ("max_depth", "max_entries", "nested")
 _COMMANDS = (
     r"\bprowess (?:(?P<skills>list|doctor|inspect|load|search)\b"
+    r"|(?P<packs>install|update|uninstall|rollback|verify)\b"
     r"|(?:sessions|runs|approvals|artifacts) list\b|config show\b)"
 )
 
@@ -148,9 +149,12 @@ class Call:
         """Adds this call's options for project and skills to the commands in a text, ready to be copied."""
         about_skills = [*(["--nested"] if self.options.get("nested") else [])]
         about_skills += [word for root in roots for word in ("--root", root)]
+        place = self.options.get("to")
+        about_packs = ["--to", place] if place and place != "project" else []
 
         def complete(found: re.Match[str]) -> str:
-            return shlex.join([*found[0].split(), *self.where(), *(about_skills if found["skills"] else [])])
+            more = about_skills if found["skills"] else about_packs if found["packs"] else []
+            return shlex.join([*found[0].split(), *self.where(), *more])
 
         return re.sub(_COMMANDS, complete, text)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from prowess._internal.text import one_line, render_seconds
-from prowess.cli.screen import printable
+from prowess.cli.screen import is_terminal, printable
 from prowess.core.events import (
     ApprovalAnswered,
     CallActed,
@@ -59,7 +59,7 @@ class Display:
         self._said: set[str] = set()
         self._is_over = False
         self.isolation: dict[str, Any] | None = None  # of the last script that ran
-        self._console = _open_console() if _is_terminal() else None
+        self._console = _open_console() if is_terminal() else None
         self._live = None if self._console is None else _open_live(self._console, self._render)
 
     def start(self) -> None:
@@ -201,10 +201,6 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-
-
-def _is_terminal() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _open_console() -> Any:

@@ -38,6 +38,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokens": ("prowess.cli.commands.tokens", "Count what skills cost in tokens."),
     "new": ("prowess.cli.commands.new", "Write a new skill from a template."),
     "init": ("prowess.cli.commands.init", "Make a folder a project: .agent/ with configuration and skills."),
+    "install": ("prowess.cli.commands.install", "Install skills from a folder, an archive, a repository or a site."),
+    "update": ("prowess.cli.commands.install", "Bring installed skills to the newest content of their sources."),
+    "uninstall": ("prowess.cli.commands.uninstall", "Remove installed skills, and keep a backup."),
+    "rollback": ("prowess.cli.commands.uninstall", "Return an installed skill to the version before."),
+    "verify": ("prowess.cli.commands.verify", "Compare skills with the lock, or a pack with its manifest."),
+    "pack": ("prowess.cli.commands.pack", "Write skills into one archive that others can install."),
     "trust": ("prowess.cli.commands.trust", "Trust a folder or an address, show what is trusted, or take it back."),
     "approvals": (
         "prowess.cli.commands.approvals",

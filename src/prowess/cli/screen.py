@@ -99,9 +99,9 @@ class Screen:
                 last = line[-1] if cell_len(line[-1]) <= room else _cut(line[-1], room).rstrip()
             sys.stdout.write("  ".join([*cells, last]) + "\n")
 
-    def fields(self, rows: Sequence[tuple[str, str]]) -> None:
+    def fields(self, rows: Sequence[tuple[str, str]], *, gap: int = 2) -> None:
         """Writes labels and texts in two columns. On a terminal a long text is wrapped in its column."""
-        width = max(len(label) for label, _ in rows) + 2
+        width = max(len(label) for label, _ in rows) + gap
         for label, text in rows:
             self.text(label.ljust(width) + _wrapped(visible(text), " " * width))
 
@@ -153,12 +153,21 @@ _ANSI = {
     "info": "36",
     "manual": "36",
     "valid": "32",
+    "same": "32",
+    "differs": "1;31",
+    "missing": "1;31",
+    "hashed": "36",
     "active": "32",
     "shadowed": "2",
     "hidden": "2",
     "off": "2",
     "heading": "1",
 }
+
+
+def is_terminal() -> bool:
+    """True if stderr can show lines that change."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

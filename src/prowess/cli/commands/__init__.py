@@ -8,10 +8,12 @@
 - exec: run one command of a skill
 - init: make a folder a project
 - inspect: show one skill
+- install: install and update skills
 - list: list the skills
 - list_json: fast path of `list --json`, without the parser
 - load: print what a model gets when it loads a skill
 - new: write a new skill
+- pack: write skills into an archive
 - policy: explain a policy decision
 - prompt: print the catalog as a model sees it
 - reference: `read-properties` and `to-prompt`, as in the reference library
@@ -23,6 +25,8 @@
 - sessions: list, show and delete sessions
 - tokens: count tokens
 - trust: trust a folder or an address
+- uninstall: remove an installed skill, or return to the version before
 - validate: check skills
+- verify: compare installed skills with the lock, and packs with their manifest
 - workspaces: list and clean workspaces; build the container image
 """

@@ -135,6 +135,8 @@ def _list(call: Call, state_dir: str) -> int:
         return 0
     rows = [["folder", folder.path, folder.at] for folder in trust.folders]
     rows += [["url", f"{url.url} {url.digest[:19]}", url.at] for url in trust.urls]
+    newest = {skill.path: skill for skill in trust.skills}  # without a digest: accepted no more
+    rows += [["skill", f"{skill.path} {skill.digest[:19]}", skill.at] for skill in newest.values() if skill.digest]
     if rows:
         call.screen.table(["kind", "since", "place"], [[kind, at, what] for kind, what, at in rows])
     else:

@@ -1,0 +1,177 @@
+"""Commands `prowess install` and `prowess update`: bring skills onto this machine, after a person saw what they are."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from prowess.cli.app import Call, cli_command
+from prowess.cli.pack_plan import PlanQuestion, PlanView, find_statuses, other_place_hint, shown_path, to_option
+from prowess.cli.progress import ProgressBars
+from prowess.cli.screen import count
+from prowess.core.findings import visible
+from prowess.errors import ConfigError
+from prowess.packs import api
+from prowess.packs.lock import PackPlace
+from prowess.packs.plan import Change
+from prowess.skills.skill import Visibility
+
+_MOST_NAMES = 5
+
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done. Nothing is written.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+
+
+@cli_command(
+    "install",
+    example="""
+prowess install ./my-skills --dry-run
+prowess install acme/skills@v1.2 --skill pdf-forms
+prowess install https://example.com/skills.zip --to user
+prowess install --frozen --yes""",
+)
+@click.argument("sources", nargs=-1, metavar="[SOURCE…]")
+@to_option
+@click.option("--skill", "skills", multiple=True, metavar="NAME", help="Only this skill of the source. Repeatable.")
+@click.option("--as", "name", metavar="NAME", help="Install the only skill by another name.")
+@click.option("--frozen", is_flag=True, help="Restore exactly what the lock says, or fail. For CI.")
+@_dry_run_option
+@click.option("--force", is_flag=True, help="Replace skills that were edited here. A backup is kept.")
+@_yes_option
+def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int:
+    """Install skills, after showing what they are, what they can do and what the checks found.
+
+    SOURCE is a folder, an archive (.zip, .skill, .tar, .tar.gz, .tgz), the address of one, a git repository
+    (owner/repo, https://….git, git@host:…, with @ref and #path), a site that publishes skills, or python:NAME. Without
+    SOURCE, skills.lock is restored. A yes accepts exactly this content: models may use it.
+    """
+    _check_options(sources, given)
+    with ProgressBars(call.screen) as bars:
+        question = PlanQuestion(call, bars, yes=given["yes"], named=bool(sources))
+        done = api.install(
+            *sources,
+            to=to,
+            skills=given["skills"],
+            name=given["name"],
+            frozen=given["frozen"],
+            dry_run=given["dry_run"],
+            force=given["force"],
+            confirm=question,
+            progress=bars,
+            cwd=call.cwd,
+        )
+    return _show_result(call, done, question.view, is_update=False)
+
+
+@cli_command("update", example="prowess update --dry-run\nprowess update pdf-forms\nprowess update --to user --yes")
+@click.argument("names", nargs=-1, metavar="[NAME…]")
+@to_option
+@_dry_run_option
+@click.option("--force", is_flag=True, help="Also update skills that were edited here. A backup is kept.")
+@_yes_option
+def _update(call: Call, names: tuple[str, ...], to: str, dry_run: bool, force: bool, yes: bool) -> int:
+    """Bring installed skills to the newest content of their sources.
+
+    Shows first which files and capabilities change. Without NAME, all skills. The version before is kept:
+    prowess rollback NAME returns to it.
+    """
+    with ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
+        question = PlanQuestion(call, bars, yes=yes)
+        done = api.update(*names, to=to, dry_run=dry_run, force=force, confirm=question, progress=bars, cwd=call.cwd)
+    return _show_result(call, done, question.view, is_update=True)
+
+
+COMMANDS = {"install": _install, "update": _update}
+
+
+def _check_options(sources: tuple[str, ...], given: Mapping[str, Any]) -> None:
+    chosen = [f"--{flag}" for flag, key in (("skill", "skills"), ("as", "name")) if given[key]]
+    others = ["SOURCE"] * bool(sources) + ["--force"] * given["force"] + chosen
+    if given["frozen"] and others:
+        message = f"--frozen restores exactly what the lock says, and takes no {others[0]}."
+        raise ConfigError(message, code="usage", hint="Leave one of them out.")
+    if given["name"] == "":
+        raise ConfigError("--as is empty.", code="usage", hint="Give the name that the skill gets here.")
+    if chosen and not sources:
+        hint = "Name the folder, archive, repository or site."
+        raise ConfigError(f"{chosen[0]} needs a SOURCE.", code="usage", hint=hint)
+
+
+def _show_result(call: Call, done: api.Installed, view: PlanView | None, *, is_update: bool) -> int:
+    screen, is_dry = call.screen, view is None
+    view = view or PlanView(call, done.place, done.changes, done.notes)
+    statuses = {} if is_dry else find_statuses(call, [done.place.folder(change.name) for change in view.pending])
+    if screen.is_json:
+        document = {
+            "dry_run": is_dry,
+            "changed": bool(view.pending) and not is_dry,
+            "folder": done.place.root,
+            "wanted": done.place.wanted,
+            "lock": done.place.lock,
+            "skills": view.rows(statuses),
+            "notes": list(done.notes),
+        }
+        screen.document({"schema": "prowess.installed/1", **document})
+        return 0
+    if is_dry:
+        view.show()
+    where = visible(shown_path(call, done.place.root))
+    if not done.changes:
+        screen.note(f"Nothing is installed in {where} yet. Install with: {call.follow_up('prowess install')} SOURCE")
+    elif not view.pending:
+        state = "up to date" if is_update else "installed already, with this content"
+        verb = "is" if len(done.changes) == 1 else "are"
+        screen.note(f"Nothing to do: {_listed([change.name for change in done.changes])} {verb} {state}.")
+    elif is_dry:
+        screen.note(f"Dry run: nothing was written. {count(len(view.pending), 'skill')} would change.")
+    else:
+        screen.note(f"{_done(view.pending)} in {where}. {_next(call, done.place, view.pending, statuses)}")
+        screen.note(f"Undo: {_undo(call, view.pending)}")
+    for note in done.notes[len(view.notes) :]:  # of the installation itself
+        screen.note(f"warning: {visible(note)}")
+    return 0
+
+
+def _done(pending: list[Change]) -> str:
+    parts = []
+    for action, verb in (("install", "installed"), ("update", "updated"), ("restore", "restored")):
+        if names := [change.name for change in pending if change.action == action]:
+            parts.append(f"{verb} {_listed(names)}")
+    text = ", ".join(parts)
+    return text[:1].upper() + text[1:]
+
+
+def _next(call: Call, place: PackPlace, pending: list[Change], statuses: Mapping[str, Visibility]) -> str:
+    """Says whether models can use the skills now, and if not, what is needed."""
+    it = "it" if len(pending) == 1 else "them"
+    if not statuses:
+        command = shlex.join(["prowess", "list", *call.where(), "--root", shown_path(call, place.root)])
+        return f"This folder is searched when you name it: {command}"
+    if any(seen.status == "untrusted" for seen in statuses.values()):
+        return f"Models may not use {it} yet: {shlex.join(['prowess', 'trust', *call.where()])}"
+    for change in pending:
+        seen = statuses.get(place.folder(change.name))
+        if seen is not None and seen.status != "active":
+            return f"{visible(change.name)} is {seen.status}: {visible('; '.join(seen.reasons))}."
+    return f"Models can use {it} now."
+
+
+def _undo(call: Call, pending: list[Change]) -> str:
+    updated = [change.name for change in pending if change.action == "update"]
+    new = [change.name for change in pending if change.action != "update"]
+    commands = []
+    if new:
+        names = shlex.join(new) if len(new) <= _MOST_NAMES else "NAME…"
+        commands.append(f"{call.follow_up('prowess uninstall')} {names}")
+    if updated:
+        name = shlex.quote(updated[0]) if len(updated) == 1 else "NAME"
+        commands.append(f"{call.follow_up('prowess rollback')} {name}")
+    return " · ".join(commands)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(visible(name) for name in names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

@@ -1,0 +1,269 @@
+"""Shows what an installation or update will change, as text and as JSON, and asks before it is carried out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from prowess.cli.call import Call
+from prowess.cli.progress import ProgressBars
+from prowess.cli.screen import count, size
+from prowess.core.catalog_values import Finding
+from prowess.core.findings import visible
+from prowess.core.values import to_json
+from prowess.errors import ConfigError, PackError, SkillDenied
+from prowess.packs.contents import find_skills
+from prowess.packs.lock import PackPlace, find_place, read_lock
+from prowess.packs.plan import Change, InstallPlan
+from prowess.packs.tree import ChangeKind, FileDifference
+from prowess.packs.values import LockedSkill, Obtained, PackSource
+from prowess.runtime.config import find_places
+from prowess.runtime.services.documents import finding_row
+from prowess.skills.skill import Visibility
+
+_KINDS: tuple[ChangeKind, ...] = ("added", "changed", "removed", "mode")
+_MOST_PATHS = 4  # of one kind of change
+_MOST_WHOLE = 12  # skills that are shown whole; further ones get a line each
+
+
+def _check_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise ConfigError("--to is empty.", code="usage", hint="Use project, user, or a folder.")
+    return value
+
+
+to_option = click.option(
+    "--to",
+    default="project",
+    callback=_check_place,
+    metavar="project|user|DIR",
+    help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
+)
+
+
+class PlanView:
+    """Plan as people and programs see it. It is made before the plan is carried out: it reads the skills of now."""
+
+    def __init__(self, call: Call, place: PackPlace, changes: Sequence[Change], notes: Sequence[str]) -> None:
+        self._call, self._screen, self._place = call, call.screen, place
+        self._changes, self.notes = changes, notes
+        self.pending = [change for change in changes if change.action != "keep"]
+        for change in changes:  # now, because the files are moved when the plan is carried out
+            change.skill.examine()
+        self._before = {
+            change.name: find_capabilities(place.folder(change.name))
+            for change in self.pending
+            if change.action == "update"
+        }
+
+    # --- for people --------------------------------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Shows each change: versions, source, place, files, capabilities and findings."""
+        screen = self._screen
+        whole = self.pending if screen.verbose else self.pending[:_MOST_WHOLE]
+        for change in whole:
+            self._show_change(change)
+            screen.text()
+        rest = self.pending[len(whole) :]
+        for change in rest:
+            screen.text(f"{change.action}  {_title(change)}  {visible(_files(change))}")
+            screen.findings(_problems(change))
+        if rest:
+            screen.note(f"\n{len(rest)} of {len(self.pending)} skills are shown in short. See all of each with -v.")
+        for note in self.notes:
+            screen.note(f"note: {visible(note)}")
+        kept = len(self._changes) - len(self.pending)
+        if kept and self.pending:
+            screen.note(f"{count(kept, 'other skill')}: nothing changes.")
+
+    def _show_change(self, change: Change) -> None:
+        screen = self._screen
+        screen.heading(f"{change.action}  {_title(change)}")
+        folder = shown_path(self._call, self._place.folder(change.name))
+        rows = [("  from", _source(change.locked)), ("  to", folder), ("  files", _files(change))]
+        if change.edits:
+            what = "Your edits are" if change.before else "A skill that was not installed by Prowess is"
+            rows.append(("  note", f"{what} replaced: {paths(change.edits)}. A backup is kept."))
+        for number, text in enumerate(self._capabilities(change)):
+            rows.append(("  uses" if number == 0 else "", text))
+        rows.append(("  digest", change.skill.digest))
+        screen.fields(rows, gap=1)  # so that a digest fits into 80 columns
+        screen.findings(change.skill.findings if screen.verbose else _problems(change))
+        remarks = len(change.skill.findings) - len(_problems(change))
+        if remarks and not screen.verbose:
+            screen.text(f"  {count(remarks, 'remark')} more with -v")
+
+    def _capabilities(self, change: Change) -> list[str]:
+        """Returns the capabilities of the new content. For an update, also how they differ from the content before."""
+        new, old = _by_kind(change.skill.capabilities), _by_kind(self._before.get(change.name) or ())
+        if change.action != "update" or self._before[change.name] is None:
+            return list(change.skill.capabilities) or ["nothing but text"]
+        texts = []
+        for kind, items in new.items():
+            before = "new" if kind not in old else "as before" if old[kind] == items else f"before: {old[kind]}"
+            texts.append(f"{kind}: {items} ({before})")
+        texts += [f"no longer {kind}: {items}" for kind, items in old.items() if kind not in new]
+        return texts or ["nothing but text, as before"]
+
+    # --- for programs ------------------------------------------------------------------------------------------------
+
+    def rows(self, statuses: Mapping[str, Visibility]) -> list[dict[str, Any]]:
+        return [self._row(change, statuses) for change in self._changes]
+
+    def _row(self, change: Change, statuses: Mapping[str, Visibility]) -> dict[str, Any]:
+        locked, before, folder = change.locked, change.before, self._place.folder(change.name)
+        seen = statuses.get(folder)
+        return {
+            "name": change.name,
+            "action": change.action,
+            "path": folder,
+            "source": locked.source,
+            "kind": locked.kind,
+            "ref": locked.ref,
+            "commit": locked.commit,
+            "sha256": locked.sha256,
+            "version": locked.version,
+            "version_before": before.version if before else None,
+            "digest": locked.digest,
+            "digest_before": before.digest if before else None,
+            "files": len(change.skill.files),
+            "size_bytes": sum(file.size for file in change.skill.files),
+            "changes": to_json(change.files),
+            "edits": to_json(change.edits),
+            "capabilities": to_json(change.skill.capabilities),
+            "capabilities_before": to_json(self._before.get(change.name)),
+            "findings": [finding_row(finding) for finding in change.skill.findings],
+            "status": seen.status if seen else None,
+        }
+
+
+class PlanQuestion:
+    """Shows a plan and asks the person at the terminal. `yes` answers for them. With `named` they named the source, and
+    a yes also accepts skills that are there already."""
+
+    def __init__(self, call: Call, bars: ProgressBars, *, yes: bool, named: bool = False) -> None:
+        self._call, self._bars, self._yes, self._named = call, bars, yes, named
+        self.view: PlanView | None = None
+
+    def __call__(self, plan: InstallPlan) -> bool:
+        self._bars.stop()
+        self.view = PlanView(self._call, plan.place, plan.changes, plan.notes)
+        if not self._call.screen.is_json:
+            self.view.show()
+        question = self._question(plan)
+        if question is not None and not self._yes:
+            self._ask(question)
+        return True
+
+    def _question(self, plan: InstallPlan) -> str | None:
+        """Returns the question. None if nothing changes and no new content is accepted."""
+        if plan.pending:
+            actions = {change.action for change in plan.pending}
+            verb = " and ".join(action for action in ("install", "restore", "update") if action in actions).capitalize()
+            errors = sum(finding.severity == "error" for change in plan.pending for finding in change.skill.findings)
+            warned = f", with {count(errors, 'finding')} of level error" if errors else ""
+            return f"{verb} {_named(plan.pending)}{warned}?"
+        folders = [plan.place.folder(change.name) for change in plan.changes if self._named]
+        if any(seen.status == "untrusted" for seen in find_statuses(self._call, folders).values()):
+            return f"Let models use {_named(plan.changes)}, with exactly this content?"
+        return None
+
+    def _ask(self, question: str) -> None:
+        if self._call.screen.is_json or not sys.stdin.isatty():
+            hint = "Look with --dry-run, then add --yes."
+            raise ConfigError("Nobody is there to say yes. Nothing was changed.", code="needs-yes", hint=hint)
+        if not click.confirm(question, err=True):
+            raise SkillDenied("Nothing was changed.", code="not-confirmed", hint="")
+
+
+def find_statuses(call: Call, folders: Iterable[str]) -> Mapping[str, Visibility]:
+    """Returns who may use installed skills, by folder. A folder that is not searched for skills is left out."""
+    by_path = {os.path.realpath(folder): folder for folder in folders}
+    if not by_path:
+        return {}
+    with call.runtime() as runtime:
+        catalog = runtime.catalog
+        return {by_path[each.real_path]: catalog.visibility(each) for each in catalog if each.real_path in by_path}
+
+
+@contextmanager
+def other_place_hint(call: Call, names: Sequence[str], to: str) -> Iterator[None]:
+    """Says so when a skill that is not installed in the project is installed in the home of the person."""
+    try:
+        yield
+    except PackError as error:
+        if error.code == "not-installed" and to == "project":
+            lock = read_lock(find_place("user", find_places(call.cwd, os.environ)))
+            if found := next((name for name in names if name in lock), None):
+                error.hint = f"'{found}' is installed in your home. Add: --to user"
+        raise
+
+
+def find_capabilities(folder: str) -> tuple[str, ...] | None:
+    """Returns the capabilities of an installed skill. None if it cannot be read, because somebody edited it."""
+    source = PackSource(kind="folder", text=folder, location=folder)
+    try:
+        return find_skills(Obtained(source=source, folder=folder, is_ours=False))[0].capabilities
+    except PackError:
+        return None
+
+
+def version_change(before: LockedSkill | None, now: LockedSkill | None) -> str:
+    """Renders ` 1.1.0 → 1.2.0`, or the only version that is known."""
+    old, new = (visible(row.version)[:40] if row and row.version else "" for row in (before, now))
+    if old and new and old != new:
+        return f" {old} → {new}"
+    return f" {new or old}" if new or old else ""
+
+
+def file_changes(files: Sequence[FileDifference]) -> str:
+    """Renders `1 added: a.md; 2 changed: b.py, c.py`."""
+    parts = []
+    for kind in _KINDS:
+        if some := [file for file in files if file.kind == kind]:
+            parts.append(f"{len(some)} {'with another mode' if kind == 'mode' else kind}: {paths(some)}")
+    return "; ".join(parts)
+
+
+def paths(files: Sequence[FileDifference]) -> str:
+    shown = ", ".join(visible(file.path) for file in files[:_MOST_PATHS])
+    return shown if len(files) <= _MOST_PATHS else f"{shown} and {len(files) - _MOST_PATHS} more"
+
+
+def shown_path(call: Call, path: str) -> str:
+    """Returns a path below the working folder as a relative one."""
+    below = os.path.relpath(path, call.cwd)
+    return path if below.startswith("..") else below
+
+
+def _title(change: Change) -> str:
+    return f"{visible(change.name)}{version_change(change.before, change.locked)}"
+
+
+def _source(locked: LockedSkill) -> str:
+    return f"{locked.source} (commit {locked.commit[:12]})" if locked.commit else locked.source
+
+
+def _files(change: Change) -> str:
+    total = f"{count(len(change.skill.files), 'file')}, {size(sum(file.size for file in change.skill.files))}"
+    if change.action == "update":
+        return f"{file_changes(change.files)} ({total} in all)"
+    return f"{total}: {paths(change.files)}"
+
+
+def _by_kind(texts: Iterable[str]) -> dict[str, str]:
+    return {kind: items for kind, _, items in (text.partition(": ") for text in texts)}
+
+
+def _problems(change: Change) -> list[Finding]:
+    return [finding for finding in change.skill.findings if finding.severity != "info"]
+
+
+def _named(changes: Sequence[Change]) -> str:
+    return f"'{visible(changes[0].name)}'" if len(changes) == 1 else count(len(changes), "skill")
