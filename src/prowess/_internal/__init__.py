@@ -5,6 +5,7 @@
 - digest: computes the tree digest, which names a skill's content
 - fetch: downloads a URL into a file within limits of time, size and redirects
 - files: opens regular files only, with bounded reads and atomic writes
+- folder_swap: replaces several folders and files at once, and completes what was cut off
 - globs: matches `*`, `**` and `?` in bounded time
 - json_file: reads and writes a JSON file in the user's folder, under a lock
 - mime: guesses the MIME type of a file
