@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prowess import packs
-from prowess.packs.tree import digest_of, hash_files
+from prowess.skills.file_list import digest_of, hash_files
 
 STATE = {".gitignore", "backups", "lock"}  # all that may be left in .prowess
 

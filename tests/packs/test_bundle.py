@@ -24,7 +24,7 @@ from prowess._internal.archive import extract
 from prowess.errors import PackError, PackUnsafe
 from prowess.packs.bundle import read_manifest, write_pack
 from prowess.packs.contents import find_skills
-from prowess.packs.values import PackedFile
+from prowess.skills.skill import SkillFile
 
 FILES = {
     "scripts/run.py": "print(1)\n",
@@ -267,7 +267,7 @@ def test_names_that_are_not_portable(library: Path, tmp_path: Path, name: str):
     skill = packed(library)[1]
     (library / "pdf-forms" / name).parent.mkdir(exist_ok=True)
     (library / "pdf-forms" / name).write_text("")
-    extra = PackedFile(name, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", 0, False)
+    extra = SkillFile(name, 0, False, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
     unsafe = replace(skill, files=(*skill.files, extra))
     assert str(refused(lambda: write_pack([unsafe], tmp_path / "a.zip")).code).startswith("pack-unsafe-")
     assert os.listdir(tmp_path) == ["library"]
@@ -296,9 +296,9 @@ def test_a_file_that_changes_while_it_is_packed(library: Path, tmp_path: Path):
 
 def test_a_pack_that_nobody_could_unpack(library: Path, tmp_path: Path):
     skill = packed(library)[0]
-    huge = replace(skill, files=(*skill.files, PackedFile("huge", "0" * 64, 65 * 1024 * 1024, False)))
+    huge = replace(skill, files=(*skill.files, SkillFile("huge", 65 * 1024 * 1024, False, "0" * 64)))
     assert refused(lambda: write_pack([huge], tmp_path / "a.zip")).code == "pack-too-large"
-    many = replace(skill, files=tuple(PackedFile(f"{n}", "0" * 64, 1, False) for n in range(10_000)))
+    many = replace(skill, files=tuple(SkillFile(f"{n}", 1, False, "0" * 64) for n in range(10_000)))
     assert refused(lambda: write_pack([many], tmp_path / "a.zip")).code == "pack-too-large"
 
 

@@ -14,8 +14,8 @@ from pack_samples import packed, refused, skill_folder
 from prowess._internal.archive import extract
 from prowess.packs.bundle import write_pack
 from prowess.packs.compare import compare, verify_file
-from prowess.packs.tree import FileDifference
 from prowess.packs.values import LockedSkill
+from prowess.skills.file_list import FileDifference
 
 MIB = 1024 * 1024
 FILES = {"scripts/run.py": "print(1)\n", "references/a.md": "# A\n", "big": os.urandom(700_000)}

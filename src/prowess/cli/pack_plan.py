@@ -20,10 +20,10 @@ from prowess.errors import ConfigError, PackError, SkillDenied
 from prowess.packs.contents import find_skills
 from prowess.packs.lock import PackPlace, find_place, read_lock
 from prowess.packs.plan import Change, InstallPlan
-from prowess.packs.tree import ChangeKind, FileDifference
 from prowess.packs.values import LockedSkill, Obtained, PackSource
 from prowess.runtime.config import find_places
 from prowess.runtime.services.documents import finding_row
+from prowess.skills.file_list import ChangeKind, FileDifference
 from prowess.skills.skill import Visibility
 
 _KINDS: tuple[ChangeKind, ...] = ("added", "changed", "removed", "mode")
@@ -133,7 +133,7 @@ class PlanView:
             "digest": locked.digest,
             "digest_before": before.digest if before else None,
             "files": len(change.skill.files),
-            "size_bytes": sum(file.size for file in change.skill.files),
+            "size_bytes": sum(file.size_bytes for file in change.skill.files),
             "changes": to_json(change.files),
             "edits": to_json(change.edits),
             "capabilities": to_json(change.skill.capabilities),
@@ -251,7 +251,7 @@ def _source(locked: LockedSkill) -> str:
 
 
 def _files(change: Change) -> str:
-    total = f"{count(len(change.skill.files), 'file')}, {size(sum(file.size for file in change.skill.files))}"
+    total = f"{count(len(change.skill.files), 'file')}, {size(sum(file.size_bytes for file in change.skill.files))}"
     if change.action == "update":
         return f"{file_changes(change.files)} ({total} in all)"
     return f"{total}: {paths(change.files)}"

@@ -12,7 +12,6 @@ site or a Python package.
 - git: a commit of a repository, read through the user's own git.
 - site: the skills of a site that publishes an index.
 - contents: the skills in a pack, read whole, checked, and described for a person.
-- tree: files of a skill's folder: odd ones, hashes, differences, JSON.
 - bundle: writes skills into one reproducible zip, and reads the manifest of such a pack.
 - compare: compares skills on disk with the lock and with the manifest of their pack.
 """

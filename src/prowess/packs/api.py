@@ -20,15 +20,7 @@ from prowess.packs.compare import Comparison, compare
 from prowess.packs.contents import find_skills
 from prowess.packs.lock import PackPlace, check_name, find_place, read_lock
 from prowess.packs.obtain import obtain
-from prowess.packs.plan import (
-    Change,
-    InstallPlan,
-    PackSettings,
-    not_installed,
-    prepare,
-    prepare_restore,
-    prepare_update,
-)
+from prowess.packs.plan import Change, InstallPlan, PackSettings, not_installed, open_planner
 from prowess.packs.remove import Removed, RolledBack
 from prowess.packs.remove import rollback as roll_back
 from prowess.packs.remove import uninstall as remove
@@ -89,14 +81,12 @@ def install(
         )
     if not sources and (skills or name):
         raise PackError("Skills can be chosen and named for a SOURCE only.", code="usage", hint="Name the source.")
-    with _settings(to, cwd, environ, progress) as (settings, state_dir):
-        planned = (
-            prepare(sources, settings, skills=skills, rename=name, force=force, dry_run=dry_run)
-            if sources
-            else prepare_restore(settings, force=force, frozen=frozen, dry_run=dry_run)
-        )
-        with planned as plan:
-            return _carry_out(plan, confirm, state_dir, dry_run, named=bool(sources))
+    with (
+        _settings(to, cwd, environ, progress) as (settings, state_dir),
+        open_planner(settings, dry_run=dry_run) as planner,
+    ):
+        plan = planner.install(sources, skills, name, force) if sources else planner.restore(frozen, force)
+        return _carry_out(plan, confirm, state_dir, dry_run, named=bool(sources))
 
 
 def update(
@@ -112,9 +102,9 @@ def update(
     """Brings installed skills, or those of these names, to the newest content of their sources."""
     with (
         _settings(to, cwd, environ, progress) as (settings, state_dir),
-        prepare_update(settings, names, force=force, dry_run=dry_run) as plan,
+        open_planner(settings, dry_run=dry_run) as planner,
     ):
-        return _carry_out(plan, confirm, state_dir, dry_run)
+        return _carry_out(planner.update(names, force), confirm, state_dir, dry_run)
 
 
 def uninstall(

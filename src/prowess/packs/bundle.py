@@ -30,8 +30,9 @@ from prowess._internal.portable_names import check_portable_names, is_plain, sho
 from prowess.core.findings import visible
 from prowess.core.values import from_json, to_json
 from prowess.errors import PackError, PackMismatch, PathEscape
-from prowess.packs.tree import digest_of, from_records, to_records
-from prowess.packs.values import PackedFile, PackedSkill
+from prowess.packs.values import PackedSkill
+from prowess.skills.file_list import digest_of, from_records, to_records
+from prowess.skills.skill import SkillFile
 
 MANIFEST = "manifest.json"
 _SCHEMA = "prowess.pack/1"
@@ -82,7 +83,7 @@ def _without_junk(skill: PackedSkill) -> PackedSkill:
 
 
 def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> None:
-    sizes, limits = [file.size for skill in skills for file in skill.files], DEFAULT_LIMITS
+    sizes, limits = [file.size_bytes for skill in skills for file in skill.files], DEFAULT_LIMITS
     above = os.path.realpath(os.path.dirname(target))
     endings = (".zip", ".skill") if len(skills) == 1 else (".zip",)
     if not sizes:
@@ -119,10 +120,10 @@ def _write_zip(file: IO[bytes], skills: Sequence[PackedSkill]) -> None:
             bundle.writestr(info, data)
 
 
-def _read(folder: str, file: PackedFile) -> bytes:
+def _read(folder: str, file: SkillFile) -> bytes:
     """Returns the content that was checked before."""
     with contextlib.suppress(OSError, PathEscape):
-        data = read_regular(inside(folder, file.path), file.size)
+        data = read_regular(inside(folder, file.path), file.size_bytes)
         if content_sha256(data) == file.sha256:
             return data
     message = f"{shown_name(file.path)} in {shown_name(folder)} changed while it was packed."
@@ -152,7 +153,7 @@ def _render_manifest(skills: Sequence[PackedSkill]) -> bytes:
     return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def read_manifest(folder: str) -> dict[str, tuple[PackedFile, ...]] | None:
+def read_manifest(folder: str) -> dict[str, tuple[SkillFile, ...]] | None:
     """Returns the files of the skills of an unpacked pack by their folders, as its manifest lists them. The manifest is
     at the top or in the only folder there. None when there is none, or when it belongs to something else."""
     names = os.listdir(folder)
@@ -175,7 +176,7 @@ def read_manifest(folder: str) -> dict[str, tuple[PackedFile, ...]] | None:
         raise PackError(message, code="manifest-invalid", hint="Get the pack again, or ask its author.") from error
 
 
-def _files_of(skill: _SkillRecord) -> tuple[PackedFile, ...]:
+def _files_of(skill: _SkillRecord) -> tuple[SkillFile, ...]:
     files = from_records(skill.files)
     if "/" in skill.name or not is_plain(skill.name):
         raise ValueError(f"{skill.name!r} cannot be the name of a skill")

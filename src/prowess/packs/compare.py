@@ -13,10 +13,10 @@ from prowess._internal.files import open_regular
 from prowess._internal.portable_names import shown_name
 from prowess.errors import PackError
 from prowess.packs.bundle import MANIFEST, read_manifest
-from prowess.packs.tree import FileDifference, digest_of, file_differences, hash_files
-from prowess.packs.values import LockedSkill, PackedFile
+from prowess.packs.values import LockedSkill
+from prowess.skills.file_list import FileDifference, digest_of, file_differences, hash_files
 from prowess.skills.scanner import scan
-from prowess.skills.skill import Root
+from prowess.skills.skill import Root, SkillFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def compare(folder: str, locked: LockedSkill) -> Comparison:
     return _compare(folder, locked.digest, locked.files)
 
 
-def _compare(folder: str, expected_digest: str | None, expected: Iterable[PackedFile]) -> Comparison:
+def _compare(folder: str, expected_digest: str | None, expected: Iterable[SkillFile]) -> Comparison:
     is_there = os.path.isdir(folder)
     files, notes = hash_files(folder) if is_there else ([], [])
     digest = digest_of(files) if is_there else None

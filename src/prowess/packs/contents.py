@@ -15,21 +15,18 @@ from prowess._internal.paths import inside, is_inside
 from prowess._internal.portable_names import check_portable_names, shown_name, unsafe_name
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import visible
-from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape, SkillError, WorkspaceError
+from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape, SkillError
 from prowess.packs.bundle import read_manifest
-from prowess.packs.tree import file_differences, find_odd_files, packed_file
 from prowess.packs.values import Obtained, PackedSkill, Progress, no_progress
 from prowess.runtime.check import check_loaded
-from prowess.skills.load import load_entry, read_resource
+from prowess.runtime.services.capabilities import find_capabilities, list_some
+from prowess.skills.file_list import file_differences, find_odd_files
+from prowess.skills.load import load_entry
 from prowess.skills.metadata import name_notes
 from prowess.skills.scanner import scan
 from prowess.skills.skill import FATAL, Entry, Root, Skill
 from prowess.skills.spelling import near_names
-from prowess.skills.validate import EXTENSIONS, graded
-from prowess.workspace.scripts.pep723 import parse_block
-
-_ARCHIVE_NAMES = (".zip", ".skill", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".jar", ".whl")
-_NEEDS = {"bins": "needs programs", "env": "needs environment variables", "python": "needs Python"}
+from prowess.skills.validate import graded
 
 
 def find_skills(
@@ -56,7 +53,9 @@ def find_skills(
         skill = _read(entry, obtained)
         skills.append(skill)
         if skill.left_out:
-            told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {_listed(skill.left_out)}")
+            told.append(
+                f"{visible(skill.name)}: left out, because it is no part of a skill: {list_some(skill.left_out)}"
+            )
     progress("checking skills", len(entries), len(entries))
     skills = _without_copies(skills, told)
     _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
@@ -68,7 +67,7 @@ def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -
     for wanted in only:
         if wanted not in names:
             near = near_names(wanted, names, limit=3)
-            hint = f"Did you mean {_listed(near)}?" if near else f"It has: {_listed(names)}."
+            hint = f"Did you mean {list_some(near)}?" if near else f"It has: {list_some(names)}."
             message = f"{shown_name(obtained.source.text)} has no skill {shown_name(wanted)}."
             raise PackError(message, code="pack-skill-unknown", hint=hint)
     return [entry for entry in entries if name_of(entry) in only] if only else entries
@@ -100,7 +99,7 @@ def _read(entry: Entry, obtained: Obtained) -> PackedSkill:
         path=path,
         version=entry.version,
         digest=skill.digest,
-        files=tuple(map(packed_file, skill.files)),
+        files=skill.files,
         examine=cache(partial(_examine, entry, obtained)),
         left_out=tuple(left_out),
     )
@@ -113,7 +112,9 @@ def _examine(entry: Entry, obtained: Obtained) -> tuple[tuple[str, ...], tuple[F
     notes = [note for note in entry.notes if note.code != "name-mismatch" or name_of(entry) != entry.declared]
     findings = [entry.finding_of(note, graded(note.code, "security")) for note in notes]
     findings += check_loaded(skill, "security")
-    return _capabilities(skill), tuple(finding._replace(path=_below(finding.path, obtained)) for finding in findings)
+    return find_capabilities(skill), tuple(
+        finding._replace(path=_below(finding.path, obtained)) for finding in findings
+    )
 
 
 def _check_files(skill: Skill, path: str, obtained: Obtained) -> list[str]:
@@ -134,35 +135,6 @@ def _check_files(skill: Skill, path: str, obtained: Obtained) -> list[str]:
 def _invalid(path: str, why: Finding | SkillError) -> PackError:
     message = f"The skill {shown_name(path or '.')} cannot be used: {why.message}"
     return PackError(message, code="pack-skill-invalid", hint=why.hint or "Ask its author to repair it.")
-
-
-def _capabilities(skill: Skill) -> tuple[str, ...]:
-    """Returns what a skill may do and what it needs, for a person, as far as it declares or ships it."""
-    controls = skill.entry.controls
-    scripts = [file.path for file in skill.files if file.executable or file.path.endswith(tuple(EXTENSIONS))]
-    archives = [file.path for file in skill.files if file.path.lower().endswith(_ARCHIVE_NAMES)]
-    compatibility = skill.fields.get("compatibility")
-    facts: dict[str, Sequence[str]] = {
-        "tools": controls.allowed_tools or (),
-        "scripts": scripts,
-        "packages of its scripts": sorted(_packages(skill, scripts)),
-        **{_NEEDS.get(kind, f"needs {kind}"): items for kind, items in controls.requires},
-        "archives inside, not unpacked": archives,
-        "compatibility": [compatibility] if isinstance(compatibility, str) else (),
-    }
-    return tuple(f"{what}: {_listed(items)}" for what, items in facts.items() if items)
-
-
-def _packages(skill: Skill, scripts: Iterable[str]) -> set[str]:
-    packages: set[str] = set()
-    for path in scripts:
-        if path.endswith(".py"):
-            try:
-                block = parse_block(read_resource(skill, path).decode("utf-8", "replace"), name=path)
-                packages |= set(block.dependencies if block else ())
-            except (WorkspaceError, SkillError):
-                packages.add(f"unreadable in {path}")
-    return packages
 
 
 def _without_copies(skills: Iterable[PackedSkill], told: list[str]) -> list[PackedSkill]:
@@ -190,11 +162,6 @@ def _check_against_manifest(skills: Iterable[PackedSkill], obtained: Obtained, *
             message = f"{shown_name(f'{folder}/{path}')} is not as the manifest says: {kind}."
             hint = "Get the pack again: somebody changed it after packing."
             raise PackMismatch(message, code="manifest-mismatch", hint=hint)
-
-
-def _listed(items: Sequence[str]) -> str:
-    shown = ", ".join(visible(item)[:80] for item in items[:5])
-    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"
 
 
 def _below(path: str, obtained: Obtained) -> str:

@@ -21,9 +21,9 @@ from prowess._internal.paths import is_inside
 from prowess._internal.portable_names import check_portable_names
 from prowess.core.findings import visible
 from prowess.errors import PackError
-from prowess.packs.tree import from_records, to_records
 from prowess.packs.values import LockedSkill, SourceKind
 from prowess.runtime.config import ConfigPlaces
+from prowess.skills.file_list import from_records, to_records
 from prowess.skills.scanner import SKIPPED
 
 SCHEMA = "prowess.lock/1"

@@ -24,9 +24,9 @@ from prowess.packs.contents import find_skills
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted, render_lock
 from prowess.packs.obtain import obtain
 from prowess.packs.source import parse_source
-from prowess.packs.tree import FileDifference, digest_of, file_differences, find_files
 from prowess.packs.values import LockedSkill, Obtained, PackedSkill, Progress, no_progress
 from prowess.runtime.config import ConfigPlaces
+from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 
 Action = Literal["install", "update", "restore", "keep"]
 
@@ -129,72 +129,17 @@ def write(
 
 
 @contextlib.contextmanager
-def prepare(
-    sources: Sequence[str],
-    settings: PackSettings,
-    *,
-    skills: Sequence[str] = (),
-    rename: str | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-) -> Iterator[InstallPlan]:
-    """Yields the plan to install the skills of some sources. `rename` gives the only skill another name."""
-    with _staging(settings.place, dry_run) as staging:
-        planner = _Planner(settings, staging)
-        texts = [_relative_to(settings.place.base, text, settings.places) for text in sources]
-        found = [each for text in texts for each in planner.obtain(text, skills)]
-        if rename is not None and len(found) != 1:
-            message = f"--as names one skill, and there are {len(found)}."
-            hint = "Choose one with --skill NAME."
-            raise PackError(message, code="pack-several-skills", hint=hint)
-        changes = [planner.plan(rename or skill.name, skill, got) for skill, got in found]
-        yield planner.finish(changes, force=force)
-
-
-@contextlib.contextmanager
-def prepare_restore(
-    settings: PackSettings, *, force: bool = False, frozen: bool = False, dry_run: bool = False
-) -> Iterator[InstallPlan]:
-    """Yields the plan to bring the disk to the state of the lock. `frozen` refuses a lock that is not up to date.
-
-    Skills that are wanted and not in the lock are installed, too.
-    """
-    lock, wanted = read_lock(settings.place), read_wanted(settings.place)
-    _check_agreement(settings.place, lock, wanted, frozen=frozen)
-    with _staging(settings.place, dry_run) as staging:
-        planner = _Planner(settings, staging)
-        changes = planner.restore(force=force)
-        changes += planner.resolve({name: skill for name, skill in wanted.items() if name not in lock})
-        yield planner.finish(changes, force=force)
-
-
-@contextlib.contextmanager
-def prepare_update(
-    settings: PackSettings, names: Sequence[str] = (), *, force: bool = False, dry_run: bool = False
-) -> Iterator[InstallPlan]:
-    """Yields the plan to bring skills to the newest content of their sources."""
-    locked = {name: WantedSkill(row.source, row.skill) for name, row in read_lock(settings.place).items()}
-    known = {**locked, **read_wanted(settings.place)}
-    for name in names:
-        if name not in known:
-            raise not_installed(name, known)
-    with _staging(settings.place, dry_run) as staging:
-        planner = _Planner(settings, staging)
-        changes = planner.resolve({name: skill for name, skill in known.items() if not names or name in names})
-        yield planner.finish(changes, force=force)
-
-
-@contextlib.contextmanager
-def _staging(place: PackPlace, dry_run: bool) -> Iterator[tuple[str, str]]:
-    """Yields a name and a folder for prepared content: beside the target, or elsewhere when nothing may be written."""
+def open_planner(settings: PackSettings, *, dry_run: bool = False) -> Iterator[Planner]:
+    """Yields a planner with a folder for prepared content: beside the target, or elsewhere when nothing may be
+    written."""
     if dry_run:
         with tempfile.TemporaryDirectory(prefix="prowess-install-") as folder:
-            yield "", folder
+            yield Planner(settings, "", folder)
         return
     with contextlib.ExitStack() as stack:
-        with as_pack_error(place.root):
-            name = stack.enter_context(stage(place.root))
-        yield name, os.path.join(place.root, STATE, name)
+        with as_pack_error(settings.place.root):
+            name = stack.enter_context(stage(settings.place.root))
+        yield Planner(settings, name, os.path.join(settings.place.root, STATE, name))
 
 
 def _relative_to(base: str, text: str, places: ConfigPlaces) -> str:
@@ -210,17 +155,45 @@ def _relative_to(base: str, text: str, places: ConfigPlaces) -> str:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-class _Planner:
+class Planner:
     """Obtains sources into one staging folder, and plans the changes of their skills."""
 
-    def __init__(self, settings: PackSettings, staging: tuple[str, str]) -> None:
+    def __init__(self, settings: PackSettings, staging: str, folder: str) -> None:
         self._settings, self._place = settings, settings.place
-        self._staging, self._folder = staging
+        self._staging, self._folder = staging, folder
         self._lock = read_lock(settings.place)
         self._notes: list[str] = []
         self._sources = 0
 
-    def obtain(
+    def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
+        """Plans the skills of some sources. `rename` gives the only skill another name."""
+        texts = [_relative_to(self._place.base, text, self._settings.places) for text in sources]
+        found = [each for text in texts for each in self._obtain(text, skills)]
+        if rename is not None and len(found) != 1:
+            message = f"--as names one skill, and there are {len(found)}."
+            raise PackError(message, code="pack-several-skills", hint="Choose one with --skill NAME.")
+        return self._finish([self._plan(rename or skill.name, skill, got) for skill, got in found], force)
+
+    def restore(self, frozen: bool, force: bool) -> InstallPlan:
+        """Plans to bring the disk to the state of the lock. `frozen` refuses a lock that is not up to date. Skills that
+        are wanted and not in the lock are installed, too."""
+        wanted = read_wanted(self._place)
+        _check_agreement(self._place, self._lock, wanted, frozen=frozen)
+        changes = self._restore(force)
+        changes += self._resolve({name: skill for name, skill in wanted.items() if name not in self._lock})
+        return self._finish(changes, force)
+
+    def update(self, names: Sequence[str], force: bool) -> InstallPlan:
+        """Plans to bring skills to the newest content of their sources."""
+        locked = {name: WantedSkill(row.source, row.skill) for name, row in self._lock.items()}
+        known = {**locked, **read_wanted(self._place)}
+        for name in names:
+            if name not in known:
+                raise not_installed(name, known)
+        chosen = {name: skill for name, skill in known.items() if not names or name in names}
+        return self._finish(self._resolve(chosen), force)
+
+    def _obtain(
         self, text: str, skills: Sequence[str], pin: LockedSkill | None = None
     ) -> list[tuple[PackedSkill, Obtained]]:
         """Returns the skills of a source. `skills` names those that are wanted; `pin` is the content of the lock."""
@@ -238,7 +211,7 @@ class _Planner:
         found = find_skills(got, only=skills, progress=settings.progress, notes=self._notes)
         return [(skill, got) for skill in found]
 
-    def plan(self, name: str, skill: PackedSkill, got: Obtained) -> Change:
+    def _plan(self, name: str, skill: PackedSkill, got: Obtained) -> Change:
         folder, before = self._place.folder(name), self._lock.get(name)
         there = find_files(folder)
         digest = None if there is None else digest_of(there)
@@ -272,18 +245,18 @@ class _Planner:
             found=digest,
         )
 
-    def resolve(self, wanted: Mapping[str, WantedSkill]) -> list[Change]:
+    def _resolve(self, wanted: Mapping[str, WantedSkill]) -> list[Change]:
         """Plans the newest content of wanted skills. Each source is obtained once."""
         groups: dict[str, dict[str, str]] = {}
         for name, skill in wanted.items():
             groups.setdefault(skill.source, {})[name] = skill.skill
         changes = []
         for text, names in groups.items():
-            found = {skill.name: (skill, got) for skill, got in self.obtain(text, sorted({*names.values()}))}
-            changes += [self.plan(name, *found[there]) for name, there in names.items()]
+            found = {skill.name: (skill, got) for skill, got in self._obtain(text, sorted({*names.values()}))}
+            changes += [self._plan(name, *found[there]) for name, there in names.items()]
         return changes
 
-    def restore(self, *, force: bool) -> list[Change]:
+    def _restore(self, force: bool) -> list[Change]:
         """Plans what the lock has and the disk has not. Edited skills are refused unless `force`."""
         changes = []
         groups: dict[tuple[str, str | None, str | None], dict[str, LockedSkill]] = {}
@@ -301,7 +274,7 @@ class _Planner:
 
     def _restore_from_source(self, group: Mapping[str, LockedSkill]) -> list[Change]:
         first = next(iter(group.values()))
-        found = self.obtain(first.source, sorted({row.skill for row in group.values()}), pin=first)
+        found = self._obtain(first.source, sorted({row.skill for row in group.values()}), pin=first)
         by_name = {skill.name: (skill, got) for skill, got in found}
         changes = []
         for name, row in group.items():
@@ -313,10 +286,10 @@ class _Planner:
                     code="lock-mismatch",
                     hint=f"If you accept the new content: prowess update {name}",
                 )
-            changes.append(replace(self.plan(name, skill, got), locked=row))
+            changes.append(replace(self._plan(name, skill, got), locked=row))
         return changes
 
-    def finish(self, changes: Sequence[Change], *, force: bool) -> InstallPlan:
+    def _finish(self, changes: Sequence[Change], force: bool) -> InstallPlan:
         _check(self._settings, changes, self._lock, force=force)
         return InstallPlan(place=self._place, changes=tuple(changes), notes=tuple(self._notes), staging=self._staging)
 

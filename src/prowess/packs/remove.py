@@ -11,8 +11,8 @@ from prowess.errors import PackError
 from prowess.packs.backups import backup_of, list_backups, note_backup, read_note, remove_old
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, read_lock
 from prowess.packs.plan import as_pack_error, denied_content, not_installed, write
-from prowess.packs.tree import FileDifference, digest_of, file_differences, find_files
 from prowess.packs.values import LockedSkill
+from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from prowess.core.catalog_values import Finding
+from prowess.skills.skill import SkillFile
 
 SourceKind = Literal["folder", "archive", "url", "git", "site", "package"]
 # Called while work goes on: what is being done, units done so far, all units or None when nobody knows.
@@ -43,16 +44,6 @@ class Obtained:
     left_out: tuple[str, ...] = ()  # links that were not written, relative to `folder`; a skill with one is refused
 
 
-@dataclass(frozen=True, slots=True)
-class PackedFile:
-    """File of a skill in a pack."""
-
-    path: str  # relative to the skill, with forward slashes
-    sha256: str
-    size: int
-    executable: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSkill:
     """Skill found in an obtained pack, read whole and checked."""
@@ -62,7 +53,7 @@ class PackedSkill:
     path: str  # its folder within the source; "" at the top
     version: str | None
     digest: str
-    files: tuple[PackedFile, ...]
+    files: tuple[SkillFile, ...]
     # Capabilities and findings, read when they are first asked for. Ask before the files are moved.
     examine: Callable[[], tuple[tuple[str, ...], tuple[Finding, ...]]] = field(compare=False, repr=False)
     left_out: tuple[str, ...] = ()  # files and folders that are no part of any skill, such as `.git/`
@@ -86,7 +77,7 @@ class LockedSkill:
     skill: str  # its name in the source; the key of the lock is its name here
     path: str
     digest: str
-    files: tuple[PackedFile, ...]
+    files: tuple[SkillFile, ...]
     ref: str | None = None
     commit: str | None = None
     sha256: str | None = None

@@ -4,6 +4,7 @@
 - catalog_budget: chooses the skills that the model is shown, within a token budget
 - discover: reads roots into a Catalog; reloads it
 - entry_reader: reads the head of one SKILL.md into an Entry
+- file_list: files of a skill's folder, the difference of two lists of files, and their JSON
 - front_matter: reads front matter: strict YAML, then a narrow repair, then salvage
 - head: values of the front matter that discovery needs
 - in_memory: skills defined in code

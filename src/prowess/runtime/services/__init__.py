@@ -3,6 +3,7 @@
 - approvals: answers waiting questions; lists, grants and revokes standing approvals
 - argument_words: parses words that a person wrote as the arguments of a tool
 - artifacts: lists, finds and removes saved files of all sessions
+- capabilities: what a skill asks for, ships and needs, for a person
 - cleanup: removes old runs, sessions, and files that sessions left on disk
 - container_image: builds the image for containers
 - doctor: examines roots, skills, settings, policy and the installation

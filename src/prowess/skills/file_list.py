@@ -12,7 +12,6 @@ from prowess._internal.digest import FileDigest, tree_digest
 from prowess._internal.paths import is_inside
 from prowess._internal.portable_names import is_plain
 from prowess.core.findings import make_finding
-from prowess.packs.values import PackedFile
 from prowess.skills.load import list_files
 from prowess.skills.scanner import SKIPPED
 from prowess.skills.skill import SkillFile
@@ -40,25 +39,21 @@ def find_odd_files(folder: str) -> tuple[list[str], list[str]]:
     return sorted(unsafe), sorted(left_out)
 
 
-def hash_files(folder: str) -> tuple[list[PackedFile], list[str]]:
+def hash_files(folder: str) -> tuple[list[SkillFile], list[str]]:
     """Returns the files of a skill's folder, and a text for each thing that is no file of it: a link to the outside, a
     FIFO, a file that cannot be read. Memory is bounded by a chunk of a file."""
     files, notes = list_files(folder)
     if notes:  # a link that stays in the folder seems to leave it if there is a link on the way to the folder
         files, notes = list_files(os.path.realpath(folder))
-    return list(map(packed_file, files)), [make_finding(note, folder).message for note in notes]
+    return files, [make_finding(note, folder).message for note in notes]
 
 
-def find_files(folder: str) -> list[PackedFile] | None:
+def find_files(folder: str) -> list[SkillFile] | None:
     """Returns the files of an installed skill; None when there is no folder."""
     return hash_files(folder)[0] if os.path.isdir(folder) and not os.path.islink(folder) else None
 
 
-def packed_file(file: SkillFile) -> PackedFile:
-    return PackedFile(file.path, file.sha256, file.size_bytes, file.executable)
-
-
-def digest_of(files: Iterable[PackedFile]) -> str:
+def digest_of(files: Iterable[SkillFile]) -> str:
     return tree_digest(FileDigest(file.path, file.executable, file.sha256) for file in files)
 
 
@@ -70,7 +65,7 @@ class FileDifference(NamedTuple):
     path: str
 
 
-def file_differences(expected: Iterable[PackedFile], found: Iterable[PackedFile]) -> list[FileDifference]:
+def file_differences(expected: Iterable[SkillFile], found: Iterable[SkillFile]) -> list[FileDifference]:
     """Returns how the found files differ from the expected ones, sorted by path."""
     old = {file.path: file for file in expected}
     new = {file.path: file for file in found}
@@ -82,34 +77,34 @@ def file_differences(expected: Iterable[PackedFile], found: Iterable[PackedFile]
     return differences
 
 
-def _kind_of(before: PackedFile | None, now: PackedFile | None) -> ChangeKind | None:
+def _kind_of(before: SkillFile | None, now: SkillFile | None) -> ChangeKind | None:
     if before is None:
         return "added"
     if now is None:
         return "removed"
-    if (before.sha256, before.size) != (now.sha256, now.size):
+    if (before.sha256, before.size_bytes) != (now.sha256, now.size_bytes):
         return "changed"
     return "mode" if before.executable != now.executable else None
 
 
-def to_records(files: Iterable[PackedFile]) -> dict[str, dict[str, Any]]:
+def to_records(files: Iterable[SkillFile]) -> dict[str, dict[str, Any]]:
     """Returns the JSON of a list of files, as a manifest and a lock have it."""
     return {
-        file.path: {"sha256": file.sha256, "size": file.size, "mode": "755" if file.executable else "644"}
+        file.path: {"sha256": file.sha256, "size": file.size_bytes, "mode": "755" if file.executable else "644"}
         for file in files
     }
 
 
-def from_records(records: Any) -> tuple[PackedFile, ...]:
+def from_records(records: Any) -> tuple[SkillFile, ...]:
     """Returns the files of `to_records`, sorted by path. ValueError says what is wrong."""
-    files: list[PackedFile] = []
+    files: list[SkillFile] = []
     try:
         for path in sorted(records):
             record = records[path]
             sha256, size, mode = record["sha256"], record["size"], record["mode"]
             if not is_plain(path) or not _SHA256.fullmatch(sha256) or type(size) is not int:
                 raise ValueError(f"the file {path!r} has no usable path, sha256 or size")
-            files.append(PackedFile(path, sha256, size, _MODES[mode]))
+            files.append(SkillFile(path, size, _MODES[mode], sha256))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"the list of files has another form: {error!r}") from error
     return tuple(files)
