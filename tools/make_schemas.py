@@ -493,7 +493,7 @@ def _packs(findings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     differences = many(shape(kind={"enum": ["added", "changed", "removed", "mode"]}, path=TEXT))
     installed = shape(
         name=TEXT,
-        action={"enum": ["install", "update", "restore", "keep"]},
+        action={"enum": ["install", "update", "restore", "accept", "keep"]},
         path=TEXT,
         source=TEXT,
         kind={"enum": ["folder", "archive", "url", "git", "site", "package"]},

@@ -107,6 +107,34 @@ def test_a_dry_run_writes_nothing_at_all(cli: Cli, project: Path, machine: Path)
     assert everything(project.parent, machine) == before
 
 
+def test_a_dry_run_of_an_archive_shows_what_is_in_it(cli: Cli, project: Path) -> None:
+    cli("pack", "../skills", "-o", "../skills.zip")
+    assert "scripts: scripts/fill.py" in cli("install", "../skills.zip", "--dry-run")
+    assert [skill["action"] for skill in cli.json("install", "../skills.zip", "--dry-run")["skills"]] == ["install"] * 2
+    cli("install", "../skills.zip", "--yes")
+    cli("update", "--dry-run")
+    assert "Nothing to do" in cli.err
+
+
+def test_a_yes_accepts_only_what_was_shown(cli: Cli, project: Path) -> None:
+    shutil.copytree(project.parent / "skills" / "pdf", project / ".agent/skills/pdf")
+    shown = cli("install", "../skills", "--dry-run")
+    assert "accept  pdf" in shown and "scripts: scripts/fill.py" in shown and "install  notes" in shown
+    assert statuses(cli) == {"pdf": "untrusted"}
+    cli("install", "../skills", "--yes")
+    assert statuses(cli) == {"notes": "active", "pdf": "active"}
+
+
+def test_a_new_tool_is_seen_however_many_there_are(cli: Cli, project: Path) -> None:
+    source = project.parent / "skills" / "notes" / "SKILL.md"
+    text = source.read_text().replace("---\n", "---\nallowed-tools: Read Grep Glob Edit Write WebSearch\n", 1)
+    source.write_text(text)
+    cli("install", "../skills", "--yes")
+    source.write_text(text.replace("WebSearch", "Bash(curl:*)"))
+    shown = cli("update", "--dry-run")
+    assert "Bash(curl:*)" in shown and "before:" in shown and "WebSearch" in shown
+
+
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "json"])
 def test_without_a_terminal_somebody_has_to_say_yes(cli: Cli, project: Path, words: tuple[str, ...]) -> None:
     out = cli("install", "../skills", *words, code=2)

@@ -33,6 +33,8 @@ from prowess.models.offline import request_values as offline_values
 from prowess.models.offline.request_values import find_number_words
 from prowess.models.offline.transcript import read_transcript
 from prowess.models.providers.sse import EventReader
+from prowess.packs import git as pack_git
+from prowess.packs import source as pack_source
 from prowess.policy.commands import words as shell_words
 from prowess.policy.globs import match_anything, match_below, match_path, match_word
 from prowess.policy.secrets import Redactor
@@ -124,11 +126,16 @@ def _compiled(node: ast.Call, method: str, module: dict[str, Any]) -> re.Pattern
 BOUNDED = {
     "models.offline.request_values._number": 40,
     "workspace.scripts.missing_dependency._RULES": 2_000,
+    "packs.source._compiled": 4_096,
 }
 # Made at the time it is used: the patterns that come of it.
 MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "runtime.config_file._find_json_line": [r'"key"\s*:'],
     "_internal.globs._letters": [r"(?!/)[^a-z]"],
+    "_internal.folder_swap._parse": [r"(?:\.\./)?\.skills\.lock\.new-[a-z0-9_]{1,16}"],
+    "packs.git._failed": list(pack_git._SIGNS.values()),
+    "packs.source._compiled": [pack_source._compiled(pattern) for _, _, pattern in pack_source._REMOTE]
+    + [pack_source._ADDRESS, pack_source._TREE_PAGE],
     "models.offline.commands._inside": [r"[ \t>]*`{3,}[ \t]*"],
     "models.offline.fill._says": [r"(?<![a-z0-9])word"],
     "models.offline.fill._by_name": [r"(?<![\w-])(?:--?)?a[\s_-]b\s*[=:：]\s*|(?<!\S)--a[\s_-]b\s+"],

@@ -78,7 +78,7 @@ def test_many_scripts_are_counted_and_broken_ones_are_told(tmp_path: Path):
     scripts = {f"scripts/{n}.py": "print(1)\n" for n in range(9)}
     skill_folder(tmp_path, "many", {**scripts, "scripts/0.py": "# /// script\n# dependencies = [\n# ///\n"})
     (skill,) = packed(tmp_path)
-    assert skill.capabilities[0].endswith("scripts/4.py and 4 more")
+    assert skill.capabilities[0].endswith("scripts/7.py, scripts/8.py"), "all of them: an update is compared with them"
     assert skill.capabilities[1] == "packages of its scripts: unreadable in scripts/0.py"
 
 
@@ -86,7 +86,7 @@ def test_text_of_a_skill_cannot_steer_a_terminal(tmp_path: Path):
     text = RICH.replace("[ffmpeg, git]", '["a\\e[2Jb", "' + "x" * 500 + '"]')
     skill_folder(tmp_path, "rich", {"SKILL.md": text})
     (skill,) = packed(tmp_path)
-    assert all(text.isprintable() and len(text) < 500 for text in skill.capabilities)
+    assert all(text.isprintable() for text in skill.capabilities)
 
 
 def test_findings_of_the_security_scan_name_files_of_the_source(tmp_path: Path):

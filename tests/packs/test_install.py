@@ -281,7 +281,7 @@ def test_names_that_differ_in_case(tmp_path: Path, here: PackMachine) -> None:
     lower, upper = skill_folder(tmp_path / "one", "pdf"), skill_folder(tmp_path / "two", "pdf", {"x": "x"})
     assert refused(lambda: here.install(str(lower), str(skill_folder(tmp_path, "PDF")))).code == "pack-duplicate-skill"
     here.install(str(lower))
-    assert refused(lambda: here.install(str(upper), name="PDF")).code == "pack-duplicate-skill"
+    assert refused(lambda: here.install(str(upper), name="PDF")).code == "name-unsafe"
     assert [*here.on_disk()] == ["pdf"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -283,14 +284,14 @@ def test_frozen_refuses_each_disagreement(tmp_path: Path, here: PackMachine) -> 
         here.wanted.write_text(text)
         error = refused(lambda: here.install(frozen=True))
         assert error.code == "lock-stale"
-        assert "prowess update" in str(error.hint)
+        assert "prowess update" in str(error.hint) or "prowess uninstall" in str(error.hint)
     here.wanted.write_text(wanted)
     here.install(frozen=True)
     (here.root / "pdf/new.md").write_text("mine")
     assert refused(lambda: here.install(frozen=True)).code == "local-edits"
     (here.root / "pdf/new.md").unlink()
     here.lock.unlink()
-    assert refused(lambda: here.install(frozen=True)).code == "lock-stale"
+    assert refused(lambda: here.install(frozen=True)).code == "lock-missing"
 
 
 def test_a_hand_that_edits_the_wanted_file(tmp_path: Path, here: PackMachine) -> None:
@@ -307,3 +308,30 @@ def test_a_hand_that_edits_the_wanted_file(tmp_path: Path, here: PackMachine) ->
     here.update("pdf")
     assert (here.root / "pdf/a").read_text() == "2"
     here.install(frozen=True)
+
+
+def test_a_line_that_a_person_removed_stays_removed(tmp_path: Path, here: PackMachine) -> None:
+    for name in ("pdf", "csv"):
+        skill_folder(tmp_path / "src", name)
+    here.install(str(tmp_path / "src"))
+    here.wanted.write_text(
+        "".join(line for line in here.wanted.read_text().splitlines(True) if not line.startswith("pdf"))
+    )
+    done = here.install()
+    assert [*here.wants()] == ["csv"] and "prowess uninstall pdf" in done.notes[0]
+
+
+def test_a_lock_cannot_invent_where_a_skill_comes_from(tmp_path: Path, here: PackMachine) -> None:
+    source = skill_folder(here.project / "vendor", "pdf")
+    here.install(str(source))
+    lock = json.loads(here.lock.read_text())
+    shutil.rmtree(here.root / "pdf")
+    for change in (
+        {"kind": "git", "commit": "8f3c2d1e9a7b"},
+        {"commit": "8f3c2d1e9a7b"},
+        {"source": "./vendor/../vendor/pdf"},
+    ):
+        here.lock.write_text(json.dumps({**lock, "skills": {"pdf": {**lock["skills"]["pdf"], **change}}}))
+        here.wanted.write_text(f'[skills]\npdf = "{change.get("source", lock["skills"]["pdf"]["source"])}"\n')
+        assert refused(here.install).code == "lock-mismatch", change
+    assert here.on_disk() == {}

@@ -28,6 +28,7 @@ from prowess.skills.skill import Visibility
 
 _KINDS: tuple[ChangeKind, ...] = ("added", "changed", "removed", "mode")
 _MOST_PATHS = 4  # of one kind of change
+_MOST_CHARS = 300  # of one kind of capability
 _MOST_WHOLE = 12  # skills that are shown whole; further ones get a line each
 
 
@@ -44,6 +45,9 @@ to_option = click.option(
     metavar="project|user|DIR",
     help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
 )
+
+
+_VERBS = {"install": "install", "restore": "restore", "update": "update", "accept": "let models use"}
 
 
 class PlanView:
@@ -103,13 +107,18 @@ class PlanView:
         """Returns the capabilities of the new content. For an update, also how they differ from the content before."""
         new, old = _by_kind(change.skill.capabilities), _by_kind(self._before.get(change.name) or ())
         if change.action != "update" or self._before[change.name] is None:
-            return list(change.skill.capabilities) or ["nothing but text"]
+            return [self._short(text) for text in change.skill.capabilities] or ["nothing but text"]
         texts = []
         for kind, items in new.items():
             before = "new" if kind not in old else "as before" if old[kind] == items else f"before: {old[kind]}"
-            texts.append(f"{kind}: {items} ({before})")
-        texts += [f"no longer {kind}: {items}" for kind, items in old.items() if kind not in new]
+            texts.append(f"{self._short(f'{kind}: {items}')} ({self._short(before)})")
+        texts += [self._short(f"no longer {kind}: {items}") for kind, items in old.items() if kind not in new]
         return texts or ["nothing but text, as before"]
+
+    def _short(self, text: str) -> str:
+        """Cuts a long list, but never the list of tools."""
+        whole = self._screen.verbose or len(text) <= _MOST_CHARS or text.startswith(("tools: ", "before: "))
+        return text if whole else f"{text[:_MOST_CHARS]}… (all with -v)"
 
     # --- for programs ------------------------------------------------------------------------------------------------
 
@@ -144,11 +153,10 @@ class PlanView:
 
 
 class PlanQuestion:
-    """Shows a plan and asks the person at the terminal. `yes` answers for them. With `named` they named the source, and
-    a yes also accepts skills that are there already."""
+    """Shows a plan and asks the person at the terminal. `yes` answers for them."""
 
-    def __init__(self, call: Call, bars: ProgressBars, *, yes: bool, named: bool = False) -> None:
-        self._call, self._bars, self._yes, self._named = call, bars, yes, named
+    def __init__(self, call: Call, bars: ProgressBars, *, yes: bool) -> None:
+        self._call, self._bars, self._yes = call, bars, yes
         self.view: PlanView | None = None
 
     def __call__(self, plan: InstallPlan) -> bool:
@@ -163,16 +171,13 @@ class PlanQuestion:
 
     def _question(self, plan: InstallPlan) -> str | None:
         """Returns the question. None if nothing changes and no new content is accepted."""
-        if plan.pending:
-            actions = {change.action for change in plan.pending}
-            verb = " and ".join(action for action in ("install", "restore", "update") if action in actions).capitalize()
-            errors = sum(finding.severity == "error" for change in plan.pending for finding in change.skill.findings)
-            warned = f", with {count(errors, 'finding')} of level error" if errors else ""
-            return f"{verb} {_named(plan.pending)}{warned}?"
-        folders = [plan.place.folder(change.name) for change in plan.changes if self._named]
-        if any(seen.status == "untrusted" for seen in find_statuses(self._call, folders).values()):
-            return f"Let models use {_named(plan.changes)}, with exactly this content?"
-        return None
+        if not plan.pending:
+            return None
+        actions = {change.action for change in plan.pending}
+        verb = " and ".join(word for action, word in _VERBS.items() if action in actions).capitalize()
+        errors = sum(finding.severity == "error" for change in plan.pending for finding in change.skill.findings)
+        warned = f", with {count(errors, 'finding')} of level error" if errors else ""
+        return f"{verb} {_named(plan.pending)}{warned}?"
 
     def _ask(self, question: str) -> None:
         if self._call.screen.is_json or not sys.stdin.isatty():

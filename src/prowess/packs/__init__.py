@@ -20,9 +20,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in prowess/__init__: an import of typing would cost more than this module
 if TYPE_CHECKING:
+    from prowess.errors import FetchError, PackError
     from prowess.packs.api import install, pack, rollback, uninstall, update, verify
 
-__all__ = ["install", "pack", "rollback", "uninstall", "update", "verify"]
+__all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify"]
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from prowess._internal.folder_swap import recover
-from prowess.errors import PackError, StoreError
+from prowess.errors import FetchError, PackError, StoreError
 from prowess.packs.bundle import WrittenPack, write_pack
 from prowess.packs.compare import Comparison, compare
 from prowess.packs.contents import find_skills
@@ -29,6 +29,8 @@ from prowess.packs.values import Progress, no_progress
 from prowess.policy.trust import grant_skills, load_trust
 from prowess.runtime.policy_files import find_denied_digests
 from prowess.runtime.runtime import open_runtime
+
+__all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify"]
 
 Confirm = Callable[[InstallPlan], bool]  # True: carry it out
 
@@ -171,14 +173,18 @@ def pack(
 
 
 def _carry_out(plan: InstallPlan, confirm: Confirm, state_dir: str, dry_run: bool, named: bool = False) -> Installed:
-    """Changes the disk, and accepts what was installed. A skill that was there already may have come with a repository
-    together with its lock, so it is accepted only if the person named its source."""
+    """Changes the disk, and accepts what the person was shown. A skill that was there already may have come with a
+    repository together with its lock, so it is accepted only if the person named its source."""
+    if named:
+        plan = plan.accepting(load_trust(state_dir).accepted_skills)
+    if dry_run:
+        for change in plan.changes:  # while the files are there
+            change.skill.examine()
     applied, notes = not dry_run and confirm(plan), plan.notes
     if applied:
         plan.apply()
-        accepted = plan.changes if named else plan.pending
         try:
-            grant_skills(state_dir, {plan.place.folder(change.name): change.skill.digest for change in accepted})
+            grant_skills(state_dir, {plan.place.folder(change.name): change.skill.digest for change in plan.pending})
         except StoreError as error:
             notes += (f"Installed, but not accepted: {error.message}",)
     return Installed(place=plan.place, changes=plan.changes, notes=notes, applied=applied)

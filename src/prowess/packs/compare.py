@@ -57,6 +57,8 @@ def compare(folder: str, locked: LockedSkill) -> Comparison:
 def _compare(folder: str, expected_digest: str | None, expected: Iterable[SkillFile]) -> Comparison:
     is_there = os.path.isdir(folder)
     files, notes = hash_files(folder) if is_there else ([], [])
+    if os.path.islink(folder):
+        notes = [*notes, "Its folder is a link."]
     digest = digest_of(files) if is_there else None
     differences = file_differences(expected, files) if expected_digest not in (None, digest) else []
     return Comparison(

@@ -21,8 +21,9 @@ from prowess.packs.values import Obtained, PackedSkill, Progress, no_progress
 from prowess.runtime.check import check_loaded
 from prowess.runtime.services.capabilities import find_capabilities, list_some
 from prowess.skills.file_list import file_differences, find_odd_files
-from prowess.skills.load import load_entry
+from prowess.skills.load import load_entry, read_resource
 from prowess.skills.metadata import name_notes
+from prowess.skills.parse import parse_head
 from prowess.skills.scanner import scan
 from prowess.skills.skill import FATAL, Entry, Root, Skill
 from prowess.skills.spelling import near_names
@@ -100,21 +101,26 @@ def _read(entry: Entry, obtained: Obtained) -> PackedSkill:
         version=entry.version,
         digest=skill.digest,
         files=skill.files,
-        examine=cache(partial(_examine, entry, obtained)),
+        examine=cache(partial(_examine, entry, obtained, skill.digest)),
         left_out=tuple(left_out),
     )
 
 
-def _examine(entry: Entry, obtained: Obtained) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def _examine(entry: Entry, obtained: Obtained, digest: str) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """Returns the capabilities of a skill, and its findings with those of the security scan."""
     skill = load_entry(entry)
+    if skill.digest != digest:
+        message = f"{shown_name(_below(entry.path, obtained) or '.')} changed while it was being read."
+        raise PackMismatch(message, code="source-changed", hint="Install it again when nothing writes to it.")
+    # The tools are those of the content that was hashed: the catalog's may be older.
+    head = parse_head(read_resource(skill, entry.file), entry.name)
+    skill = skill._replace(entry=entry._replace(controls=head.controls))
     # Its folder gets the declared name when it is installed.
-    notes = [note for note in entry.notes if note.code != "name-mismatch" or name_of(entry) != entry.declared]
+    notes = [note for note in head.notes if note.code != "name-mismatch" or name_of(entry) != entry.declared]
     findings = [entry.finding_of(note, graded(note.code, "security")) for note in notes]
     findings += check_loaded(skill, "security")
-    return find_capabilities(skill), tuple(
-        finding._replace(path=_below(finding.path, obtained)) for finding in findings
-    )
+    told = tuple(finding._replace(path=_below(finding.path, obtained)) for finding in findings)
+    return find_capabilities(skill), told
 
 
 def _check_files(skill: Skill, path: str, obtained: Obtained) -> list[str]:

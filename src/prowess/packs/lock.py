@@ -230,7 +230,12 @@ def check_name(name: str, where: str) -> str:
     """Returns a name that can be a folder of skills. PackError says why it cannot."""
     with contextlib.suppress(PackError):
         check_portable_names([f"{name}/SKILL.md"])
-        if name[:1] not in ("", ".") and "/" not in name and name.isprintable() and name not in (*SKIPPED, *BESIDE):
+        if (
+            name[:1] not in ("", ".", "-")
+            and "/" not in name
+            and name.isprintable()
+            and name not in (*SKIPPED, *BESIDE)
+        ):
             return name
     message = f"{where}: '{visible(name)[:80]}' cannot be the name of a skill's folder."
     hint = "Use lower-case letters, digits and single hyphens."

@@ -27,8 +27,12 @@ from prowess.packs.source import parse_source
 from prowess.packs.values import LockedSkill, Obtained, PackedSkill, Progress, no_progress
 from prowess.runtime.config import ConfigPlaces
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
+from prowess.skills.metadata import name_notes
 
-Action = Literal["install", "update", "restore", "keep"]
+Action = Literal["install", "update", "restore", "accept", "keep"]  # accept: it is there, and models may use it
+
+
+_ORIGIN = ("source", "kind", "skill", "commit", "sha256")  # what a restored skill must have as the lock says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +72,42 @@ class InstallPlan:
 
     @property
     def pending(self) -> tuple[Change, ...]:
+        """Changes that a person decides about."""
         return tuple(change for change in self.changes if change.action != "keep")
+
+    @property
+    def moved(self) -> tuple[Change, ...]:
+        """Changes that write files."""
+        return tuple(change for change in self.pending if change.action != "accept")
+
+    def accepting(self, accepted: Mapping[str, str]) -> InstallPlan:
+        """Returns the plan with a change for each skill that is there already and that nobody accepted."""
+        changes = []
+        for change in self.changes:
+            if change.action == "keep" and accepted.get(self.place.folder(change.name)) != change.skill.digest:
+                files = tuple(file_differences((), change.skill.files))
+                change = replace(change, action="accept", files=files)
+            changes.append(change)
+        return replace(self, changes=tuple(changes))
 
     def apply(self) -> tuple[Change, ...]:
         """Carries the plan out, and returns what was changed. After an error nothing is changed."""
         with as_pack_error(self.place.root), hold(self.place.root):
             lock = read_lock(self.place)
-            after = {**lock, **{change.name: change.locked for change in self.changes}}
-            wanted = {change.name: WantedSkill(change.locked.source, change.locked.skill) for change in self.changes}
-            if not self.pending and after == lock and edit_wanted(self.place, wanted) is None:
+            new = [change for change in self.changes if change.action != "keep" or change.name not in lock]
+            after = {**lock, **{change.name: change.locked for change in new}}
+            wanted = {change.name: WantedSkill(change.locked.source, change.locked.skill) for change in new}
+            if not self.moved and after == lock and edit_wanted(self.place, wanted) is None:
                 return ()
-            for change in self.pending:
+            for change in self.moved:
                 self._check_still(change, lock.get(change.name))
-            used = Counter(change.skill.folder for change in self.pending)
-            moves = [self._materialise(change, used[change.skill.folder] == 1) for change in self.pending]
+            used = Counter(change.skill.folder for change in self.moved)
+            moves = [self._materialise(change, used[change.skill.folder] == 1) for change in self.moved]
             write(self.place, moves, after, wanted)
             for move in moves:
                 if move.old.startswith("backups/"):
                     remove_old(self.place, move.target)
-        return self.pending
+        return self.moved
 
     def _check_still(self, change: Change, locked: LockedSkill | None) -> None:
         """Refuses a plan that is out of date: somebody installed or edited the skill since it was made."""
@@ -169,6 +190,9 @@ class Planner:
         """Plans the skills of some sources. `rename` gives the only skill another name."""
         texts = [_relative_to(self._place.base, text, self._settings.places) for text in sources]
         found = [each for text in texts for each in self._obtain(text, skills)]
+        if rename is not None and any(note.code != "name-not-portable" for note in name_notes(rename)):
+            hint = "Use lower-case letters, digits and single hyphens."
+            raise PackError(f"'{visible(rename)[:80]}' is no name of a skill.", code="name-unsafe", hint=hint)
         if rename is not None and len(found) != 1:
             message = f"--as names one skill, and there are {len(found)}."
             raise PackError(message, code="pack-several-skills", hint="Choose one with --skill NAME.")
@@ -178,7 +202,14 @@ class Planner:
         """Plans to bring the disk to the state of the lock. `frozen` refuses a lock that is not up to date. Skills that
         are wanted and not in the lock are installed, too."""
         wanted = read_wanted(self._place)
+        if frozen and not os.path.exists(self._place.lock):
+            hint = "Commit skills.lock, or run this where it is."
+            raise PackError(f"There is no {self._place.lock}.", code="lock-missing", hint=hint)
         _check_agreement(self._place, self._lock, wanted, frozen=frozen)
+        if os.path.exists(self._place.wanted):
+            for name in sorted(self._lock.keys() - wanted.keys()):
+                told = f"'{name}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {name}"
+                self._notes.append(told)
         changes = self._restore(force)
         changes += self._resolve({name: skill for name, skill in wanted.items() if name not in self._lock})
         return self._finish(changes, force)
@@ -231,16 +262,19 @@ class Planner:
             files=skill.files,
             installed_at=before.installed_at if before and before.digest == skill.digest else now(),
         )
+        action: Action = "install" if there is None and before is None else "update"
+        if there is None and before is not None and before.digest == skill.digest:
+            action = "restore"
         if digest == skill.digest:
             return Change(name=name, action="keep", skill=skill, locked=locked, before=before)
         return Change(
             name=name,
-            action="update" if there is not None else "restore" if before is not None else "install",
+            action=action,
             skill=skill,
             locked=locked,
             before=before,
             edits=tuple(edits),
-            files=tuple(file_differences(there or (), skill.files)),
+            files=tuple(file_differences(there if there is not None else before.files if before else (), skill.files)),
             is_ours=got.is_ours,
             found=digest,
         )
@@ -286,7 +320,12 @@ class Planner:
                     code="lock-mismatch",
                     hint=f"If you accept the new content: prowess update {name}",
                 )
-            changes.append(replace(self._plan(name, skill, got), locked=row))
+            planned = self._plan(name, skill, got)
+            said, found = ([getattr(each, field) for field in _ORIGIN] for each in (row, planned.locked))
+            if said != found:
+                message = f"The lock names another origin of '{name}' than {visible(planned.locked.source)}."
+                raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
+            changes.append(replace(planned, locked=replace(planned.locked, installed_at=row.installed_at)))
         return changes
 
     def _finish(self, changes: Sequence[Change], force: bool) -> InstallPlan:

@@ -50,7 +50,7 @@ def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int
     """
     _check_options(sources, given)
     with ProgressBars(call.screen) as bars:
-        question = PlanQuestion(call, bars, yes=given["yes"], named=bool(sources))
+        question = PlanQuestion(call, bars, yes=given["yes"])
         done = api.install(
             *sources,
             to=to,

@@ -29,7 +29,7 @@ def find_capabilities(skill: Skill) -> tuple[str, ...]:
         "archives inside, not unpacked": archives,
         "compatibility": [compatibility] if isinstance(compatibility, str) else (),
     }
-    return tuple(f"{what}: {list_some(items)}" for what, items in facts.items() if items)
+    return tuple(f"{what}: {', '.join(map(visible, items))}" for what, items in facts.items() if items)
 
 
 def _packages(skill: Skill, scripts: Iterable[str]) -> set[str]:
