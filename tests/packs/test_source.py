@@ -18,9 +18,12 @@ PIN = "0123456789abcdef" * 4
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with one of each thing, and a home beside it."""
     top = tmp_path_factory.mktemp("place")
-    for folder in ("work/skills/pdf", "work/taken/repo", "work/odd@name#1", "home/own", "work/plain.git"):
+    for folder in ("work/skills/pdf", "work/taken/repo/deep", "work/odd@name#1", "home/own", "work/plain.git"):
         (top / folder).mkdir(parents=True)
     (top / "work/skills/pdf/SKILL.md").write_text("---\nname: pdf\n---\n")
+    for folder in ("taken/repo@v1", "git@example.com:taken/repo", "evil"):  # names that mean something else
+        (top / "work" / folder).mkdir(parents=True)
+    (top / "work/taken/SKILL.md").write_text("---\nname: taken\n---\n")
     (top / "work/pack.zip").write_bytes(b"")
     subprocess.run(["git", "init", "-q", "--bare", top / "work/bare"], check=True)
     subprocess.run(["git", "init", "-q", top / "work/tree"], check=True)
@@ -44,7 +47,10 @@ LOCAL = {
     "./skills/": ("folder", "./skills", "/work/skills"),
     "./skills/../skills/pdf": ("folder", "./skills/pdf", "/work/skills/pdf"),
     "skills/pdf/SKILL.md": ("folder", "./skills/pdf", "/work/skills/pdf"),
-    "taken/repo": ("folder", "./taken/repo", "/work/taken/repo"),
+    "./taken/repo": ("folder", "./taken/repo", "/work/taken/repo"),
+    "taken/repo/deep": ("folder", "./taken/repo/deep", "/work/taken/repo/deep"),
+    "taken/SKILL.md": ("folder", "./taken", "/work/taken"),
+    "taken/later.zip": ("archive", "./taken/later.zip", "/work/taken/later.zip"),
     "./not-there": ("folder", "./not-there", "/work/not-there"),
     "odd@name#1": ("folder", "./odd@name#1", "/work/odd@name#1"),
     "~/own": ("folder", "~/own", "/home/own"),
@@ -54,11 +60,14 @@ LOCAL = {
     "later.TGZ": ("archive", "./later.TGZ", "/work/later.TGZ"),
     "my.skill": ("archive", "./my.skill", "/work/my.skill"),
     f"pack.zip#sha256={PIN.upper()}": ("archive", f"./pack.zip#sha256={PIN}", "/work/pack.zip", None, None, PIN),
-    "bare": ("git", "./bare", "/work/bare"),
+    "bare": ("folder", "./bare", "/work/bare"),
+    "./bare/": ("folder", "./bare", "/work/bare"),
+    "./bare#hooks": ("folder", "./bare#hooks", "/work/bare#hooks"),
     "bare@v1#skills/pdf": ("git", "./bare@v1#skills/pdf", "/work/bare", "v1", "skills/pdf"),
     "./tree@feature/x": ("git", "./tree@feature/x", "/work/tree", "feature/x"),
     "./tree": ("folder", "./tree", "/work/tree"),
     "plain.git": ("git", "./plain.git", "/work/plain.git"),
+    "plain.git#skills": ("git", "./plain.git#skills", "/work/plain.git", None, "skills"),
     "./not-there.git@v1": ("folder", "./not-there.git@v1", "/work/not-there.git@v1"),
 }
 REMOTE = {
@@ -122,7 +131,19 @@ def test_every_form_is_understood_and_reads_the_same_again(text: str, place: Pat
     assert parse(source.text, place) == source
 
 
+@pytest.mark.parametrize("text", ["taken/repo", "taken/repo/", "taken/repo@v1", "git@example.com:taken/repo"])
+def test_a_folder_of_a_clone_never_stands_for_a_repository_elsewhere(text: str, place: Path):
+    source = parse(text, place)
+    assert (source.kind, source.location.startswith(("https://github.com/taken/", "git@"))) == ("git", True)
+
+
+def test_a_path_goes_up_also_if_the_working_folder_has_an_odd_name(tmp_path: Path):
+    cwd = tmp_path / "c#" / "me@work"
+    assert parse_source(f"{cwd}/../skills", cwd=str(cwd), home="/home").location == str(tmp_path / "c#" / "skills")
+
+
 UNSAFE = [
+    *("a/b@v1#skills/x/../../../evil", "./tree@v1#x/../../evil", "a/b/c#../../../evil", "./tree@v1/../../evil"),
     *("ext::sh -c touch% /tmp/x", "fd::3", "--upload-pack=x", "-x/y", "a\nb", "a\x1b[2Jb", "./a\x00"),
     *("owner/repo@--upload-pack=x", "owner/repo@a..b", "owner/repo@a:b", "owner/repo@", "owner/repo@x.lock"),
     *("owner/repo#../x", "owner/repo#/etc", "owner/repo#a\\b", "https://github.com/o/r/tree/main/%2e%2e/x"),

@@ -1,5 +1,8 @@
 """Reads a SOURCE as a person writes it. The text of a source is canonical: reading it again gives the same source.
 
+What could be elsewhere is elsewhere: `owner/repo` never means a folder, which may have come with a clone. A person
+writes `./owner/repo` for it.
+
 The text goes to the lock, so it works on another machine. It has no password and no query, which may hold a token;
 `location` may have them for this one command and is never shown.
 """
@@ -54,6 +57,8 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]{0,20}://", re.ASCII)
 _TRANSPORT = re.compile(r"[\w+.-]{1,40}::")  # ext::, fd:: and other helpers of git run programs
 _NOT_A_REF = re.compile(r"^$|^[-/.]|[ ~^:?*\[\\]|\.\.|@\{|//|\.lock(?:/|$)|/\.|[/.]$")
 _PASSWORD = re.compile(r"^[^/@:]*:[^/@]*@")
+_PATH = re.compile(r"(?:\.\.?|~)(?:/.*)?|/.*")
+_FILE = re.compile(rf"[^@:#]*(?:(?i:{'|'.join(map(re.escape, ARCHIVE_ENDINGS))})(?:#.*)?|/SKILL\.md)")
 
 
 def parse_source(text: str, *, cwd: str, home: str) -> PackSource:
@@ -67,8 +72,10 @@ def parse_source(text: str, *, cwd: str, home: str) -> PackSource:
         found = _address(text)
     elif text.startswith("python:"):
         found = _remote(text)
+    elif _PATH.fullmatch(text) or _FILE.fullmatch(text):
+        found = _local(text, _Place(cwd, home))
     else:
-        found = _local(text, _Place(cwd, home)) or _remote(text)
+        found = _remote(text) or _local(text, _Place(cwd, home))
     if found is None:
         raise _error(text, "is not a source", code="source-unknown")
     return found
@@ -130,6 +137,11 @@ class _Place:
         path = os.path.normpath(os.path.join(self._cwd, path))
         return path[1:] if path.startswith("//") else path  # POSIX keeps two slashes
 
+    def check(self, text: str) -> None:
+        """Refuses a ref or a path in a repository that leads out of it. The working folder may have any name."""
+        if ".." in re.split("[@#/]", "".join(re.split("[@#]", text.removeprefix(self._cwd), maxsplit=1)[1:])):
+            raise _error(text, "has '..' after '@' or '#'")
+
     def text(self, path: str) -> str:
         """Spells a path so that it holds on another machine, if it is below the working folder or the home."""
         for base, name in ((self._cwd, "."), (self._home, "~")):
@@ -144,20 +156,19 @@ class _Place:
 
 
 def _local(text: str, place: _Place) -> PackSource | None:
-    """Returns a folder, archive or repository of this machine. One that exists is meant even if its name looks like
-    something else."""
+    """Returns a folder, archive or repository of this machine. A repository has a name that ends in .git, or a ref."""
+    place.check(text)
     whole = place.absolute(text)
     if os.path.basename(whole) == "SKILL.md" and os.path.isfile(whole):
         whole = os.path.dirname(whole)
     if os.path.isdir(whole):
-        return place.source("git" if _is_bare(whole) else "folder", whole)
+        return place.source("git" if whole.endswith(".git") else "folder", whole)
     if os.path.isfile(whole):
         return place.source("archive", whole)
     if text.partition("#")[0].lower().endswith(ARCHIVE_ENDINGS):
         plain, pin = split_pin(text)
         return _pinned(place.source("archive", place.absolute(plain)), pin)
-    is_path = text in (".", "..", "~") or text.startswith(("./", "../", "/", "~/"))
-    return _local_git(text, place) or (place.source("folder", whole) if is_path else None)
+    return _local_git(text, place) or (place.source("folder", whole) if _PATH.fullmatch(text) else None)
 
 
 def _local_git(text: str, place: _Place) -> PackSource | None:
@@ -166,15 +177,19 @@ def _local_git(text: str, place: _Place) -> PackSource | None:
     ends = [at for at, letter in enumerate(plain) if letter == "@"]
     for end in [*ends, len(plain)]:
         location = place.absolute(plain[:end])
-        if _is_bare(location) or _is_bare(os.path.join(location, ".git")):
-            ref = plain[end + 1 :] if end < len(plain) else None
+        ref = plain[end + 1 :] if end < len(plain) else None
+        if _is_repository(location, has_ref=ref is not None):
             return _git(location, place.text(location), ref, path if hash_sign else None)
     return None
 
 
-def _is_bare(path: str) -> bool:
+def _is_repository(path: str, *, has_ref: bool) -> bool:
     if path.endswith(".git"):
         return os.path.isdir(path)
+    return has_ref and (_is_bare(path) or os.path.isdir(os.path.join(path, ".git")))
+
+
+def _is_bare(path: str) -> bool:
     return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))
 
 
