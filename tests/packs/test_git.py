@@ -11,9 +11,10 @@ import pytest
 
 from guard import GUARD_S
 from loopback import CERTIFICATE, Server
+from pattern_attacks import grows
 from prowess._internal.archive import ArchiveLimits
 from prowess.errors import PackError, PackMismatch, PackUnsafe
-from prowess.packs.git import obtain_commit
+from prowess.packs.git import _blobs_of_skills, obtain_commit
 from prowess.packs.obtain import obtain
 from prowess.packs.source import parse_source
 from prowess.packs.values import Obtained
@@ -293,6 +294,31 @@ def test_limits_are_checked_before_anything_is_read(repository: Repository, mach
                 )
             assert caught.value.code == code
             assert not (into / "repo").exists()
+
+
+def fast_import(repository: Repository, paths: list[str]) -> None:
+    """Commits empty files without a working tree, which could not hold such paths."""
+    lines = ["commit refs/heads/main", "committer a <a@example.com> 0 +0000", "data 0", ""]
+    files = [line for path in paths for line in (f"M 100644 inline {path}", "data 0", "")]
+    command = ["git", "-C", repository.bare, "fast-import", "--quiet", "--force"]
+    subprocess.run(command, input="\n".join([*lines, *files]) + "\n", text=True, check=True)
+
+
+@pytest.mark.parametrize("path", ["d/" * 32 + "x", "d/" * 40 + "SKILL.md", ("d" * 200 + "/") * 6 + "x"])
+def test_deep_paths_are_refused_in_a_skill_and_do_no_harm_elsewhere(path: str, repository: Repository, get: Get):
+    fast_import(repository, ["pdf/SKILL.md", f"other/{path}".removesuffix("SKILL.md") + "x"])
+    assert list(files_of(get())) == ["pdf/SKILL.md"]
+    fast_import(repository, ["pdf/SKILL.md", f"pdf/{path}"])
+    with pytest.raises(PackUnsafe) as caught:
+        get()
+    assert caught.value.code == "pack-unsafe-path"
+
+
+def test_the_time_for_a_list_of_files_grows_with_its_size_only():
+    def read(listing: str) -> None:
+        assert _blobs_of_skills(listing, {}, ArchiveLimits()) == []
+
+    assert not grows(read, ("100644 blob 0 0\t", "d/", "x\0"))
 
 
 def test_a_git_that_hangs_is_ended_with_its_children(repository: Repository, machine: Path, tmp_path: Path):

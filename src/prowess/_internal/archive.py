@@ -84,6 +84,14 @@ def write_members(
         return _Tree(folder, limits, archive_bytes=limits.max_total_bytes).add_all(members, report)
 
 
+def check_path_size(path: str, limits: ArchiveLimits) -> None:
+    """Refuses a path that is too long or too deep."""
+    parts = os.fsencode(path).split(b"/")
+    too_long = len(os.fsencode(path)) > limits.max_path_bytes or max(map(len, parts)) > _MAX_NAME_BYTES
+    if too_long or len(parts) > limits.max_depth:
+        raise unsafe_name("path", path, "has a path that is too long or too deep", "Shorten it.")
+
+
 @contextlib.contextmanager
 def _whole_or_gone(folder: str) -> Iterator[None]:
     try:
@@ -244,10 +252,7 @@ class _Tree:
         names_no_file = name.rsplit("/", 1)[-1] in ("", ".")
         if not (is_plain(name) and is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
             raise unsafe_name("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
-        sizes = [len(part.encode()) for part in parts]
-        too_long = sum(sizes) + len(sizes) - 1 > self.limits.max_path_bytes or max(sizes, default=0) > _MAX_NAME_BYTES
-        if too_long or len(parts) > self.limits.max_depth:
-            raise unsafe_name("path", name, "has a path that is too long or too deep", "Shorten it.")
+        check_path_size("/".join(parts), self.limits)
         return parts
 
     def _make_folders(self, parts: list[str]) -> None:

@@ -10,6 +10,7 @@ switched off on the command line.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -17,10 +18,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from prowess._internal.archive import DEFAULT_LIMITS, ArchiveLimits, write_members
+from prowess._internal.archive import DEFAULT_LIMITS, ArchiveLimits, check_path_size, write_members
 from prowess._internal.files import read_regular
 from prowess._internal.tar import Member
 from prowess._internal.unpack import name_from_url
@@ -91,7 +91,7 @@ def obtain_commit(
     with tempfile.TemporaryDirectory(dir=into, prefix=".git-") as work:
         git = _Git(source, work, environ, time.monotonic() + timeout_s, progress)
         found = git.fetch(commit)
-        blobs = _blobs_of_skills(git.list_files(found), left_out)
+        blobs = _blobs_of_skills(git.list_files(found), left_out, limits)
         if sum(blob.size for blob in blobs) > limits.max_total_bytes:
             raise _error(source, "pack-too-large")
         members = git.read_files(blobs, left_out["Git LFS pointers"])
@@ -107,9 +107,9 @@ class _Blob(NamedTuple):
     executable: bool
 
 
-def _blobs_of_skills(listing: str, left_out: dict[str, list[str]]) -> list[_Blob]:
+def _blobs_of_skills(listing: str, left_out: dict[str, list[str]], limits: ArchiveLimits) -> list[_Blob]:
     """Reads `ls-tree -r -z -l`. Only files below a SKILL.md and files at the top are kept, so that a large repository
-    with a few skills stays within the limits."""
+    with a few skills stays within the limits. PackUnsafe if one of them is too long or too deep."""
     found: list[_Blob] = []
     for record in listing.split("\0")[:-1]:
         head, _, path = record.partition("\t")
@@ -120,8 +120,21 @@ def _blobs_of_skills(listing: str, left_out: dict[str, list[str]]) -> list[_Blob
             left_out["Links"].append(path)
         else:
             found.append(_Blob(path, oid, int(size), mode == "100755"))
-    homes = {PurePosixPath(blob.path).parent for blob in found if blob.path.rpartition("/")[2].lower() == "skill.md"}
-    return [blob for blob in found if "/" not in blob.path or not homes.isdisjoint(PurePosixPath(blob.path).parents)]
+    named = (blob.path.rpartition("/") for blob in found)
+    homes = {folder for folder, _, name in named if name.lower() == "skill.md"}
+    kept = [blob for blob in found if "/" not in blob.path or _is_below(blob.path, homes, limits)]
+    for blob in kept:
+        check_path_size(blob.path, limits)
+    return kept
+
+
+def _is_below(path: str, homes: set[str], limits: ArchiveLimits) -> bool:
+    """True if a folder above `path` is one of `homes`. Looks at no more folders than a path may have, so that the time
+    for all paths grows with their number only."""
+    if "" in homes or path.rpartition("/")[0] in homes:
+        return True
+    parts = path[: limits.max_path_bytes].split("/", limits.max_depth)[:-1]
+    return not homes.isdisjoint(itertools.accumulate(parts, "{}/{}".format))
 
 
 class _Git:
