@@ -468,6 +468,20 @@ def test_a_tar_header_of_any_size_is_not_taken_into_memory(place: Place, kind: b
     assert place.refused(data) == "pack-too-large"
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_many_headers_without_a_member_are_not_kept_in_memory(place: Place, kind: bytes):
+    headers = (b"".join(b"14 %06d=abc\n" % (row * 50_000 + key) for key in range(50_000)) for row in range(20))
+    data = gzip.compress(tar_of(*(member("x", kind, header) for header in headers), member("a")), 1)
+    assert peak_bytes(lambda: place.refused(data)) < 8 * MIB
+    assert place.refused(data) == "pack-too-large"
+
+
+def test_a_member_may_have_several_headers(place: Place):
+    kinds = (tarfile.XGLTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+    headers = [member("x", kind, b"7 ab=c\n" if kind in kinds[:2] else b"name\0") for kind in kinds]
+    assert place.extract(tar_of(*headers, member("a"), *headers[:2], member("b"))) == {"name": b"", "b": b""}
+
+
 def test_bombs_in_constant_memory(place: Place):
     bombs = [zip_entry("a", bytes(40 * MIB)), gzip.compress(tarred({"a": bytes(40 * MIB)}), 1)]
     for bomb in bombs:

@@ -15,6 +15,8 @@ from prowess.errors import PackUnsafe
 BLOCK_BYTES = 512
 CHUNK_BYTES = 64 * 1024
 _MAX_HEADER_BYTES = 1024 * 1024  # of one extended header or long name
+_MAX_HEADERS = 8  # extended ones in a row; honest archives have up to four before a member
+_USED = ("path", "size", "linkpath", "GNU.sparse")  # keys of extended headers; the last one is for all that begin so
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
@@ -35,11 +37,16 @@ def tar_members(file: IO[bytes], count: Callable[[int], None]) -> Iterator[Membe
     tar is damaged or truncated."""
     stream = _Stream(file, count)
     said: dict[str, str] = {}  # values of extended headers for the next member
+    headers = 0  # extended ones since the last member
     while any(block := stream.take(BLOCK_BYTES)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if info.type in _EXTENDED:
+            headers += 1
+            if headers > _MAX_HEADERS:
+                raise _too_large("A member of this archive has too many headers.")
             said |= _extended(info, stream.take_header(info.size))
             continue
+        headers = 0
         name, size = said.get("path", info.name), int(said.get("size", info.size))
         kind, said = _kind_of(info, said), {}
         content = stream.chunks(size if kind == "file" else 0)
@@ -57,7 +64,7 @@ def is_tar(head: bytes) -> bool:
 def _kind_of(info: tarfile.TarInfo, said: dict[str, str]) -> MemberKind:
     if info.issym() or info.islnk():
         return "link"
-    if info.type not in (*_PLAIN, tarfile.DIRTYPE) or any(key.startswith("GNU.sparse") for key in said):
+    if info.type not in (*_PLAIN, tarfile.DIRTYPE) or "GNU.sparse" in said:
         return "special"
     return "folder" if info.isdir() else "file"
 
@@ -67,7 +74,7 @@ def _extended(info: tarfile.TarInfo, data: bytes) -> dict[str, str]:
         return {}
     if info.type == tarfile.GNUTYPE_LONGNAME:
         return {"path": data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
-    records = dict(_pax_records(data))
+    records = {key: value for key, value in _pax_records(data) if key in _USED}
     if info.type == tarfile.XGLTYPE:
         # git writes a comment here. No honest archive renames or resizes all members.
         if records.keys() & {"path", "size", "linkpath"}:
@@ -89,8 +96,14 @@ def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
         key, equals, value = data[space + 1 : end - 1].partition(b"=")
         if not space < end <= len(data) or data[end - 1] != ord("\n") or not equals:
             raise tarfile.ReadError("a record of an extended header is broken")
-        yield key.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+        name = "GNU.sparse" if key.startswith(b"GNU.sparse") else key.decode("utf-8", "surrogateescape")
+        yield name, value.decode("utf-8", "surrogateescape")
         at = end
+
+
+def _too_large(message: str) -> PackUnsafe:
+    hint = "Do not use it unless you know who made it and why."
+    return PackUnsafe(message, code="pack-too-large", hint=hint)
 
 
 class _Stream:
@@ -114,11 +127,7 @@ class _Stream:
 
     def take_header(self, size: int) -> bytes:
         if size > _MAX_HEADER_BYTES:
-            raise PackUnsafe(
-                "A header in this archive is too large.",
-                code="pack-too-large",
-                hint="Do not use it unless you know who made it and why.",
-            )
+            raise _too_large("A header in this archive is too large.")
         data = self.take(size)
         self.take(-size % BLOCK_BYTES)
         return data
