@@ -220,6 +220,45 @@ def test_packages_that_cannot_be_used(
     assert code_of(get, "python:not-installed-anywhere") == "package-missing"
 
 
+@pytest.mark.parametrize("link", ["acme", "acme/skills", "acme/skills/pdf"])
+@pytest.mark.parametrize("target", ["outside", "site/other"])
+def test_a_folder_that_leads_out_of_the_package(
+    link: str, target: str, tmp_path: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / target / "skills/pdf").mkdir(parents=True)
+    write_package(tmp_path / "site", "[prowess.skills]\nx = acme.skills:pdf\n", {})
+    (tmp_path / "site" / link).parent.mkdir(parents=True, exist_ok=True)
+    below = Path("acme/skills/pdf").relative_to(link)
+    (tmp_path / target / below).mkdir(parents=True, exist_ok=True)
+    os.symlink(tmp_path / target, tmp_path / "site" / link)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert code_of(get, "python:my-skills") == "package-entry-invalid"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("METADATA", b"\xff"), ("entry_points.txt", b"\xff"), ("entry_points.txt", b"[prowess.skills]\nx\n")],
+)
+def test_a_package_whose_metadata_is_broken(
+    file: str, content: bytes, tmp_path: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+):
+    write_package(tmp_path / "site", "[prowess.skills]\nall = acme.skills\n", PACKAGE)
+    (tmp_path / "site/my_skills-1.2.dist-info" / file).write_bytes(content)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert code_of(get, "python:my-skills") == "package-unreadable"
+
+
+@pytest.mark.parametrize("entry", ["", ".", "{here}"])
+def test_a_package_in_the_working_folder_is_not_installed(
+    entry: str, tmp_path: Path, get: Get, monkeypatch: pytest.MonkeyPatch
+):
+    """`python -m prowess` has the working folder in sys.path."""
+    write_package(tmp_path, "[prowess.skills]\nall = acme.skills\n", PACKAGE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry.format(here=tmp_path), *sys.path])
+    assert code_of(get, "python:my-skills") == "package-missing"
+
+
 def test_a_package_of_the_active_virtual_environment(tmp_path: Path, get: Get):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
