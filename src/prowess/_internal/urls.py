@@ -23,8 +23,8 @@ def allowed_url(url: str, previous: httpx.URL | None = None, *, pinned: bool) ->
 
     try:
         parsed = httpx.URL(url) if previous is None else previous.join(url)
-    except httpx.InvalidURL:  # its message contains the URL
-        message = f"{shown_url(url)} is not a URL."
+    except (httpx.InvalidURL, UnicodeEncodeError):  # the message contains the URL
+        message = f"{shown_url(url)[:200]!a} is not a URL."
         raise FetchError(message, code="fetch-invalid-url", hint="Check its spelling.") from None
     shown = shown_url(str(parsed))
     if parsed.scheme not in ("http", "https") or not parsed.host:

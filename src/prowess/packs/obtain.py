@@ -100,11 +100,17 @@ def _package(source: PackSource, into: str, environ: Mapping[str, str]) -> Obtai
 
     name, venv = visible(source.location), environ.get("VIRTUAL_ENV") or sys.prefix  # not that of Prowess, perhaps
     paths = [*sys.path, *glob.glob(os.path.join(glob.escape(venv), "lib", "python*", "site-packages"))]
+    here = os.path.realpath("")  # `python -m` has it in sys.path, and a clone could have a package there
+    paths = [path for path in paths if os.path.realpath(path) != here]
     found = next(iter(importlib.metadata.distributions(name=source.location, path=paths)), None)
     if found is None:
         message = f"The Python package '{name}' is not installed here."
         raise PackError(message, code="package-missing", hint=f"Run: pip install {name}")
-    entries = found.entry_points.select(group=ENTRY_POINTS)
+    try:
+        entries, version = found.entry_points.select(group=ENTRY_POINTS), found.version
+    except (ValueError, TypeError, KeyError):  # not UTF-8, a line without '=', or no version
+        message = f"The metadata of the Python package '{name}' cannot be read."
+        raise PackError(message, code="package-unreadable", hint="Tell the author of the package.") from None
     if not entries:
         hint = f"Its author adds an entry point to the group '{ENTRY_POINTS}', with the folder of the skills."
         raise PackError(f"The Python package '{name}' declares no skills.", code="package-no-skills", hint=hint)
@@ -112,16 +118,20 @@ def _package(source: PackSource, into: str, environ: Mapping[str, str]) -> Obtai
     folders = ((entry.name, _entry_folder(entry.name, entry.value, bases)) for entry in entries)
     folder = os.path.join(into, source.location)
     write_members((member for name, top in folders for member in _members(name, top)), folder)
-    return Obtained(source=source, folder=folder, is_ours=True, version=found.version)
+    return Obtained(source=source, folder=folder, is_ours=True, version=version)
 
 
 def _entry_folder(name: str, value: str, bases: list[str]) -> str:
+    """Returns the folder that an entry point names. No link may lead out of the package."""
     module, _, below = value.partition(":")
     if _MODULE.fullmatch(module) and _ENTRY_NAME.fullmatch(name):
+        first, *rest = module.split(".")
         for base in bases:
-            package = os.path.join(base, *module.split("."))
+            package = os.path.join(base, first)
             with contextlib.suppress(PathEscape):
-                if os.path.isdir(package) and os.path.isdir(folder := inside(package, below)):
+                if not os.path.islink(package) and os.path.isdir(
+                    folder := inside(package, os.path.join("", *rest, below))
+                ):
                     return folder
     message = f"The entry point {name[:80]!a} = {value[:80]!a} names no folder of the package."
     raise PackError(message, code="package-entry-invalid", hint="Tell the author of the package.")
