@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ import pytest
 
 from archive_bytes import zipped
 from command_lines import Cli
+from guard import GUARD_S
 from pack_samples import SKILL_MD, skill_folder
 from terminals import Terminal
 
@@ -125,6 +128,33 @@ def test_a_yes_accepts_only_what_was_shown(cli: Cli, project: Path) -> None:
     assert statuses(cli) == {"notes": "active", "pdf": "active"}
 
 
+def test_what_is_there_already_is_accepted_and_taken_back(cli: Cli, project: Path) -> None:
+    shutil.copytree(project.parent / "skills" / "pdf", project / ".agent/skills/pdf")
+    cli("install", "../skills", "--skill", "pdf", "--yes")
+    assert cli.err == (
+        "Accepted pdf in .agent/skills. Models can use it now.\nUndo: prowess trust --revoke .agent/skills/pdf\n"
+    )
+    cli(*shlex.split(cli.err.split("Undo: prowess ")[1]))
+    assert statuses(cli) == {"pdf": "untrusted"}
+
+
+def test_a_restore_shows_all_files_and_leaves_the_lock(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    shutil.rmtree(project / ".agent/skills/pdf")
+    out = cli("install", "--yes")
+    assert "restore  pdf\n" in out and "  files  2 files, 109 bytes: SKILL.md, scripts/fill.py\n" in out
+    assert cli.err.endswith("Restored pdf in .agent/skills. Models can use it now.\n")  # the lock has it: no undo
+
+
+def test_another_source_is_shown_with_the_one_before(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    shutil.copytree(project.parent / "skills", project / "own")
+    out = cli("install", "./own", "--skill", "pdf", "--yes")
+    assert "record  pdf\n" in out and f"installed from {project.parent}/skills" in out and "Only skills.toml" in out
+    assert cli.err == "Recorded pdf in .agent/skills. Models can use it now.\n"
+    assert 'pdf = "./own"' in (project / ".agent/skills.toml").read_text()
+
+
 def test_a_new_tool_is_seen_however_many_there_are(cli: Cli, project: Path) -> None:
     source = project.parent / "skills" / "notes" / "SKILL.md"
     text = source.read_text().replace("---\n", "---\nallowed-tools: Read Grep Glob Edit Write WebSearch\n", 1)
@@ -165,6 +195,25 @@ def test_a_yes_at_the_terminal_installs(cli: Cli, project: Path) -> None:
     assert statuses(cli) == {"notes": "active", "pdf": "active"}
 
 
+@pytest.mark.parametrize("words", [["install", "../skills"], ["uninstall", "pdf"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["interrupt", "end"])
+def test_an_interrupt_at_the_question_says_that_nothing_was_changed(
+    cli: Cli, project: Path, words: list[str], key: str
+) -> None:
+    if words[0] == "uninstall":
+        cli("install", "../skills", "--yes")
+    before = statuses(cli)
+    terminal = Terminal(*words, cwd=project)
+    terminal.wait_for("[y/N]: ")
+    terminal.type(key)
+    while terminal.find("Interrupted.", after=0, wait_s=5) is None:
+        terminal.type(key)  # Python loses one that comes right before it reads
+    assert terminal.finish() == 130
+    said = "Nothing was removed." if words[0] == "uninstall" else "Nothing was changed."
+    assert f"{said}\r\nInterrupted.\r\n" in terminal.plain
+    assert statuses(cli) == before
+
+
 def test_many_skills_are_shown_in_short(cli: Cli, project: Path) -> None:
     for number in range(15):
         skill_folder(project.parent / "many", f"skill-{number:02}")
@@ -172,6 +221,49 @@ def test_many_skills_are_shown_in_short(cli: Cli, project: Path) -> None:
     assert out.count("  digest ") == 12 and "install  skill-14  1 file, " in out
     assert "3 of 15 skills are shown in short. See all of each with -v." in cli.err
     assert cli("install", "../many", "--dry-run", "-v").count("  digest ") == 15
+    cli("install", "../many", "../skills", "--yes")
+    undo(cli)
+    assert statuses(cli) == {}
+
+
+def undo(cli: Cli) -> None:
+    """Runs the command that the last one named."""
+    for command in cli.err.rpartition("Undo: ")[2].split(" && "):
+        words = shlex.split(command)
+        cli(*words[1:], *(["--yes"] if words[1] == "uninstall" else []))
+
+
+def test_an_update_of_several_skills_can_be_undone(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    before = everything(project / ".agent/skills/notes", project / ".agent/skills/pdf")
+    for name in ("notes", "pdf"):
+        (project.parent / "skills" / name / "new.md").write_text("new")
+    cli("update", "--yes")
+    assert cli.err.endswith("Undo: prowess rollback notes && prowess rollback pdf\n")
+    undo(cli)
+    assert everything(project / ".agent/skills/notes", project / ".agent/skills/pdf") == before
+    cli("uninstall", "notes", "pdf", "--yes")
+    undo(cli)
+    assert everything(project / ".agent/skills/notes", project / ".agent/skills/pdf") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("p\u0430ypal", "mixes Latin and Cyrillic letters: U+0430 CYRILLIC SMALL LETTER A"),
+        ("\u0441\u043e\u0440\u0435", "has letters beyond a-z: U+0441 CYRILLIC SMALL LETTER ES, "),
+        ("payp\u0251l", "has letters beyond a-z: U+0251 LATIN SMALL LETTER ALPHA"),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 12], ids=["whole", "short"])
+def test_letters_that_look_like_others_are_told_before_the_question(
+    cli: Cli, project: Path, name: str, told: str, others: int
+) -> None:
+    skill_folder(project.parent / "other", name)
+    for number in range(others):
+        skill_folder(project.parent / "other", f"a{number}")
+    assert f"'{name}' {told}" in " ".join(cli("install", "../other", "--dry-run").split())
+    assert "  name " not in cli("install", "../skills", "--dry-run")
 
 
 def test_a_folder_that_is_not_searched_says_how_to_look_there(cli: Cli, project: Path) -> None:
@@ -220,6 +312,7 @@ def test_a_clone_is_not_trusted_because_the_lock_says_so(cli: Cli, project: Path
     (machine / ".prowess/trust.json").unlink()  # as on the machine of somebody who cloned it
     assert statuses(cli) == {"notes": "untrusted", "pdf": "untrusted"}
     cli("install", "--yes")
+    assert cli.err.endswith("Models may not use them yet: prowess trust\n")
     cli("install", "--frozen", "--yes")
     cli("update")
     assert statuses(cli) == {"notes": "untrusted", "pdf": "untrusted"}
@@ -236,18 +329,101 @@ def test_an_edit_makes_an_accepted_skill_untrusted(cli: Cli, project: Path) -> N
     cli("install", "../skills", "--yes")
     edit(project)
     assert statuses(cli) == {"notes": "active", "pdf": "untrusted"}
+    changed = "it changed since you accepted it"
+    error = cli.json("load", "pdf", code=3)["error"]
+    assert error["code"] == "skill-untrusted" and changed in error["message"]
+    assert "prowess verify pdf" in error["hint"] and "prowess install --force" in error["hint"]
+    assert f"because {changed}" in cli("inspect", "pdf", "--why")
+    assert "[accepted-changed]" in cli("list")
+    cli("install", "--force", "--yes")
+    assert statuses(cli) == {"notes": "active", "pdf": "active"} and "accepted-changed" not in cli("doctor")
+
+
+def test_a_skill_that_nobody_accepts_any_more_did_not_change(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    shutil.copytree(project / ".agent/skills/pdf", project / "copy")
+    cli("uninstall", "pdf", "--yes")
+    shutil.copytree(project / "copy", project / ".agent/skills/pdf")
+    assert "its folder is not trusted" in cli("inspect", "pdf", "--why")
+
+
+def test_a_clone_with_a_lock_is_told_what_to_install(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    assert "locked-missing" not in cli("list")
+    shutil.rmtree(project / ".agent/skills")
+    said = cli("list")
+    assert said.count("Not installed here: 2 skills of skills.lock (notes, pdf)") == 1 and "prowess install" in said
+    (finding,) = cli.json("list")["findings"]
+    assert (finding["code"], finding["path"]) == ("locked-missing", str(project / ".agent/skills.lock"))
+    assert "locked-missing" not in cli("list", "--root", "../skills"), "other places were named"
+    cli("install", "--yes")
+    assert "locked-missing" not in cli("list")
+
+
+def test_an_installation_tells_which_skill_of_that_name_is_used(cli: Cli, project: Path) -> None:
+    def notes(*words: str) -> list[str]:
+        return cli.json("install", "../skills", "--skill", "pdf", *words, "--yes")["notes"]
+
+    (told,) = notes("--as", "text-stats")
+    assert told == "'text-stats' will be used instead of builtin:text-stats, which can still be named by its id."
+    assert notes("--as", "text-stats") == [], "it is there already"
+    (told,) = notes("--as", "text-stats", "--to", "user")
+    assert told.startswith("'text-stats' will stand behind project:text-stats, and can only be named by its id: user:")
+    rows = [row for row in cli.json("list", "--all")["skills"] if row["name"] == "text-stats"]
+    assert {row["id"]: row["status"] for row in rows} == {
+        "project:text-stats": "active",
+        "user:text-stats": "shadowed",
+        "builtin:text-stats": "shadowed",
+    }
+    assert notes() == [], "no other skill has the name"
+    assert notes("--as", "text-stats", "--to", "lib") == [], "nobody looks for skills there"
+
+
+def test_an_installed_skill_stands_before_an_untrusted_one(cli: Cli, project: Path) -> None:
+    skill_folder(project / ".claude/skills", "pdf")
+    (told,) = cli.json("install", "../skills", "--to", "user", "--yes")["notes"]
+    assert told.startswith("'pdf' will be used instead of project:pdf")
+    assert cli.json("inspect", "pdf")["skill"]["id"] == "user:pdf"
+
+
+@pytest.mark.parametrize("to", ["project", "lib"])
+def test_a_skill_that_was_renamed_on_purpose_has_no_finding_about_it(cli: Cli, project: Path, to: str) -> None:
+    cli("install", "../skills", "--skill", "pdf", "--as", "forms", "--to", to, "--yes")
+    root = str(project / (".agent/skills" if to == "project" else to))
+    assert "name-mismatch" not in cli("doctor", "--root", root) and "name-mismatch" not in cli("validate", root)
+    assert "name-mismatch" not in cli("validate", f"{root}/forms")
+    assert "name-mismatch" in cli("validate", "--profile", "spec", "--json", f"{root}/forms", code=1)
+    os.rename(f"{root}/forms", f"{root}/other")
+    assert "name-mismatch" in cli("doctor", "--root", root)
 
 
 def test_a_denied_digest_is_neither_installed_nor_loaded(cli: Cli, project: Path) -> None:
     digest = cli.json("install", "../skills", "--skill", "pdf", "--yes")["skills"][0]["digest"]
     (project / ".agent/policy.toml").write_text(f'denied_digests = ["{digest}"]\n')
-    assert "digest-denied" in cli("load", "pdf", "--json", code=3)
+    policy = str(project / ".agent/policy.toml")
+
+    def is_refused(command: str, *words: str, code: int = 3) -> bool:
+        error = json.loads(cli(command, "--json", *words, code=code))["error"]
+        return error["code"] == "digest-denied" and policy in error["message"]
+
+    assert is_refused("load", "pdf") and is_refused("exec", "pdf", "--", "true", code=126)
+    assert statuses(cli)["pdf"] == "denied" and policy in cli("list")
+    assert f"because {policy} denies its content" in cli("inspect", "pdf", "--why")
+    assert "pdf" not in cli("prompt") and not cli.json("search", "pdf")["results"]
+    assert "digest-denied" in cli("doctor", code=1)
     cli("uninstall", "pdf", "--yes")
-    assert cli.refused("install", "../skills", "--yes")["code"] == "digest-denied"
-    assert cli.refused("rollback", "pdf")["code"] == "digest-denied"
+    assert is_refused("install", "../skills", "--yes") and is_refused("rollback", "pdf")
 
 
 # --- sources, on the command line
+
+
+def test_a_broken_policy_that_denies_nothing_is_told(cli: Cli, project: Path) -> None:
+    (project / ".agent/policy.toml").write_text('denied_digests = ["sha256:12"]\n')
+    cli("install", "../skills", "--dry-run")
+    assert "denied_digests is not a list of digests" in cli.err and "not in force" in cli.err
+    cli("trust", "--yes")
+    assert cli.json("install", "../skills", "--dry-run", code=2)["error"]["code"] == "policy-invalid"
 
 
 def test_an_archive_that_was_packed_here(cli: Cli, project: Path) -> None:
@@ -272,6 +448,52 @@ def test_a_repository_by_tag_and_folder(cli: Cli, project: Path) -> None:
     commit = subprocess.run([*git, "rev-parse", "v1"], check=True, capture_output=True, text=True).stdout.strip()
     assert f"skills@v1#pdf (commit {commit[:12]})" in out
     assert statuses(cli) == {"pdf": "active"}
+
+
+def test_a_folder_that_is_read_as_a_repository(cli: Cli, project: Path, machine: Path) -> None:
+    gitconfig = '[url "git@example.com:"]\ninsteadOf = https://github.com/\n[core]\nsshCommand = false\n'
+    (machine / ".gitconfig").write_text(gitconfig)
+    (project / "src/there").mkdir(parents=True)
+    for text, told in (
+        ("src/nothere@v1", "./src/nothere does not exist"),
+        ("src/there", "for the folder: ./src/there"),
+    ):
+        error = cli.refused("install", text)
+        assert error["code"] == "git-no-access"
+        assert error["hint"].startswith(f"owner/repo means GitHub; {told}. ")
+    assert "owner/repo" not in cli.refused("install", "https://github.com/src/nothere")["hint"]
+
+
+def test_a_ref_needs_a_repository(cli: Cli, project: Path) -> None:
+    assert (
+        cli.refused("install", "../skills@v1")["hint"] == "Check the path. With @ref or #path it is a git repository."
+    )
+    assert cli.refused("install", "../skill")["hint"] == "Check the path."
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_installation_ends_git_and_leaves_nothing(project: Path, tmp_path: Path, number: int) -> None:
+    """Also when its terminal is closed. The command for ssh holds a pipe, which ends when the last process that has
+    it is gone."""
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-m", "prowess", "install", "git@example.com:x.git", "--yes"]
+    environ = {**os.environ, "GIT_SSH_COMMAND": f"exec 3>{tmp_path}/pipe; sleep {GUARD_S}; false"}
+    process = subprocess.Popen(
+        command,
+        cwd=project,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup ignores it, for all that it starts
+    )
+    with open(tmp_path / "pipe", "rb") as pipe:  # waits until ssh has begun
+        process.send_signal(number)
+        assert process.communicate(timeout=GUARD_S)[1] == "Terminated.\n"
+        assert process.returncode == 128 + number
+        assert pipe.read() == b""
+    assert os.listdir(project / ".agent") == ["skills"]
+    left = sorted(path.name for path in (project / ".agent/skills").rglob("*"))
+    assert left == [".gitignore", ".prowess", "lock"], "nothing that was prepared"
 
 
 @contextmanager
@@ -400,6 +622,34 @@ def test_a_skill_of_somebody_else_is_not_replaced(cli: Cli, project: Path) -> No
 # --- update, rollback, uninstall
 
 
+def test_a_source_that_cannot_be_updated_is_told_after_the_others(cli: Cli, project: Path) -> None:
+    for name in ("csv", "ocr"):
+        skill_folder(project.parent / "more", name)
+    cli("install", "../skills/pdf", "../skills/notes", "../more", "--yes")
+    shutil.rmtree(project.parent / "more")
+    (project.parent / "skills/pdf/new.md").write_text("new")
+    document = cli.json("update", "--dry-run", code=1)
+    assert [(row["name"], row["code"]) for row in document["failed"]] == [
+        ("csv", "source-missing"),
+        ("ocr", "source-missing"),
+    ]
+    assert "update  pdf" in cli("update", "--yes", code=1)
+    assert "Updated pdf in .agent/skills." in cli.err and "There is no folder" in cli.err
+    assert cli.err.endswith("\nNot updated: 'csv', 'ocr'. Check the path. [source-missing]\n")
+    shutil.rmtree(project.parent / "skills")
+    assert cli("update", "--yes", code=1) == "" and cli.err.count("\nNot updated: ") == 3
+    assert "Nothing is installed" not in cli.err
+
+
+def test_the_configuration_that_is_named_is_read(cli: Cli, project: Path) -> None:
+    (project / "broken.toml").write_text("[skills\n")
+    (project / "good.toml").write_text("")
+    commands = (["install", "../skills", "--yes"], ["update"], ["verify"], ["uninstall", "pdf", "--yes"])
+    for words in (*commands, ["rollback", "pdf"]):
+        assert cli.refused(*words, "--config", "broken.toml")["code"].startswith("config")
+        cli(*words, "--config", "good.toml")
+
+
 def test_an_update_shows_files_and_capabilities_that_change(cli: Cli, project: Path) -> None:
     cli("install", "../skills", "--yes")
     assert cli("update", "--yes") == "" and cli.err == "Nothing to do: notes, pdf are up to date.\n"
@@ -418,6 +668,20 @@ def test_an_update_shows_files_and_capabilities_that_change(cli: Cli, project: P
     assert "  uses   tools: Read (new)\n         scripts: scripts/other.sh (before: scripts/fill.py)\n" in out
     assert cli.err.endswith("Updated pdf in .agent/skills. Models can use it now.\nUndo: prowess rollback pdf\n")
     assert statuses(cli) == {"notes": "active", "pdf": "active"}
+
+
+@pytest.mark.parametrize("others", [0, 12], ids=["whole", "short"])
+def test_another_source_than_before_is_told_before_the_question(cli: Cli, project: Path, others: int) -> None:
+    cli("install", "../skills", "--skill", "pdf", "--yes")
+    for name in ("pdf", *(f"a{number}" for number in range(others))):
+        skill_folder(project.parent / "fork", name, {"new.md": "new"})
+    wanted = project / ".agent/skills.toml"
+    wanted.write_text(wanted.read_text().replace(str(project.parent / "skills"), str(project.parent / "fork")))
+    told = f"was installed from {project.parent / 'skills'}. Do you trust the new source, too?"
+    for command in (("update",), ("install", "../fork")):
+        assert told in " ".join(cli(*command, "--dry-run").split())
+    cli("install", "../fork", "--yes")
+    assert "installed from" not in cli("install", "../fork", "--dry-run")
 
 
 def test_a_rollback_returns_and_returns_again(cli: Cli, project: Path) -> None:
@@ -494,6 +758,9 @@ def test_verify_takes_archives_and_folders(cli: Cli, project: Path) -> None:
     assert "has no manifest to compare with." in cli.err
     assert hashlib.sha256((project / "s.zip").read_bytes()).hexdigest() in out
     assert "same    pdf    sha256:" in out and "hashed  pdf    sha256:" in out
+    cli("verify", "../skills")
+    assert cli.err.endswith("\n1 pack hashed · nothing to compare with\n")
+    assert not cli.json("verify", "../skills")["packs"][0]["has_manifest"]
     document = cli.json("verify", "s.zip")
     assert document["skills"] == [] and document["packs"][0]["has_manifest"]
     subprocess.run([sys.executable, "-m", "zipfile", "-e", "s.zip", "out"], cwd=project, check=True)
@@ -526,4 +793,18 @@ def test_a_pack_has_the_same_bytes_and_is_not_overwritten(cli: Cli, project: Pat
     assert (document["sha256"], document["size_bytes"]) == (hashlib.sha256(first).hexdigest(), len(first))
     assert cli.refused("pack", "../skills", "-o", "both.skill")["code"] == "pack-target-name"
     assert cli.refused("pack", "./nowhere", "-o", "x.zip")["code"] == "source-missing"
+    (project / "bare.git").mkdir()
+    before = everything(project)
+    for name in ("pdf.skill", "bare.git"):
+        assert cli.refused("pack", name, "-o", "x.zip")["code"] == "pack-not-folder"
+    assert everything(project) == before, "nothing is unpacked here"
     assert cli.refused("pack", "../skills")["code"] == "usage"
+
+
+def test_two_skills_of_one_name_are_chosen_by_their_folder(cli: Cli, project: Path) -> None:
+    skill_folder(project.parent / "skills", "pdf", {"b.md": "b"}, folder="b")
+    for words in (["pack", "../skills", "-o", "x.zip"], ["install", "../skills", "--yes"]):
+        error = cli.refused(*words)
+        assert error["code"] == "pack-duplicate-skill" and "'b' and 'pdf'" in error["message"]
+        assert error["hint"] == "Choose one by its folder: DIR/FOLDER, or SOURCE#FOLDER of a repository."
+    cli("pack", "../skills/pdf", "-o", "x.zip")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import resource
@@ -78,8 +79,10 @@ class Place:
 
     def extract(self, data: bytes, limits: ArchiveLimits | None = None) -> dict[str, bytes]:
         self.archive.write_bytes(data)
-        names = extract(self.archive, self.into, limits=limits or ArchiveLimits())
-        return {name: (self.into / name).read_bytes() for name in names}
+        written = extract(self.archive, self.into, limits=limits or ArchiveLimits())
+        contents = {name: (self.into / name).read_bytes() for name in written}
+        assert written == {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        return contents
 
     def refused(self, data: bytes, limits: ArchiveLimits | None = None) -> str:
         with pytest.raises(PackError) as caught:

@@ -139,4 +139,4 @@ def test_archives_with_such_names(tmp_path: Path, names: tuple[str, ...], code: 
 
 def test_a_folder_may_be_named_before_and_after_its_files(tmp_path: Path):
     (tmp_path / "archive").write_bytes(tarred("pdf/", "pdf/a", "pdf/", "pdf/b/c"))
-    assert extract(tmp_path / "archive", tmp_path / "into") == ["pdf/a", "pdf/b/c"]
+    assert [*extract(tmp_path / "archive", tmp_path / "into")] == ["pdf/a", "pdf/b/c"]

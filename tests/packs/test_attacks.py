@@ -137,6 +137,20 @@ def test_links_and_odd_names_among_the_backups(here: PackMachine, source: str, t
     assert tree(tmp_path / "outside") == before and (tmp_path / "src").exists()
 
 
+def test_backups_that_are_counted_to_the_end(here: PackMachine, source: str, tmp_path: Path) -> None:
+    """The number after the last one is a link that came with a repository."""
+    here.install(source)
+    backups, outside = here.root / ".prowess/backups/pdf", tmp_path / "outside"
+    (backups / "999999999").mkdir(parents=True)
+    outside.mkdir()
+    (backups / "1000000000").symlink_to(outside)
+    skill_folder(tmp_path / "src", "pdf", {"a.md": "new"})
+    before = here.state()
+    for call in (here.update, lambda: here.uninstall("pdf")):
+        assert refused(call).code == "target-unsafe"
+    assert here.state() == before and not list(outside.iterdir())
+
+
 def test_a_backup_with_a_note_of_somebody_else(here: PackMachine, source: str) -> None:
     here.install(source)
     for number, note in enumerate(("{", "[" * 100_000, '{"source": "x"}', '{"files": {"../x": 1}}'), 1):
@@ -290,24 +304,22 @@ def test_a_source_that_changes_while_it_is_installed(here: PackMachine, tmp_path
     here.check_clean()
 
 
-def test_a_source_in_the_target_and_a_target_in_the_source(here: PackMachine) -> None:
-    skill_folder(here.root, "pdf", {"a.md": "mine"})
-    here.install(str(here.root / "pdf"))
-    assert (here.root / "pdf/a.md").read_text() == "mine" and here.verify().same
-    here.install(str(here.root / "pdf"), name="copy")
-    assert here.verify().same and {*here.on_disk()} == {"pdf", "copy"}
-    here.install(str(here.root))
-    here.install(".")
-    assert here.verify().same and {*here.on_disk()} == {"pdf", "copy"}
+def test_a_source_in_the_target_and_a_target_in_the_source(here: PackMachine, source: str) -> None:
+    skill_folder(here.root, "mine", {"a.md": "mine"})
+    here.install(source)
     before = here.on_disk()
-    inner = here.root / "pdf" / "inner"
+    for same in (str(here.root / "mine"), str(here.root), "."):
+        with pytest.raises(PackError, match="where they would be installed") as caught:
+            here.install(same)
+        assert caught.value.code == "pack-no-skill" and here.on_disk() == before
+    inner = here.root / "mine" / "inner"
     inner.mkdir()
     try:
-        here.install(str(here.root / "copy"), to=str(inner), name="new")
+        here.install(source, to=str(inner))
     except PackError as error:
         assert error.hint
     shutil.rmtree(inner)
-    assert here.on_disk() == before
+    assert here.on_disk() == before and here.verify().same
 
 
 @pytest.mark.needs("root")

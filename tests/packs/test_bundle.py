@@ -244,7 +244,9 @@ def test_only_zip_and_skill_are_written(library: Path, tmp_path: Path, name: str
 
 def test_a_skill_file_has_one_skill(library: Path, tmp_path: Path):
     skills = packed(library)
-    assert refused(lambda: write_pack(skills, tmp_path / "a.skill")).code == "pack-target-name"
+    error = refused(lambda: write_pack(skills, tmp_path / "a.skill"))
+    assert error.code == "pack-target-name" and f"a pack of {len(skills)} skills." in error.message
+    assert "a pack of one skill." in refused(lambda: write_pack(skills[:1], tmp_path / "a.tar")).message
     assert write_pack(skills[:1], tmp_path / "a.skill").skills[0].name == "csv-report"
     assert refused(lambda: write_pack([], tmp_path / "b.zip")).code == "pack-no-skill"
 

@@ -198,6 +198,9 @@ def test_folders(library: Path, tmp_path: Path):
 
 def test_what_cannot_be_verified(tmp_path: Path):
     assert refused(lambda: verify_file(tmp_path / "missing.zip")).code == "pack-unreadable"
+    (tmp_path / "cut.zip").write_bytes(b"PK\x03\x04")
+    error = refused(lambda: verify_file(tmp_path / "cut.zip"))
+    assert error.code == "archive-corrupt" and "cut.zip" in error.message  # one of many may have been named
     assert refused(lambda: verify_file(tmp_path)).code == "pack-no-skill"
     (tmp_path / "a.zip").write_text("no archive")
     assert refused(lambda: verify_file(tmp_path / "a.zip")).code == "archive-unknown"

@@ -181,6 +181,20 @@ def test_a_skill_that_is_invalid(tmp_path: Path, text: str):
     assert "'bad'" in error.message
 
 
+def test_a_skill_that_vanishes_while_it_is_read(tmp_path: Path):
+    file = skill_folder(tmp_path, "pdf", {"a.md": ""}) / "SKILL.md"
+    error = refused(lambda: find_skills(obtained(tmp_path), progress=lambda *said: file.unlink()))
+    assert error.code == "source-changed"
+
+
+def test_a_skill_with_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("prowess.skills.load.MAX_FILES", 2)
+    skill_folder(tmp_path, "pdf", {"a.md": "", "b.md": ""})
+    error = refused(lambda: packed(tmp_path))
+    assert error.code == "pack-skill-invalid"
+    assert "more than 2 files" in error.message
+
+
 def test_two_skills_of_one_name(tmp_path: Path):
     skill_folder(tmp_path / "one", "pdf")
     skill_folder(tmp_path / "two", "pdf", {"more": "x"})
@@ -226,6 +240,25 @@ def test_a_link_to_a_file_of_the_skill_counts_as_that_file(tmp_path: Path):
     files = packed(tmp_path)[0].files
     assert [file.path for file in files] == ["SKILL.md", "a.md", "b.md"]
     assert files[1].sha256 == files[2].sha256
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(".GIT/config",), ("a/.Git/HEAD",), ("git~1/config",), (".g\u200cit/config",)]
+    + [("HEAD", other) for other in ("config", "commondir", "hooks/post-index-change", "objects/x")]
+    + [("a/b/head", "a/b/Config")],
+)
+def test_a_repository_in_a_skill(tmp_path: Path, names: tuple[str, ...]):
+    """A prompt of a shell that shows the branch would run what its configuration says."""
+    skill_folder(tmp_path / "src", "pdf", dict.fromkeys(names, "x"))
+    assert refused(lambda: packed(tmp_path / "src")).code == "pack-unsafe-git"
+
+
+def test_names_that_only_look_like_a_repository(tmp_path: Path):
+    skill_folder(
+        tmp_path, "pdf", dict.fromkeys((".gitignore", "HEAD", "a/config", "b/head.md", "b/refs/x", "git/x"), "x")
+    )
+    assert len(packed(tmp_path)[0].files) == 7
 
 
 def test_a_link_to_a_skill_outside_the_source(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,8 @@ def run(machine, last):
         return plain_open(file, mode, *args, **options)
     os.open, builtins.open, os.fsync = low, high, lambda fd: None
     exec(call, {"machine": machine, "template": template})
+shutil.copytree(template / "machine", base / "first", symlinks=True)
+exec(call, {"machine": PackMachine(base / "first"), "template": template})  # so that no child imports anything
 last = 1
 while True:
     shutil.copytree(template / "machine", base / str(last), symlinks=True)
@@ -125,6 +128,20 @@ def test_a_kill_at_any_step(template: Path, tmp_path: Path, what: str) -> None:
             machine.check_clean()
             assert machine.verify().same
     assert seen == {True, False}
+
+
+def test_verify_cleans_up_after_a_kill(template: Path) -> None:
+    machine = PackMachine(template / "machine")
+    killed = (
+        "import os, signal, sys\nfrom prowess import packs\n"
+        "packs.update(cwd=sys.argv[1], confirm=lambda plan: os.kill(os.getpid(), signal.SIGKILL))"
+    )
+    command = [sys.executable, "-c", killed, str(machine.project)]
+    done = subprocess.run(command, env=machine.environ, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list((machine.root / ".prowess").glob("new-*"))
+    assert machine.verify().same
+    machine.check_clean()
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])

@@ -15,11 +15,20 @@ from prowess._internal.folder_swap import STATE, FolderMove, SwapBusy, hold, rec
 OLD = {"a/SKILL.md": "old a", "b/SKILL.md": "old b", "b/x": "old x", "../skills.lock": "old lock"}
 NEW = {"a/SKILL.md": "new a", "c/SKILL.md": "new c", "../skills.lock": "new lock", "../skills.toml": "new toml"}
 
-# Changes a, removes b, adds c. Ends itself at the step that its argument names; prints the number of steps otherwise.
+# Changes a, removes b, adds c. Prints the number of steps. With several roots, a child for each of them ends itself: at
+# the first step in the first root, at the second in the second, and so on.
 CHILD = """
-import os, sys
+import os, sys, tempfile
 from prowess._internal import folder_swap
-root, last = sys.argv[1], int(sys.argv[2])
+root, last = sys.argv[1], 0
+for number, each in enumerate(sys.argv[1:] if sys.argv[2:] else (), start=1):
+    root, last = each, number
+    if (child := os.fork()) == 0:
+        break
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, last
+else:
+    if last:
+        sys.exit()
 steps = 0
 def counted(function):
     def call(*args, **options):
@@ -60,13 +69,13 @@ def state_of(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): path.read_text() for path in found} | above
 
 
-def run_child(root: Path, last: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", CHILD, str(root), str(last)], capture_output=True, text=True)
+def run_child(*roots: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", CHILD, *map(str, roots)], capture_output=True, text=True)
 
 
 def test_a_swap_changes_everything(tmp_path: Path) -> None:
     root = make_old(tmp_path)
-    done = run_child(root, 0)
+    done = run_child(root)
     assert done.returncode == 0, done.stderr
     assert state_of(root) == NEW
     assert (root / STATE / "backups/a/1/SKILL.md").read_text() == "old a"
@@ -74,11 +83,13 @@ def test_a_swap_changes_everything(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_step_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
-    steps = int(run_child(make_old(tmp_path / "whole"), 0).stdout)
+    steps = int(run_child(make_old(tmp_path / "whole")).stdout)
+    assert steps > 20
+    roots = [make_old(tmp_path / str(last)) for last in range(1, steps + 1)]
+    killed = run_child(*roots)
+    assert killed.returncode == 0, killed.stderr
     seen = set()
-    for last in range(1, steps + 1):
-        root = make_old(tmp_path / str(last))
-        assert run_child(root, last).returncode == 9
+    for last, root in enumerate(roots, start=1):
         recover(str(root))
         state = {name: text for name, text in state_of(root).items() if ".new-" not in name}
         assert state in (OLD, NEW), last
@@ -98,6 +109,29 @@ def test_an_error_changes_nothing(tmp_path: Path) -> None:
         (root / STATE / name / "b").write_text("in the way")
         swap(str(root), moves, {str(root.parent / "skills.lock"): b"new"})
     assert state_of(root) == OLD
+
+
+def test_an_end_while_an_interrupted_swap_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person interrupts after the last step, and all is undone but the journal: then the swap is completed."""
+    root, lock = make_old(tmp_path), tmp_path / "agent" / "skills.lock"
+    replace = os.replace
+
+    def interrupted(*paths: str) -> None:
+        if paths[1:]:
+            replace(*paths)
+        if not paths[1:] or os.path.normpath(paths[1]) == str(lock):
+            monkeypatch.setattr(os, "replace", replace)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), stage(str(root)) as name, hold(str(root)):
+        (root / STATE / name / "a").mkdir()
+        (root / STATE / name / "a" / "SKILL.md").write_text("new a")
+        monkeypatch.setattr(os, "replace", interrupted)
+        monkeypatch.setattr(os, "unlink", interrupted)
+        swap(str(root), [FolderMove("a", f"{name}/a", "backups/a/1")], {str(lock): b"new lock"})
+    monkeypatch.undo()
+    assert recover(str(root))
+    assert state_of(root) == OLD | {"a/SKILL.md": "new a", "../skills.lock": "new lock"}
 
 
 def test_a_journal_that_came_with_a_repository_reaches_nothing_else(tmp_path: Path) -> None:
@@ -126,7 +160,7 @@ def test_a_journal_that_came_with_a_repository_reaches_nothing_else(tmp_path: Pa
 def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     root = make_old(tmp_path)
     with stage(str(root)) as mine:
-        assert run_child(root, 0).returncode == 0
+        assert run_child(root).returncode == 0
         assert (root / STATE / mine).is_dir(), "what is in use is not removed"
     assert not (root / STATE / mine).exists() and state_of(root) == NEW
 

@@ -199,6 +199,7 @@ def test_an_unknown_ref(ref: str, repository: Repository, get: Get):
     with pytest.raises(PackError, match=f"no such branch, tag or commit: {re.escape(ref)}") as caught:
         get(f"@{ref}")
     assert caught.value.code == "git-ref-unknown"
+    assert caught.value.hint and caught.value.hint.endswith(f": git ls-remote {repository.bare}")
 
 
 def test_without_git_and_without_a_repository(repository: Repository, machine: Path, get: Get, tmp_path: Path):
@@ -219,11 +220,57 @@ def test_without_git_and_without_a_repository(repository: Repository, machine: P
 @pytest.mark.parametrize("source", ["https://127.0.0.1:1/x.git", "ssh://git@127.0.0.1/x.git", "git@127.0.0.1:x.git"])
 def test_a_server_that_is_not_there(source: str, tmp_path: Path, machine: Path):
     """The user's own command for ssh is used; a bare machine has no ssh."""
-    (machine / ".gitconfig").write_text('[core]\nsshCommand = "echo connection refused >&2; false"\n')
+    said = "ssh: connect to host 127.0.0.1 port 22: Connection refused"
+    (machine / ".gitconfig").write_text(f'[core]\nsshCommand = "echo {said} >&2; false"\n')
     parsed = parse_source(source, cwd=str(tmp_path), home=str(machine))
     with pytest.raises(PackError) as caught:
         obtain(parsed, str(tmp_path / "into"), environ={"PATH": os.environ["PATH"], "HOME": str(machine)})
     assert caught.value.code == "git-unreachable"
+
+
+OWN = "fatal: Could not read from remote repository."
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "shown"),
+    [
+        ("git@example.com: Permission denied (publickey).", "git-no-access", OWN),
+        ("Host key verification failed.", "git-no-access", OWN),
+        ("Please pay at evil.example: connection refused, not allowed", "git-no-access", OWN),
+        ("remote: fatal: not allowed, pay at evil.example", "git-no-access", OWN),
+        ("remote: x\u2028fatal: not allowed, pay at evil.example", "git-no-access", OWN),
+        ("remote: x\rfatal: not allowed, pay at evil.example", "git-no-access", OWN),
+        (
+            "ssh: Could not resolve hostname example.com.\r",
+            "git-unreachable",
+            "ssh: Could not resolve hostname example.com.",
+        ),
+    ],
+)
+def test_the_words_of_a_server_are_not_shown_and_choose_no_code(
+    said: str, code: str, shown: str, tmp_path: Path, machine: Path
+):
+    (machine / "said").write_text(f"{said}\n")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(machine), "GIT_SSH_COMMAND": f"cat {machine}/said >&2; false"}
+    source = parse_source("git@example.com:x.git", cwd=str(tmp_path), home=str(machine))
+    with pytest.raises(PackError) as caught:
+        obtain(source, str(tmp_path / "into"), environ=environ)
+    assert caught.value.code == code
+    assert caught.value.message.endswith(f": {shown}") and "evil" not in caught.value.message
+    assert caught.value.message.isprintable()
+
+
+def test_an_error_of_the_protocol_is_of_the_server(tmp_path: Path, machine: Path):
+    """The server's error packet has several lines, and git prints all of them."""
+    text = "ERR Pay at evil.example.\nfatal: not allowed, and evil\n"
+    (machine / "said").write_text(f"{len(text) + 4:04x}{text}")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(machine), "GIT_SSH_COMMAND": f"cat {machine}/said; false"}
+    source = parse_source("git@example.com:x.git", cwd=str(tmp_path), home=str(machine))
+    with pytest.raises(PackError) as caught:
+        obtain(source, str(tmp_path / "into"), environ=environ)
+    assert caught.value.code == "git-failed"
+    assert "evil" not in caught.value.message and "the server refused" in caught.value.message
+    assert caught.value.hint and "git ls-remote git@example.com:x.git" in caught.value.hint
 
 
 def test_ssh_has_no_terminal_and_no_display_to_ask_on(tmp_path: Path, machine: Path):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ from loopback import Exchange, Server
 from pack_machines import PackMachine
 from pack_samples import SKILL_MD, refused, skill_folder
 from prowess import packs
-from prowess.errors import PackMismatch, SkillDenied
+from prowess.errors import ConfigError, PackMismatch, SkillDenied
 from prowess.packs.plan import InstallPlan
-from prowess.policy.trust import revoke
+from prowess.policy.trust import load_trust, revoke
 from prowess.runtime.runtime import open_runtime
 
 Publish = Callable[[str], None]  # makes the source have this content
@@ -191,6 +192,97 @@ def test_a_source_that_has_changed_is_not_restored(tmp_path: Path, here: PackMac
             there.check_clean()
 
 
+def lock_row(here: PackMachine) -> dict[str, str]:
+    return json.loads(here.lock.read_text())["skills"]["pdf"]
+
+
+def test_another_source_of_the_same_content_is_recorded(tmp_path: Path, here: PackMachine) -> None:
+    one, two = (str(skill_folder(tmp_path / name, "pdf").parent) for name in ("one", "two"))
+    here.install(one)
+    (change,) = here.install(two, dry_run=True).changes
+    assert (change.action, change.before and change.before.source, change.locked.source) == ("record", one, two)
+    assert here.wants() == {"pdf": one}
+    here.install(two)
+    assert here.wants() == {"pdf": two} and lock_row(here)["source"] == two
+    here.install(frozen=True)
+    here.check_clean()
+
+
+@pytest.mark.parametrize("folder", ["../two", "../one/"])  # another one, and the same one as a person may spell it
+def test_a_source_that_was_edited_by_hand_gets_into_the_lock(here: PackMachine, folder: str) -> None:
+    one, _ = (str(skill_folder(here.base / name, "pdf").parent) for name in ("one", "two"))
+    here.install(one)
+    here.wanted.write_text(f'[skills]\npdf = "{folder}"\n')
+    error = refused(lambda: here.install(frozen=True))
+    assert error.code == "lock-stale" and error.hint == "Bring the lock up to date: prowess update pdf"
+    here.update("pdf")
+    assert lock_row(here)["source"] == here.wants()["pdf"] == str(here.base / folder[3:6])
+    here.install(frozen=True)
+
+
+def test_an_edit_that_its_source_took_over_gets_into_the_lock(tmp_path: Path, here: PackMachine) -> None:
+    source = str(skill_folder(tmp_path / "src", "pdf", {"a.md": "old"}))
+    here.install(source)
+    for top in (tmp_path / "src", here.root):
+        (top / "pdf/a.md").write_text("new")
+    assert not here.verify().same
+    (change,) = here.update().changes
+    assert change.action == "record" and here.verify().same
+    here.install(frozen=True)
+
+
+def test_a_skill_that_was_removed_by_hand_is_wanted_again(tmp_path: Path, here: PackMachine) -> None:
+    source = str(skill_folder(tmp_path / "src", "pdf"))
+    here.install(source)
+    here.wanted.write_text("[skills]\n")
+    here.update()
+    assert here.wants() == {}
+    assert refused(lambda: here.install(frozen=True)).code == "lock-stale"
+    here.install(source)
+    assert here.wants() == {"pdf": source}
+    here.install(frozen=True)
+
+
+def test_an_archive_with_another_skill_in_it_is_recorded(tmp_path: Path, here: PackMachine) -> None:
+    """The lock pins the whole archive. So a skill that stays the same is locked with the new one."""
+    file = tmp_path / "pack.zip"
+    file.write_bytes(zipped(skill_files("1", "pdf/")))
+    here.install(str(file))
+    file.write_bytes(zipped({**skill_files("1", "pdf/"), "README.md": b"new"}))
+    shutil.rmtree(here.root / "pdf")
+    error = refused(here.install)
+    assert error.code == "digest-mismatch" and str(error.hint).endswith("prowess update pdf")
+    for _ in range(2):
+        here.update("pdf")
+    assert lock_row(here)["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(zipped({**skill_files("1", "pdf/"), "README.md": b"newer"}))
+    assert [change.action for change in here.update().changes] == ["record"]
+    shutil.rmtree(here.root / "pdf")
+    here.install(frozen=True)
+    here.check_clean()
+
+
+def test_the_target_is_no_source(here: PackMachine) -> None:
+    """A project that has skills of its own may be installed into itself."""
+    skill_folder(here.root, "notes")
+    for source in (here.project, here.root, here.root / "notes"):
+        error = refused(lambda source=source: here.install(str(source)))
+        assert error.code == "pack-no-skill" and "prowess trust" in str(error.hint)
+    skill_folder(here.project / "skills", "pdf")
+    for _ in range(2):
+        assert [change.name for change in here.install(str(here.project)).changes] == ["pdf"]
+    assert lock_row(here)["path"] == "skills/pdf"
+
+
+def test_a_restore_says_which_skill_has_no_source(tmp_path: Path, here: PackMachine) -> None:
+    here.install(str(skill_folder(tmp_path / "src", "pdf")))
+    shutil.rmtree(here.root / "pdf")
+    shutil.rmtree(tmp_path / "src")
+    error = refused(here.install)
+    assert error.code == "source-missing" and error.message.startswith("Cannot restore 'pdf'. There is no folder ")
+    assert "prowess install SOURCE" in str(error.hint)
+
+
 def test_a_relative_source_is_relative_to_the_project(here: PackMachine) -> None:
     """Not to the folder in which somebody called: the next one calls elsewhere."""
     sub = here.project / "sub"
@@ -203,6 +295,15 @@ def test_a_relative_source_is_relative_to_the_project(here: PackMachine) -> None
     skill_folder(sub / "packs", "pdf", {"new.md": "new"})
     packs.update("pdf", cwd=sub, environ=here.environ)
     assert (here.root / "pdf/new.md").exists()
+
+
+def test_a_path_object_is_a_path(here: PackMachine) -> None:
+    skill_folder(here.project / "owner/repo", "pdf")
+    skill_folder(here.project / "owner/repo", "notes")
+    here.install(Path("owner/repo"), skills="pdf")
+    assert here.wants() == {"pdf": "./owner/repo"}
+    packs.pack(here.root / "pdf", output=here.base / "pdf.skill")
+    assert packs.verify_file(here.base / "pdf.skill").same
 
 
 def test_other_targets(tmp_path: Path, here: PackMachine) -> None:
@@ -287,7 +388,7 @@ def test_names_that_differ_in_case(tmp_path: Path, here: PackMachine) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", ".prowess", "a/b", "a\\b", "con", "nul.txt", "a:b", "a\x1b[31m", "x.", "venv", "skills.lock"],
+    ["", ".", "..", ".prowess", "a/b", "a\\b", "con", "nul.txt", "a:b", "a\x1b[31m", "x.", "venv", "Skills.LOCK"],
 )
 def test_names_that_no_folder_should_have(tmp_path: Path, here: PackMachine, name: str) -> None:
     source = skill_folder(tmp_path / "src", "pdf")
@@ -319,6 +420,49 @@ def test_names_that_are_not_installed(tmp_path: Path, here: PackMachine) -> None
 
 
 # --- local edits ------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_fails_does_not_stop_the_update_of_others(tmp_path: Path, here: PackMachine) -> None:
+    for name in ("csv", "ocr", "pdf"):
+        skill_folder(tmp_path / name, name, {"a.md": "1"})
+    skill_folder(tmp_path / "ocr", "scan")
+    for name in ("csv", "ocr", "pdf"):
+        here.install(str(tmp_path / name))
+        skill_folder(tmp_path / name, name, {"a.md": "2"})
+    shutil.rmtree(tmp_path / "csv")
+    shutil.rmtree(tmp_path / "ocr/scan")
+    before = here.state()
+    for names in (["csv"], ["pdf", "csv"], ["scan"]):
+        assert refused(lambda names=names: here.update(*names)).code in ("source-missing", "pack-skill-unknown")
+    seen = here.update(dry_run=True)
+    assert here.state() == before
+    done = here.update()
+    assert [(change.name, change.action) for change in done.changes] == [("pdf", "update")]
+    codes = {"csv": "source-missing", "ocr": "pack-skill-unknown", "scan": "pack-skill-unknown"}
+    assert (
+        {name: error.code for name, error in done.failed.items()}
+        == codes
+        == {n: e.code for n, e in seen.failed.items()}
+    )
+    assert any(f"{tmp_path}/csv" in note for note in done.notes) and any("'ocr', 'scan'" in note for note in done.notes)
+    after = here.state()
+    assert {name for name in before[0] if before[0][name] != after[0][name]} == {"pdf"}
+    assert here.verify().same
+
+
+def test_the_only_source_that_fails_is_an_error(tmp_path: Path, here: PackMachine) -> None:
+    here.install(str(skill_folder(tmp_path / "src", "pdf")))
+    shutil.rmtree(tmp_path / "src")
+    assert refused(here.update).code == "source-missing"
+
+
+def test_capabilities_of_skills_that_stay_as_they_are(tmp_path: Path, here: PackMachine) -> None:
+    source = str(skill_folder(tmp_path / "src", "pdf", {"scripts/run.py": "print(1)"}))
+    here.install(source)
+    seen = here.install(frozen=True, dry_run=True)
+    for done in (seen, here.install(source), here.install(), here.install(frozen=True), here.update()):
+        (change,) = done.changes
+        assert change.action == "keep" and change.skill.capabilities == ("scripts: scripts/run.py",)
 
 
 def test_edits_are_never_overwritten_without_force(tmp_path: Path, here: PackMachine) -> None:
@@ -381,6 +525,9 @@ def test_a_link_or_a_file_in_the_way(tmp_path: Path, here: PackMachine) -> None:
     shutil.rmtree(here.root / "pdf")
     (here.root / "pdf").write_text("a file")
     assert refused(here.install).code == "local-edits" and (here.root / "pdf").read_text() == "a file"
+    here.install(force=True)
+    first, second = sorted((here.root / ".prowess/backups/pdf").glob("*/tree"))
+    assert here.verify().same and first.readlink() == work and second.read_text() == "a file"
 
 
 def test_old_backups_are_removed(tmp_path: Path, here: PackMachine) -> None:
@@ -433,6 +580,22 @@ def test_a_managed_policy_denies_a_digest_everywhere(tmp_path: Path, here: PackM
     assert refused(lambda: here.install(source)).code == "digest-denied"
     assert refused(lambda: here.install(source, dry_run=True)).code == "digest-denied"
     assert here.uninstall("pdf", to="user"), "it can be removed"
+
+
+def test_the_configuration_that_a_person_names_counts(tmp_path: Path, here: PackMachine) -> None:
+    """Instead of the project's, which may be broken."""
+    source = str(skill_folder(tmp_path / "src", "pdf"))
+    good, broken = tmp_path / "good.toml", here.agent / "config.toml"
+    here.agent.mkdir()
+    good.write_text("[skills]\nnested = true\n")
+    broken.write_text("[skills\n")
+    calls: list[Callable[..., object]] = [partial(here.install, source), here.update, here.verify]
+    calls += [partial(call, "pdf") for call in (here.uninstall, here.rollback)]
+    for call in calls:
+        with pytest.raises(ConfigError):
+            call(config=broken)
+        call(config=good)
+    assert here.verify(config=str(good)).same
 
 
 def test_an_accepted_skill_is_trusted_exactly_while_it_is_the_same(tmp_path: Path, here: PackMachine) -> None:
@@ -491,6 +654,19 @@ def test_a_repository_that_brings_skills_with_a_lock_is_not_accepted_by_a_restor
     reader.install(frozen=True)
     reader.update()
     assert trusted(reader) == {"pdf": False}
+
+
+def test_recording_a_source_does_not_accept_what_came_with_a_clone(tmp_path: Path, here: PackMachine) -> None:
+    one, two = (str(skill_folder(tmp_path / name, "pdf").parent) for name in ("one", "two"))
+    here.install(one)
+    with open_runtime(cwd=str(here.project), environ=here.environ) as runtime:
+        state = runtime.places.state_dir
+    assert revoke(state, str(here.root / "pdf"))
+    here.wanted.write_text(f'[skills]\npdf = "{two}"\n')
+    assert [change.action for change in here.update().changes] == ["record"]
+    assert not load_trust(state).accepted_skills
+    assert [change.action for change in here.install(one).changes] == ["accept"]  # the person named it
+    assert load_trust(state).accepted_skills and lock_row(here)["source"] == one
 
 
 def test_trust_in_the_folder_that_is_taken_back_while_an_edited_skill_is_open(

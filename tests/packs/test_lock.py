@@ -150,6 +150,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         '[skills]\npdf = { source = "./x", skill = "../x" }\n',
         '[skills]\n"\\u001b[31m" = "./x"\n',
         f"{'a' * 5000} = 1\n",
+        f"{'a.' * 400_000}a = 1\n",
         f"[skills]\nx = {'[' * 100_000}\n",
         "# long\n" + "#" * (1 << 20),
     ],
@@ -162,6 +163,30 @@ def test_a_wanted_file_that_cannot_be_used(here: PackMachine, text: str) -> None
         error = refused(call)
         assert error.code in ("wanted-invalid", "name-unsafe") and len(str(error)) < 1000
     assert here.on_disk() == {} and here.wanted.read_text() == text and not here.lock.exists()
+
+
+def test_without_the_lock_nothing_is_verified(tmp_path: Path, here: PackMachine) -> None:
+    assert here.verify().same  # nothing is wanted
+    here.install(str(skill_folder(tmp_path / "src", "pdf")))
+    here.lock.unlink()
+    for check in (here.verify, lambda: here.verify("pdf"), lambda: here.install(frozen=True)):
+        assert refused(check).code == "lock-missing"
+
+
+def test_a_merge_conflict_is_resolved_as_the_hint_says(tmp_path: Path, here: PackMachine) -> None:
+    sources = {name: str(skill_folder(tmp_path / name, name)) for name in ("pdf", "notes")}
+    here.install(sources["pdf"])
+    mine = here.lock.read_text()
+    here.install(sources["notes"])
+    for file in (here.lock, here.wanted):
+        text = file.read_text()
+        file.write_text(f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n")
+        error = refused(here.verify if file == here.lock else here.install)
+        assert "merge conflict" in error.message and str(error.hint).endswith("prowess install")
+        file.write_text(mine if file == here.lock else text)
+    here.install()
+    here.install(frozen=True)
+    assert here.locked().keys() == here.wants().keys() == sources.keys()
 
 
 def test_a_wanted_file_that_is_not_text(here: PackMachine) -> None:
@@ -197,6 +222,8 @@ BAD_LOCKS = {
     "row": lock_text({"pdf": 3}),
     "no digest": lock_text({"pdf": {name: value for name, value in row().items() if name != "digest"}}),
     "bad digest": lock_text({"pdf": row(digest="sha256:x")}),
+    "bad commit": lock_text({"pdf": row(commit="main\0")}),
+    "half of a pair": lock_text({"pdf": row(version="\ud800")}),
     "bad kind": lock_text({"pdf": row(kind="magic")}),
     "path that leads out": lock_text({"pdf": row(files={"../../x": FILE})}),
     "absolute path": lock_text({"pdf": row(files={"/etc/x": FILE})}),
@@ -292,6 +319,34 @@ def test_frozen_refuses_each_disagreement(tmp_path: Path, here: PackMachine) -> 
     (here.root / "pdf/new.md").unlink()
     here.lock.unlink()
     assert refused(lambda: here.install(frozen=True)).code == "lock-missing"
+
+
+def test_a_link_that_was_added_is_an_edit(tmp_path: Path, here: PackMachine) -> None:
+    """It is no part of the digest, but `verify` tells it, and a restore removes it."""
+    here.install(str(skill_folder(tmp_path / "src", "pdf")))
+    (here.root / "pdf/more").symlink_to(tmp_path)
+    assert not here.verify().same
+    for call in (here.install, lambda: here.install(frozen=True)):
+        assert refused(call).code == "local-edits"
+    here.install(force=True)
+    assert here.verify().same and here.install(frozen=True)
+
+
+def test_all_skills_that_are_not_as_wanted_are_named(tmp_path: Path, here: PackMachine) -> None:
+    for name in "abcde":
+        skill_folder(tmp_path / "src", name)
+    here.install(str(tmp_path / "src"))
+    wanted = here.wanted.read_text()
+    here.wanted.write_text(wanted.replace("/src", "/other"))
+    error = refused(lambda: here.install(frozen=True))
+    assert "disagree about 'a', 'b', 'c' and 2 more." in error.message
+    assert str(error.hint).endswith("prowess update a b c d e")
+    here.wanted.write_text("".join(line for line in wanted.splitlines(True) if not line.startswith(("b ", "c "))))
+    error = refused(lambda: here.install(frozen=True))
+    assert "disagree about 'b', 'c'." in error.message
+    assert str(error.hint).endswith("prowess uninstall b c")
+    here.uninstall("b", "c")
+    here.install(frozen=True)
 
 
 def test_a_hand_that_edits_the_wanted_file(tmp_path: Path, here: PackMachine) -> None:

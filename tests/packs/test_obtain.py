@@ -100,6 +100,20 @@ def test_archives_that_are_none(tmp_path: Path, get: Get):
         get("out.zip")
 
 
+@pytest.mark.parametrize("name", ["text.zip", "cut.zip", "out.zip"])
+def test_an_error_names_the_source_and_no_folder_of_ours(name: str, tmp_path: Path, get: Get):
+    data = {"text.zip": b"hello", "cut.zip": zipped(WRAPPED)[:-30], "out.zip": zipped({"../x": b""})}[name]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(PackError) as caught:
+        get(name)
+    assert caught.value.message.startswith(f"./{name}: ") and "download" not in caught.value.message
+    with Server(serving(data)) as server:
+        with pytest.raises(PackError) as caught:
+            get(server.url(f"/{name}"))
+        assert caught.value.message.startswith(f"{server.url(f'/{name}')}: ")
+    assert ".download-" not in str(caught.value)
+
+
 def test_a_target_that_cannot_be_written(tmp_path: Path, machine: Path):
     (tmp_path / "a.zip").write_bytes(zipped(WRAPPED))
     (tmp_path / "file").write_bytes(b"")
@@ -217,7 +231,13 @@ def test_packages_that_cannot_be_used(
     write_package(tmp_path / "site", entries, PACKAGE)
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert code_of(get, "python:my-skills") == code
-    assert code_of(get, "python:not-installed-anywhere") == "package-missing"
+
+
+def test_a_package_that_is_missing_may_be_a_misspelt_name(get: Get):
+    with pytest.raises(PackError, match="'reqeusts' is not installed") as caught:
+        get("python:reqeusts")
+    assert caught.value.code == "package-missing"
+    assert caught.value.hint and "If you trust" in caught.value.hint and "pip install" not in caught.value.hint
 
 
 @pytest.mark.parametrize("link", ["acme", "acme/skills", "acme/skills/pdf"])

@@ -12,12 +12,13 @@ import pytest
 from archive_bytes import tarred, zipped
 from loopback import Exchange, Handler, Server
 from prowess._internal.archive import ArchiveLimits
-from prowess._internal.fetch import fetch
+from prowess._internal.fetch import Fetched, fetch
 from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
 from prowess.packs.obtain import obtain
-from prowess.packs.site import SCHEMA, obtain_site, read_index
+from prowess.packs.site import obtain_site
 from prowess.packs.source import parse_source
 from prowess.packs.values import Obtained
+from prowess.runtime.services.site_index import SCHEMA, read_index
 
 SKILL = b"---\nname: pdf\ndescription: Reads.\n---\nBody.\n"
 NEW, OLD = "/.well-known/agent-skills", "/.well-known/skills"
@@ -128,7 +129,7 @@ def test_an_older_site_lists_files(get: Get):
         obtained = get(server.url("/"), "pdf")
         assert files_of(obtained) == {"pdf/SKILL.md": SKILL, "pdf/a b/ü.txt": b"u"}
         first, second = read_index(server.url(""))
-    assert (first.name, first.type, first.description, first.digest) == ("pdf", "files", "Reads.", None)
+    assert (first.name, first.files, first.digest) == ("pdf", ("SKILL.md", "a b/ü.txt"), None)
     assert second.url == server.url(f"{OLD}/csv/")
 
 
@@ -152,6 +153,14 @@ def test_a_wrong_digest(get: Get):
     with Server(site(pages)) as server, pytest.raises(PackMismatch) as caught:
         get(server.url(""), "pdf")
     assert caught.value.code == "digest-mismatch"
+    assert caught.value.hint and "owner" in caught.value.hint and "pin" not in caught.value.hint
+
+
+def test_a_broken_file_is_named_by_its_address(get: Get):
+    pages = {f"{NEW}/index.json": index(entry("pdf", b"no archive", "pdf.zip")), f"{NEW}/pdf.zip": b"no archive"}
+    with Server(site(pages)) as server, pytest.raises(PackError) as caught:
+        get(server.url(""))
+    assert caught.value.message.startswith(f"{server.url(f'{NEW}/pdf.zip')}: ")
 
 
 BAD = {
@@ -197,10 +206,17 @@ def test_an_index_may_not_lead_further_inside(get: Get, tmp_path: Path):
         with Server(site(pages)) as server:  # both are on this machine
             assert set(files_of(get(server.url("")))) == {"a/SKILL.md", "a/a.txt"}
         asked = len(inner.requests)
-        public = {"resolve": lambda host: ["93.184.215.14"], "linked_from": "https://example.com/index.json"}
-        with pytest.raises(FetchError) as caught:
-            fetch(inner.url("/a.zip"), tmp_path / "a", sha256=hashlib.sha256(ZIP).hexdigest(), **public)
-        assert caught.value.code == "fetch-refused-address"
+        public = Fetched(status="new", url="https://example.com/index.json")
+        for address in ("93.184.215.14", "127.0.0.1"):  # the second: its owner says so now, but not for the index
+            with pytest.raises(FetchError) as caught:
+                fetch(
+                    inner.url("/a.zip"),
+                    tmp_path / "a",
+                    sha256=hashlib.sha256(ZIP).hexdigest(),
+                    resolve=lambda host, address=address: [address],
+                    linked_from=public,
+                )
+            assert caught.value.code == "fetch-refused-address"
         assert len(inner.requests) == asked
     pages = {f"{NEW}/index.json": index(entry("a", ZIP, "http://169.254.169.254/a.zip"))}
     assert code_of(get, pages) == "fetch-refused-address"

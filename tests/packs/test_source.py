@@ -285,3 +285,8 @@ def test_a_folder_is_found_again_from_another_machine(parts: list[str]):
     here = parse_source("/one/work/" + "/".join(parts), cwd="/one/work", home="/one")
     there = parse_source(here.text, cwd="/two/place", home="/two")
     assert there.location == here.location.replace("/one/work", "/two/place")
+
+
+def test_an_empty_ref_is_shown_with_its_source():
+    with pytest.raises(PackError, match="owner/repo@' is not a branch"):
+        parse_source("owner/repo@", cwd="/", home="/")

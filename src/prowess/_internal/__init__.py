@@ -2,23 +2,43 @@
 
 - addresses: table of IP address ranges: public, private, this machine, never allowed
 - archive: unpacks zip and tar archives within limits
+- bounded_match: matches patterns and JSON Schemas of others in bounded time
+- capped_work: does work concurrently, within slots and a cap on cost
+- caught: turns what foreign code raises into an error of ours
+- dated_names: names of run folders that begin with a time
 - digest: computes the tree digest, which names a skill's content
 - fetch: downloads a URL into a file within limits of time, size and redirects
-- files: opens regular files only, with bounded reads and atomic writes
+- file_bundle: takes files to other machines in one tar, unpacked once
+- files: opens, hashes and copies regular files only, with bounded reads and atomic writes
+- folder_backups: earlier versions of folders that were replaced
 - folder_swap: replaces several folders and files at once, and completes what was cut off
+- git_repository: fetches and reads commits through the user's own git, without a checkout
 - globs: matches `*`, `**` and `?` in bounded time
+- html_page: fills the template of a page that needs no network, with data that cannot become markup
+- journal: append-only file of lines, which a kill does not harm
 - json_file: reads and writes a JSON file in the user's folder, under a lock
+- json_values: parses strict JSON, also out of an answer, and compares JSON values
+- label_scores: precision, recall, F1 and the confusion matrix of chosen labels
+- match_worker: process for bounded_match, which can be ended
 - mime: guesses the MIME type of a file
+- model_values: faults in words, unknown keys and defaults of pydantic models
 - paths: joins a relative path to a root and refuses paths that leave it
 - portable_names: refuses file names that are not one file on every system
 - protected_names: names that are never written outside a workspace, such as `.git`
+- python_packages: finds Python distributions and folders of their packages by their files
+- ray_pool: runs a function on the nodes of a Ray cluster
 - redirects: resolves and checks the address of each request of a download
+- reproducible_zip: writes a zip that has the same bytes on every machine
 - state_folder: folder for the data of a project's runs, and its `.gitignore`
+- statistics: intervals, exact paired tests, pass@k, and Holm's correction
 - tar: reads a tar as a stream, in constant memory
 - text: removes invisible characters, finds lines and code blocks in Markdown, cuts text to one line
 - tokens: counts tokens, by an estimate or exactly
+- toml_lines: reads TOML of anybody, and changes single lines of it
 - tracing: opens OpenTelemetry spans, if OpenTelemetry is installed
 - unpack: unpacks a download that is an archive or one SKILL.md
 - urls: decides which URLs may be fetched, and hides the secrets of a URL in messages
+- watched_process: runs a program in its own process group, and watches it
 - worker_thread: runs blocking disk work in one thread, in order
+- yaml_lines: reads JSON and plain YAML, with the line of every value
 """

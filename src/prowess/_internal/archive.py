@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import hashlib
 import os
 import shutil
 import stat
@@ -57,15 +58,16 @@ def extract(
     *,
     limits: ArchiveLimits = DEFAULT_LIMITS,
     report: Callable[[int], None] | None = None,
-) -> list[str]:
-    """Unpacks a zip, tar or gzipped tar into a new or empty folder, and returns the sorted paths of its files.
+) -> dict[str, str]:
+    """Unpacks a zip, tar or gzipped tar into a new or empty folder, and returns the sorted paths of its files with the
+    sha256 of each.
 
     The content decides the format, not the name. PackUnsafe: a member is not a plain file or folder, or a limit is
     exceeded. PackError: the file is not an archive, or it is damaged. After an error `into` is deleted, except if it
     was not empty before. `report` gets the number of members so far.
     """
     source, folder = os.fspath(archive), os.fspath(into)
-    with _whole_or_gone(folder), _as_pack_error(source), os.fdopen(open_regular(source, follow=True), "rb") as file:
+    with _whole_or_gone(folder), _as_pack_error(), os.fdopen(open_regular(source, follow=True), "rb") as file:
         tree = _Tree(folder, limits, archive_bytes=os.fstat(file.fileno()).st_size)
         return tree.add_all(_members(file, tree), report)
 
@@ -76,18 +78,19 @@ def write_members(
     *,
     limits: ArchiveLimits = DEFAULT_LIMITS,
     report: Callable[[int], None] | None = None,
-) -> list[str]:
+) -> dict[str, str]:
     """Writes members that come from elsewhere, such as a repository, under the same rules as those of an archive."""
     folder = os.fspath(into)
-    with _whole_or_gone(folder), _as_pack_error(folder):
+    with _whole_or_gone(folder), _as_pack_error():
         # Nothing was compressed, so no ratio can be exceeded.
         return _Tree(folder, limits, archive_bytes=limits.max_total_bytes).add_all(members, report)
 
 
 def check_path_size(path: str, limits: ArchiveLimits) -> None:
     """Refuses a path that is too long or too deep."""
-    parts = os.fsencode(path).split(b"/")
-    too_long = len(os.fsencode(path)) > limits.max_path_bytes or max(map(len, parts)) > _MAX_NAME_BYTES
+    encoded = os.fsencode(path)
+    parts = encoded.split(b"/")
+    too_long = len(encoded) > limits.max_path_bytes or max(map(len, parts)) > _MAX_NAME_BYTES
     if too_long or len(parts) > limits.max_depth:
         raise unsafe_name("path", path, "has a path that is too long or too deep", "Shorten it.")
 
@@ -112,7 +115,7 @@ def _whole_or_gone(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_pack_error(archive: str) -> Iterator[None]:
+def _as_pack_error() -> Iterator[None]:
     try:
         yield
     except (*_CORRUPT, OSError) as error:
@@ -124,7 +127,7 @@ def _as_pack_error(archive: str) -> Iterator[None]:
                 hint="Download it or pack it again.",
             ) from error
         raise PackError(
-            f"Cannot unpack {archive}: {error.strerror or error}.",
+            f"This cannot be unpacked: {error.strerror or error}.",
             code="archive-io",
             hint="Check that the file can be read and that the disk has room.",
         ) from error
@@ -200,21 +203,21 @@ class _Tree:
 
     def __init__(self, folder: str, limits: ArchiveLimits, *, archive_bytes: int) -> None:
         self.limits = limits
-        self.files: list[str] = []
+        self.files: dict[str, str] = {}  # path -> sha256 of the bytes that were written
         self._archive_bytes = archive_bytes
         # Path in the archive -> resolved path. Each folder but the first is made here, so no link can be among them.
         self._folders = {"": os.path.realpath(folder)}
         self._names = PortableNames()
         self._file_bytes = self._tar_bytes = 0
 
-    def add_all(self, members: Iterable[Member], report: Callable[[int], None] | None) -> list[str]:
+    def add_all(self, members: Iterable[Member], report: Callable[[int], None] | None) -> dict[str, str]:
         for count, member in enumerate(members, start=1):
             if count > self.limits.max_entries:
                 raise _too_many(self.limits)
             self.add(member)
             if report is not None:
                 report(count)
-        return sorted(self.files)
+        return dict(sorted(self.files.items()))
 
     def add(self, member: Member) -> None:
         parts = self._safe_parts(member)
@@ -249,13 +252,16 @@ class _Tree:
 
     def _safe_parts(self, member: Member) -> list[str]:
         name, parts = member.name, [part for part in member.name.split("/") if part not in ("", ".")]
-        names_no_file = name.rsplit("/", 1)[-1] in ("", ".")
-        if not (is_plain(name) and is_plain("/".join(parts))) or (names_no_file and member.kind == "file"):
+        path, names_no_file = "/".join(parts), name.rsplit("/", 1)[-1] in ("", ".")
+        is_safe = is_plain(name) and (path == name or is_plain(path))
+        if not is_safe or (names_no_file and member.kind == "file"):
             raise unsafe_name("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
-        check_path_size("/".join(parts), self.limits)
+        check_path_size(path, self.limits)
         return parts
 
     def _make_folders(self, parts: list[str]) -> None:
+        if "/".join(parts) in self._folders:  # nearly always
+            return
         for depth in range(1, len(parts) + 1):
             path = "/".join(parts[:depth])
             if path in self._folders:
@@ -264,8 +270,10 @@ class _Tree:
                 raise _too_many(self.limits)
             self._names.add_folder(path)
             target = self._place(path)
-            with _refusing_duplicates(path):
+            try:
                 os.mkdir(target, 0o755)
+            except FileExistsError as error:
+                raise duplicate_name(path) from error
             self._folders[path] = target
 
     def _place(self, path: str) -> str:
@@ -275,27 +283,25 @@ class _Tree:
 
     def _make_file(self, path: str, member: Member) -> None:
         self._names.add_file(path)
-        target, size = self._place(path), 0
-        with _refusing_duplicates(path):
+        target, size, sha256 = self._place(path), 0, hashlib.sha256()
+        try:
             fd = os.open(target, _CREATE, 0o600)
-        with os.fdopen(fd, "wb") as file:
+        except FileExistsError as error:
+            raise duplicate_name(path) from error
+        try:
             for chunk in member.chunks:
                 size += len(chunk)
                 self._file_bytes += len(chunk)
                 if size > self.limits.max_file_bytes:
                     raise _too_large(shown_name(path), self.limits.max_file_bytes)
                 self._judge(self._file_bytes)
-                file.write(chunk)
+                sha256.update(chunk)
+                while chunk:
+                    chunk = chunk[os.write(fd, chunk) :]
+        finally:
+            os.close(fd)
         os.chmod(target, 0o755 if member.executable else 0o644)
-        self.files.append(path)
-
-
-@contextlib.contextmanager
-def _refusing_duplicates(path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError as error:
-        raise duplicate_name(path) from error
+        self.files[path] = sha256.hexdigest()
 
 
 def _too_large(what: str, limit_bytes: int) -> PackUnsafe:

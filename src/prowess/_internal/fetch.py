@@ -21,10 +21,10 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from prowess._internal.addresses import Address
+from prowess._internal.addresses import PUBLIC, Address
 from prowess._internal.files import open_regular
 from prowess._internal.redirects import Hop, Resolve, look_up, next_hop
 from prowess._internal.urls import insecure, refused_scheme, shown_url
@@ -95,6 +95,7 @@ class Fetched:
     sha256: str | None = None
     size_bytes: int | None = None
     content_type: str | None = None
+    inside: int = field(default=PUBLIC, compare=False)  # where it came from: PUBLIC, PRIVATE or OWN
 
 
 DEFAULT_LIMITS = FetchLimits()
@@ -109,13 +110,14 @@ def fetch(
     limits: FetchLimits = DEFAULT_LIMITS,
     sha256: str | None = None,
     resolve: Resolve = look_up,
-    linked_from: str | None = None,
+    linked_from: Fetched | None = None,
     report: Report | None = None,
 ) -> Fetched:
     """Downloads `url` to the file `to`, unless it still has the given etag or date. FetchError says why it failed.
 
     `linked_from` is the document that named the URL, if no person did: the URL may not lead further inside than that
-    document, as after a redirect. `report` gets the bytes received so far, and all bytes if the server told them.
+    document, as after a redirect. Its name is not looked up again, because the answer may be another by now. `report`
+    gets the bytes received so far, and all bytes if the server told them.
     """
     target = os.fspath(to)
     with _part_beside(target) as part:
@@ -202,7 +204,7 @@ class _Download:
         self._validators, self._resolve, self._pinned = validators, resolve, pinned
         self._resume_etag: str | None = None  # strong etag of the content in the part file
         self._in_body = False
-        self.linked_from: str | None = None
+        self.linked_from: Fetched | None = None
         self.report: Report | None = None
 
     def run(self) -> Fetched:
@@ -218,12 +220,15 @@ class _Download:
                     attempt += 1
 
     def _attempt(self, deadline: Deadline) -> Fetched:
-        before = None if self.linked_from is None else self._next(self.linked_from, None, deadline)
+        import httpx
+
+        link = self.linked_from
+        before = None if link is None else Hop(httpx.URL(link.url), (), None, link.inside)
         hop = self._next(self._url, before, deadline)
         for _ in range(self._limits.max_redirects + 1):
             with self._response(hop, deadline) as response:
                 if response.status_code not in _REDIRECTS or "location" not in response.headers:
-                    return self._receive(response, hop.url)
+                    return replace(self._receive(response, hop.url), inside=hop.inside)
                 location = response.headers["location"]
             hop = self._next(location, hop, deadline)
         message = f"{shown_url(self._url)} redirects more than {self._limits.max_redirects} times."

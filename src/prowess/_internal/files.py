@@ -1,4 +1,4 @@
-"""Opens regular files only, with bounded reads, and writes files atomically."""
+"""Opens regular files only, with bounded reads, hashes and copies them, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from collections.abc import Iterable, Iterator
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CHUNK_BYTES = 64 * 1024
+_COPIED_BYTES = 1024 * 1024
 
 
 class NotRegular(OSError):
     """The path is a FIFO, a device, a socket or a folder. Opening it could block or have side effects."""
 
 
-def open_regular(path: str, *, follow: bool = False) -> int:
+def open_regular(path: str, *, follow: bool = False, was_regular: bool = False) -> int:
     """Returns a descriptor of a regular file. The type is checked before and after opening, so that a swap in between
-    is noticed. With O_NONBLOCK even a FIFO that is swapped in cannot block."""
-    before = os.stat(path, follow_symlinks=follow)
-    if not stat.S_ISREG(before.st_mode):
-        raise NotRegular(f"{kind_of(before.st_mode)}, not a regular file: {path}")
+    is noticed. With O_NONBLOCK even a FIFO that is swapped in cannot block. `was_regular`: the caller just made the
+    check before."""
+    if not was_regular:
+        before = os.stat(path, follow_symlinks=follow)
+        if not stat.S_ISREG(before.st_mode):
+            raise NotRegular(f"{kind_of(before.st_mode)}, not a regular file: {path}")
     fd = os.open(path, _READ if follow else _READ | _NOFOLLOW)
     after = os.fstat(fd)
     if not stat.S_ISREG(after.st_mode):
@@ -41,6 +44,28 @@ def read_chunks(path: str) -> Iterator[bytes]:
     with open(open_regular(path), "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
+
+
+def hash_regular(path: str) -> str:
+    """Returns the sha256 of a regular file, read in chunks. Links are followed."""
+    import hashlib  # imported late: many readers need no hash
+
+    with open(open_regular(path, follow=True), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_regular(source: str, target: str, *, executable: bool) -> str:
+    """Copies a regular file to a new one, with the folders above it, and returns the sha256 of what was copied."""
+    import hashlib
+
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    whole = hashlib.sha256()
+    with open(open_regular(source, follow=True), "rb") as read, open(target, "xb") as written:
+        while chunk := read.read(_COPIED_BYTES):
+            whole.update(chunk)
+            written.write(chunk)
+    os.chmod(target, 0o755 if executable else 0o644)
+    return whole.hexdigest()
 
 
 def kind_of(mode: int) -> str:

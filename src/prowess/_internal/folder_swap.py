@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from prowess._internal.files import NotRegular, read_regular, write_whole
+from prowess.errors import PackError
 
 STATE = ".prowess"
 BESIDE = ("skills.toml", "skills.lock")  # files that may be swapped, in the root or in the folder above it
@@ -49,6 +50,20 @@ class FolderMove:
 class _FileMove:
     path: str  # relative to the root
     new: str  # prepared file beside it; "" removes the file
+
+
+@contextlib.contextmanager
+def swap_errors(root: str) -> Iterator[None]:
+    """Turns errors of the system into a PackError about the root."""
+    try:
+        yield
+    except SwapBusy as error:
+        message = f"Another process is installing into {root}."
+        raise PackError(message, code="target-busy", hint="Try again when it has ended.") from error
+    except OSError as error:
+        message = f"Cannot write to {root}: {(error.strerror or str(error)).lower()}."
+        hint = "Check that the folder can be written to and that the disk has room. Nothing was changed."
+        raise PackError(message, code="target-not-writable", hint=hint) from error
 
 
 @contextlib.contextmanager
@@ -161,9 +176,9 @@ def _undo(
         path, data = os.path.join(root, file.path), before[file.path]
         if _find_bytes(path) == data:
             continue
-        if data is None:
-            os.unlink(path)
-        else:
+        if file.new and os.path.lexists(path):  # as it was, so that the journal still holds if this is cut off
+            os.replace(path, os.path.join(root, file.new))
+        if data is not None:
             write_whole(path, data)
 
 

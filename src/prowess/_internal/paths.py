@@ -30,6 +30,11 @@ def inside(root: str | os.PathLike[str], relative: str) -> str:
     return path
 
 
+def user_path(cwd: str, path: str) -> str:
+    """Returns the path that a person wrote: absolute, below the home folder (`~/x`), or relative to `cwd`."""
+    return os.path.join(cwd, os.path.expanduser(path))
+
+
 def is_inside(base: str, path: str) -> bool:
     """True if `path` is `base` or below it. Both are resolved already."""
     return path == base or path.startswith(base.rstrip(os.sep) + os.sep)

@@ -7,6 +7,7 @@ such names could replace one of its own files, after a person has looked at anot
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -15,7 +16,10 @@ from prowess._internal.paths import check_safe_name
 from prowess.errors import PackUnsafe, PathEscape
 
 _CONTROL_OR_BACKSLASH = re.compile(r"[\x00-\x1f\x7f\\]")
+_USUAL = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*]')
+_GIT_NAMES = frozenset([".git", "git~1"])
+_GIT_PARTS = frozenset(["config", "commondir", "hooks", "objects", "refs"])  # one of them stands beside HEAD
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [f"{port}{number}" for port in ("com", "lpt") for number in "0123456789¹²³"]
@@ -30,6 +34,31 @@ def check_portable_names(paths: Iterable[str]) -> None:
         if not is_plain(path) or not {"", "."}.isdisjoint(path.split("/")):
             raise unsafe_name("path", path, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
         names.add_file(path)
+
+
+def is_portable_folder(name: str) -> bool:
+    """True for a visible name that one folder can have on every system, and that no program takes for an option."""
+    try:
+        check_portable_names([f"{name}/file"])
+    except PackUnsafe:
+        return False
+    return name[:1] not in ("", ".", "-") and "/" not in name and name.isprintable()
+
+
+def find_git_folder(paths: Iterable[str]) -> str | None:
+    """Returns a file of a folder that git takes for a repository, on some system: `.GIT/`, or HEAD beside a `config`.
+    Git runs programs that the configuration of such a folder names, also for a mere prompt of a shell."""
+    # macOS skips some invisible characters when it compares names.
+    folded = {_folded(p if p.isprintable() else "".join(filter(str.isprintable, p))): p for p in paths}
+    heads = {path.rpartition("/")[0] for path in folded if path.rpartition("/")[2] == "head"}
+    for short, path in folded.items():
+        parts = short.split("/")
+        if not _GIT_NAMES.isdisjoint(parts):
+            return path
+        for depth, part in enumerate(parts if heads else ()):
+            if part in _GIT_PARTS and "/".join(parts[:depth]) in heads:
+                return path
+    return None
 
 
 class PortableNames:
@@ -86,9 +115,19 @@ def _folded(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
+def plain_name(text: str) -> str:
+    """Returns a file name for any text: the text itself if it is plain, else its letters and a mark of it."""
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in text)
+    if name == text and len(text) <= 100:
+        return name
+    return f"{name[:100]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
 def is_plain(name: str) -> bool:
     """True for a relative path without `..`, a drive letter, a backslash, control characters or bytes that are not
     UTF-8."""
+    if _USUAL.fullmatch(name):  # nearly every name
+        return True
     try:
         check_safe_name(name)
         name.encode()

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import ConfigError
 
-RUN_DATA = ("/runs/", "/artifacts/", "/prowess.db*")
+RUN_DATA = ("/runs/", "/artifacts/", "/eval-runs/", "/prowess.db*")
 _HEADER = "# Written by prowess: what a machine makes, not what a project is."
 _MOST_BYTES = 64 * 1024
 GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))

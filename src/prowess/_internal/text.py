@@ -139,7 +139,17 @@ def render_seconds(number: float) -> str:
     return f"{number:.1f} s" if number < 60 else f"{int(number // 60)} min {int(number % 60)} s"
 
 
-def name_some(names: Sequence[str]) -> str:
-    """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`."""
-    some = ", ".join(f"'{name}'" for name in names[:3])
-    return some if len(names) <= 3 else f"{some} and {len(names) - 3} more"
+def describe_letters(name: str) -> str | None:
+    """Describes the letters of a name that are not ASCII and may look like it: `mixes Latin and Cyrillic letters:
+    U+0430 CYRILLIC SMALL LETTER A`. None if all are ASCII."""
+    if name.isascii():
+        return None
+    scripts = dict.fromkeys(unicodedata.name(c, "other").split()[0].capitalize() for c in name if c.isalpha())
+    what = f"mixes {' and '.join(scripts)} letters" if len(scripts) > 1 else "has letters beyond a-z"
+    return f"{what}: {name_some([_describe(c) for c in dict.fromkeys(name) if not c.isascii()], quote='')}"
+
+
+def name_some(names: Sequence[str], most: int = 3, *, quote: str = "'") -> str:
+    """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`. Nothing is escaped."""
+    some = ", ".join(f"{quote}{name}{quote}" for name in names[:most])
+    return some if len(names) <= most else f"{some} and {len(names) - most} more"

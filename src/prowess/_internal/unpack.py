@@ -9,6 +9,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 
 from prowess._internal.archive import extract
+from prowess._internal.digest import content_sha256
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import PackError
 
@@ -18,23 +19,27 @@ _PLAIN_NAME = re.compile(r"\w[\w.-]{0,63}")
 _ENDING = re.compile(r"\.(zip|skill|tar|tar\.gz|tgz|md|git)$", re.IGNORECASE)
 
 
-def unpack(download: str, into: str, *, report: Callable[[int], None] | None = None) -> list[str]:
-    """Unpacks the download into a new folder, and returns the sorted paths of its files. `report` gets the number of
-    members so far."""
+def unpack(
+    download: str, into: str, *, shown: str = "The download", report: Callable[[int], None] | None = None
+) -> dict[str, str]:
+    """Unpacks the download into a new folder, and returns the sorted paths of its files with the sha256 of each. Errors
+    begin with `shown`.
+    `report` gets the number of members so far."""
     try:
         return extract(download, into, report=report)
     except PackError as error:
         if error.code != "archive-unknown":
+            error.message = f"{shown}: {error.message}"
             raise
     data = read_regular(download, MAX_SKILL_BYTES, follow=True)
     if len(data) > MAX_SKILL_BYTES or next(text_lines(data), None) != "---":
         raise PackError(
-            "The download is neither an archive nor a SKILL.md.",
+            f"{shown}: This is neither an archive nor a SKILL.md.",
             code="archive-unknown",
-            hint="Use the address of a .zip, .tar or .tar.gz file, or of a SKILL.md that begins with '---'.",
+            hint="Use a .zip, .tar or .tar.gz file, or a SKILL.md that begins with '---'.",
         )
     write_whole(os.path.join(into, "SKILL.md"), data)
-    return ["SKILL.md"]
+    return {"SKILL.md": content_sha256(data)}
 
 
 def text_lines(data: bytes) -> Iterator[str]:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 import click
 
+from prowess._internal.text import describe_letters, name_some
+from prowess.cli.app import ask_person
 from prowess.cli.call import Call
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count, size
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import visible
 from prowess.core.values import to_json
-from prowess.errors import ConfigError, PackError, SkillDenied
-from prowess.packs.contents import find_skills
+from prowess.errors import ConfigError, PackError
 from prowess.packs.lock import PackPlace, find_place, read_lock
 from prowess.packs.plan import Change, InstallPlan
-from prowess.packs.values import LockedSkill, Obtained, PackSource
+from prowess.packs.settings import PackOptions
+from prowess.packs.values import LockedSkill
 from prowess.runtime.config import find_places
+from prowess.runtime.services.capabilities import read_capabilities
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.file_list import ChangeKind, FileDifference
-from prowess.skills.skill import Visibility
+from prowess.skills.skill import SkillFile, Visibility
 
 _KINDS: tuple[ChangeKind, ...] = ("added", "changed", "removed", "mode")
 _MOST_PATHS = 4  # of one kind of change
@@ -47,7 +53,7 @@ to_option = click.option(
 )
 
 
-_VERBS = {"install": "install", "restore": "restore", "update": "update", "accept": "let models use"}
+_VERBS = dict.fromkeys(("install", "restore", "update", "record")) | {"accept": "let models use"}
 
 
 class PlanView:
@@ -57,10 +63,11 @@ class PlanView:
         self._call, self._screen, self._place = call, call.screen, place
         self._changes, self.notes = changes, notes
         self.pending = [change for change in changes if change.action != "keep"]
-        for change in changes:  # now, because the files are moved when the plan is carried out
+        # Now, because files are moved when the plan is carried out. People do not see skills that stay as they are.
+        for change in changes if call.screen.is_json else self.pending:
             change.skill.examine()
         self._before = {
-            change.name: find_capabilities(place.folder(change.name))
+            change.name: read_capabilities(place.folder(change.name))
             for change in self.pending
             if change.action == "update"
         }
@@ -77,6 +84,8 @@ class PlanView:
         rest = self.pending[len(whole) :]
         for change in rest:
             screen.text(f"{change.action}  {_title(change)}  {visible(_files(change))}")
+            for label, told in _look_out(change):
+                screen.text(f"{label}   {visible(told)}")
             screen.findings(_problems(change))
         if rest:
             screen.note(f"\n{len(rest)} of {len(self.pending)} skills are shown in short. See all of each with -v.")
@@ -90,10 +99,12 @@ class PlanView:
         screen = self._screen
         screen.heading(f"{change.action}  {_title(change)}")
         folder = shown_path(self._call, self._place.folder(change.name))
-        rows = [("  from", _source(change.locked)), ("  to", folder), ("  files", _files(change))]
+        rows = [*_look_out(change), ("  from", _source(change.locked)), ("  to", folder), ("  files", _files(change))]
         if change.edits:
             what = "Your edits are" if change.before else "A skill that was not installed by Prowess is"
             rows.append(("  note", f"{what} replaced: {paths(change.edits)}. A backup is kept."))
+        if change.action == "record":
+            rows.append(("  note", "The files stay as they are. Only skills.toml and skills.lock change."))
         for number, text in enumerate(self._capabilities(change)):
             rows.append(("  uses" if number == 0 else "", text))
         rows.append(("  digest", change.skill.digest))
@@ -174,7 +185,7 @@ class PlanQuestion:
         if not plan.pending:
             return None
         actions = {change.action for change in plan.pending}
-        verb = " and ".join(word for action, word in _VERBS.items() if action in actions).capitalize()
+        verb = " and ".join(word or action for action, word in _VERBS.items() if action in actions).capitalize()
         errors = sum(finding.severity == "error" for change in plan.pending for finding in change.skill.findings)
         warned = f", with {count(errors, 'finding')} of level error" if errors else ""
         return f"{verb} {_named(plan.pending)}{warned}?"
@@ -183,8 +194,7 @@ class PlanQuestion:
         if self._call.screen.is_json or not sys.stdin.isatty():
             hint = "Look with --dry-run, then add --yes."
             raise ConfigError("Nobody is there to say yes. Nothing was changed.", code="needs-yes", hint=hint)
-        if not click.confirm(question, err=True):
-            raise SkillDenied("Nothing was changed.", code="not-confirmed", hint="")
+        ask_person(question, unless="Nothing was changed.")
 
 
 def find_statuses(call: Call, folders: Iterable[str]) -> Mapping[str, Visibility]:
@@ -195,6 +205,10 @@ def find_statuses(call: Call, folders: Iterable[str]) -> Mapping[str, Visibility
     with call.runtime() as runtime:
         catalog = runtime.catalog
         return {by_path[each.real_path]: catalog.visibility(each) for each in catalog if each.real_path in by_path}
+
+
+def pack_options(call: Call, to: str) -> PackOptions:
+    return {"to": to, "config": call.options.get("config_file"), "cwd": call.cwd}
 
 
 @contextmanager
@@ -210,13 +224,43 @@ def other_place_hint(call: Call, names: Sequence[str], to: str) -> Iterator[None
         raise
 
 
-def find_capabilities(folder: str) -> tuple[str, ...] | None:
-    """Returns the capabilities of an installed skill. None if it cannot be read, because somebody edited it."""
-    source = PackSource(kind="folder", text=folder, location=folder)
+@contextmanager
+def repository_hint(call: Call, sources: Sequence[str]) -> Iterator[None]:
+    """Says so when `owner/repo` cannot be read and may have been meant as a folder."""
     try:
-        return find_skills(Obtained(source=source, folder=folder, is_ours=False))[0].capabilities
-    except PackError:
-        return None
+        yield
+    except PackError as error:
+        if error.code in ("git-no-access", "git-unreachable"):
+            plain = [re.split("[@#]", text)[0] for text in sources]
+            for name in [name for name in plain if f"https://github.com/{name.removesuffix('.git')}" in error.message]:
+                is_there = os.path.exists(os.path.join(call.cwd, name))
+                told = f"for the folder: ./{name}" if is_there else f"./{name} does not exist"
+                error.hint = f"owner/repo means GitHub; {told}. {error.hint}"
+        raise
+
+
+@contextmanager
+def end_in_order() -> Iterator[None]:
+    """Turns SIGTERM, and SIGHUP of a terminal that was closed, into an exception, so that git is killed and prepared
+    files are removed. The exit code is 143 or 129. A signal that is ignored, as by nohup, stays ignored."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def end(number: int, _: object) -> NoReturn:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)  # so that the clean-up is not interrupted
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    except SystemExit:
+        with suppress(OSError):  # the terminal may be gone
+            sys.stderr.write("Terminated.\n")
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def version_change(before: LockedSkill | None, now: LockedSkill | None) -> str:
@@ -236,9 +280,12 @@ def file_changes(files: Sequence[FileDifference]) -> str:
     return "; ".join(parts)
 
 
-def paths(files: Sequence[FileDifference]) -> str:
-    shown = ", ".join(visible(file.path) for file in files[:_MOST_PATHS])
-    return shown if len(files) <= _MOST_PATHS else f"{shown} and {len(files) - _MOST_PATHS} more"
+def paths(files: Sequence[FileDifference | SkillFile]) -> str:
+    return visible(name_some([file.path for file in files], _MOST_PATHS, quote=""))
+
+
+def rollback_commands(call: Call, names: Sequence[str]) -> list[str]:
+    return [f"{call.follow_up('prowess rollback')} {shlex.quote(name)}" for name in names]
 
 
 def shown_path(call: Call, path: str) -> str:
@@ -251,6 +298,15 @@ def _title(change: Change) -> str:
     return f"{visible(change.name)}{version_change(change.before, change.locked)}"
 
 
+def _look_out(change: Change) -> list[tuple[str, str]]:
+    """Returns rows about letters of the name that may look like others, and about another source than before."""
+    told, before = describe_letters(change.name), change.before
+    rows = [("  name", f"'{change.name}' {told}. Is it the one that you want?")] if told else []
+    if before is not None and before.source != change.locked.source:
+        rows.append(("  was", f"installed from {before.source}. Do you trust the new source, too?"))
+    return rows
+
+
 def _source(locked: LockedSkill) -> str:
     return f"{locked.source} (commit {locked.commit[:12]})" if locked.commit else locked.source
 
@@ -259,7 +315,7 @@ def _files(change: Change) -> str:
     total = f"{count(len(change.skill.files), 'file')}, {size(sum(file.size_bytes for file in change.skill.files))}"
     if change.action == "update":
         return f"{file_changes(change.files)} ({total} in all)"
-    return f"{total}: {paths(change.files)}"
+    return f"{total}: {paths(change.skill.files)}"
 
 
 def _by_kind(texts: Iterable[str]) -> dict[str, str]:

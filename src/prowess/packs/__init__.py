@@ -1,11 +1,12 @@
 """Installs, verifies, updates and packs skills. A pack is one or more skills in a folder, an archive, a repository, a
 site or a Python package.
 
-- api: the public functions install, update, uninstall, rollback, verify and pack.
+- api: the public functions install, update, uninstall, rollback, verify, verify_file and pack.
 - values: a source, an obtained pack, a skill in a pack, an entry of the lock.
 - lock: the files skills.toml (wanted) and skills.lock (installed), and where skills are installed.
+- settings: where skills are installed, and what configuration and policy say.
+- disk: changes folders, lock and wanted file together, with backups.
 - plan: plans an installation, update or restore, and carries it out.
-- backups: what was replaced or removed.
 - remove: uninstall and rollback.
 - source: what a SOURCE on the command line means.
 - obtain: a source as a folder on disk: folders, archives, addresses, Python packages.
@@ -21,9 +22,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as in prowess/__init__: an import of typing would cost more than this module
 if TYPE_CHECKING:
     from prowess.errors import FetchError, PackError
-    from prowess.packs.api import install, pack, rollback, uninstall, update, verify
+    from prowess.packs.api import install, pack, rollback, uninstall, update, verify, verify_file
 
-__all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify"]
+__all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify", "verify_file"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,32 +1,26 @@
 """Writes skills into one reproducible zip, and reads the manifest of such a pack.
 
-The same skills give the same bytes on every machine: names are sorted; times, modes and the creating system are fixed;
-there are no extra fields. Members are stored, not compressed: deflate gives other bytes with zlib-ng or a later zlib,
-and servers and git compress what they send anyway.
-
-    my-skills.zip
-      manifest.json      {"schema": "prowess.pack/1", "skills": [{"name", "version", "digest", "files": {…}}]}
-      pdf-forms/SKILL.md …
+my-skills.zip
+  manifest.json      {"schema": "prowess.pack/1", "skills": [{"name", "version", "digest", "files": {…}}]}
+  pdf-forms/SKILL.md …
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import stat
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal
+from functools import partial
+from typing import Any, Literal
 
 from prowess._internal.archive import DEFAULT_LIMITS
 from prowess._internal.digest import content_sha256
-from prowess._internal.files import read_regular, write_whole
+from prowess._internal.files import read_regular
 from prowess._internal.paths import inside, is_inside
 from prowess._internal.portable_names import check_portable_names, is_plain, shown_name
+from prowess._internal.reproducible_zip import ZipMember, write_zip
 from prowess.core.findings import visible
 from prowess.core.values import from_json, to_json
 from prowess.errors import PackError, PackMismatch, PathEscape
@@ -37,9 +31,6 @@ from prowess.skills.skill import SkillFile
 MANIFEST = "manifest.json"
 _SCHEMA = "prowess.pack/1"
 _MAX_MANIFEST_BYTES = 8 * 1024 * 1024  # more than 10,000 files of long names need
-_CHUNK_BYTES = 256 * 1024
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
-_UNIX = 3  # of `create_system`: modes are those of Unix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +49,13 @@ def write_pack(skills: Sequence[PackedSkill], to: str | os.PathLike[str], *, for
     target = os.path.abspath(os.fspath(to))
     packed = tuple(_without_junk(skill) for skill in sorted(skills, key=lambda skill: skill.name))
     _check_request(target, packed, force)
+    members = [ZipMember(MANIFEST, partial(_render_manifest, packed))]
+    for skill in packed:
+        for file in skill.files:
+            read = partial(_read, skill.folder, file)
+            members.append(ZipMember(f"{skill.name}/{file.path}", read, file.executable))
     try:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
-            _write_zip(file, packed)
-            size = file.tell()
-            file.seek(0)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            write_whole(target, iter(lambda: file.read(_CHUNK_BYTES), b""))
+        sha256, size = write_zip(target, members)
     except OSError as error:
         message = f"Cannot write {shown_name(target)}: {error.strerror or error}."
         hint = "Check that the folder can be written to and that the disk has room."
@@ -89,7 +78,8 @@ def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> N
     if not sizes:
         code, why, hint = "pack-no-skill", "would have no skill", "Name a folder that has a SKILL.md."
     elif not target.lower().endswith(endings):
-        code, why = "pack-target-name", f"cannot be the name of a pack of {len(skills)} skills"
+        number = "one skill" if len(skills) == 1 else f"{len(skills)} skills"
+        code, why = "pack-target-name", f"cannot be the name of a pack of {number}"
         hint = "Use a name that ends with .zip, or with .skill for one skill."
     elif any(is_inside(os.path.realpath(skill.folder), above) for skill in skills):
         code, why = "pack-target-inside", "is inside a skill, so the next pack would contain it"
@@ -103,21 +93,6 @@ def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> N
         check_portable_names([MANIFEST, *(f"{skill.name}/{file.path}" for skill in skills for file in skill.files)])
         return
     raise PackError(f"{shown_name(target)} {why}.", code=code, hint=hint)
-
-
-def _write_zip(file: IO[bytes], skills: Sequence[PackedSkill]) -> None:
-    members = {f"{skill.name}/{file.path}": (skill.folder, file) for skill in skills for file in skill.files}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as bundle:
-        for name in sorted([MANIFEST, *members]):
-            info = zipfile.ZipInfo(name, _EPOCH)
-            info.create_system = _UNIX
-            if name == MANIFEST:
-                data, mode = _render_manifest(skills), 0o644
-            else:
-                folder, packed = members[name]
-                data, mode = _read(folder, packed), 0o755 if packed.executable else 0o644
-            info.external_attr = (stat.S_IFREG | mode) << 16
-            bundle.writestr(info, data)
 
 
 def _read(folder: str, file: SkillFile) -> bytes:

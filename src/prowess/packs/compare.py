@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from prowess._internal.archive import extract
-from prowess._internal.files import open_regular
+from prowess._internal.files import hash_regular
 from prowess._internal.portable_names import shown_name
 from prowess.errors import PackError
 from prowess.packs.bundle import MANIFEST, read_manifest
 from prowess.packs.values import LockedSkill
-from prowess.skills.file_list import FileDifference, digest_of, file_differences, hash_files
+from prowess.runtime.services.compare_folder import Comparison, compare_folder
+from prowess.skills.file_list import digest_of
 from prowess.skills.scanner import scan
-from prowess.skills.skill import Root, SkillFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Skill compared with the lock or with a manifest. `digest` is None when its folder is gone."""
-
-    digest: str | None
-    expected_digest: str | None  # None: nothing is known about the skill
-    differences: tuple[FileDifference, ...] = ()
-    notes: tuple[str, ...] = ()  # links to the outside, special files, files that cannot be read
-
-    @property
-    def same(self) -> bool:
-        return self.expected_digest in (None, self.digest) and not self.notes
+from prowess.skills.skill import Root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +37,7 @@ class VerifiedPack:
 
 def compare(folder: str, locked: LockedSkill) -> Comparison:
     """Compares a skill's folder with its entry in the lock."""
-    return _compare(folder, locked.digest, locked.files)
-
-
-def _compare(folder: str, expected_digest: str | None, expected: Iterable[SkillFile]) -> Comparison:
-    is_there = os.path.isdir(folder)
-    files, notes = hash_files(folder) if is_there else ([], [])
-    if os.path.islink(folder):
-        notes = [*notes, "Its folder is a link."]
-    digest = digest_of(files) if is_there else None
-    differences = file_differences(expected, files) if expected_digest not in (None, digest) else []
-    return Comparison(
-        digest=digest, expected_digest=expected_digest, differences=tuple(differences), notes=tuple(notes)
-    )
+    return compare_folder(folder, locked.digest, locked.files)
 
 
 def verify_file(path: str | os.PathLike[str]) -> VerifiedPack:
@@ -72,14 +46,18 @@ def verify_file(path: str | os.PathLike[str]) -> VerifiedPack:
     if os.path.isdir(given):
         return _verified(given, given, None, [])
     try:
-        with os.fdopen(open_regular(given, follow=True), "rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = hash_regular(given)
     except OSError as error:
         message = f"Cannot read {shown_name(given)}: {error.strerror or 'it is no file'}."
         raise PackError(message, code="pack-unreadable", hint="Name an archive or a folder of skills.") from error
     with tempfile.TemporaryDirectory(prefix="prowess-verify-", ignore_cleanup_errors=True) as work:
         folder = os.path.join(work, "pack")
-        return _verified(given, folder, sha256, extract(given, folder))
+        try:
+            members = extract(given, folder)
+        except PackError as error:
+            error.message = f"{shown_name(given)}: {error.message}"
+            raise
+        return _verified(given, folder, sha256, members)
 
 
 def _verified(given: str, folder: str, sha256: str | None, members: Iterable[str]) -> VerifiedPack:
@@ -93,7 +71,7 @@ def _verified(given: str, folder: str, sha256: str | None, members: Iterable[str
     for path in sorted(found.keys() | listed.keys()):
         files = listed.get(path, ())
         real_path = found.get(path, os.path.join(folder, path))
-        skills[path] = _compare(real_path, digest_of(files) if manifest is not None else None, files)
+        skills[path] = compare_folder(real_path, digest_of(files) if manifest is not None else None, files)
     owned = tuple(f"{path}/" for path in skills)
     others = tuple(name for name in members if not name.startswith(owned) and os.path.basename(name) != MANIFEST)
     return VerifiedPack(path=given, sha256=sha256, has_manifest=manifest is not None, skills=skills, others=others)

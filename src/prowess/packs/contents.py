@@ -12,28 +12,35 @@ from dataclasses import replace
 from functools import cache, partial
 
 from prowess._internal.paths import inside, is_inside
-from prowess._internal.portable_names import check_portable_names, shown_name, unsafe_name
+from prowess._internal.portable_names import check_portable_names, find_git_folder, shown_name, unsafe_name
+from prowess._internal.text import name_some
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import visible
-from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape, SkillError
+from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape
 from prowess.packs.bundle import read_manifest
 from prowess.packs.values import Obtained, PackedSkill, Progress, no_progress
 from prowess.runtime.check import check_loaded
-from prowess.runtime.services.capabilities import find_capabilities, list_some
-from prowess.skills.file_list import file_differences, find_odd_files
-from prowess.skills.load import load_entry, read_resource
+from prowess.runtime.services.capabilities import find_capabilities
+from prowess.skills.file_list import digest_of, file_differences
+from prowess.skills.load import TOO_LARGE, SkillTree, list_files, load_entry, read_resource
 from prowess.skills.metadata import name_notes
 from prowess.skills.parse import parse_head
 from prowess.skills.scanner import scan
-from prowess.skills.skill import FATAL, Entry, Root, Skill
+from prowess.skills.skill import FATAL, Entry, Root
 from prowess.skills.spelling import near_names
 from prowess.skills.validate import graded
 
 
 def find_skills(
-    obtained: Obtained, *, only: Sequence[str] = (), progress: Progress = no_progress, notes: list[str] | None = None
+    obtained: Obtained,
+    *,
+    only: Sequence[str] = (),
+    outside: str | None = None,
+    progress: Progress = no_progress,
+    notes: list[str] | None = None,
 ) -> list[PackedSkill]:
-    """Returns the skills of a pack, sorted by name. `only` chooses some by name. `notes` gets what was left out."""
+    """Returns the skills of a pack, sorted by name. `only` chooses some by name. Skills in the folder `outside`, which
+    gets the skills, are not of the pack. `notes` gets what was left out."""
     told: list[str] = [] if notes is None else notes
     obtained = replace(obtained, folder=os.path.realpath(obtained.folder))
     narrowed = None if obtained.source.kind == "git" else obtained.source.path  # git has read only this folder
@@ -47,16 +54,20 @@ def find_skills(
         hint = problems[0] if problems else "A skill is a folder with a SKILL.md. Check the source."
         raise PackError(f"{shown_name(obtained.source.text)} has no SKILL.md.", code="pack-no-skill", hint=hint)
     told += problems
-    entries = _choose(found.entries, only, obtained)
+    target = None if outside is None or obtained.is_ours else os.path.realpath(outside)
+    entries = [entry for entry in found.entries if not target or not is_inside(target, entry.path)]
+    if not entries:
+        message = f"The skills of {shown_name(obtained.source.text)} are where they would be installed already."
+        raise PackError(message, code="pack-no-skill", hint="To let models use them: prowess trust")
+    entries = _choose(entries, only, obtained)
     skills: list[PackedSkill] = []
     for number, entry in enumerate(entries):
         progress("checking skills", number, len(entries))
         skill = _read(entry, obtained)
         skills.append(skill)
         if skill.left_out:
-            told.append(
-                f"{visible(skill.name)}: left out, because it is no part of a skill: {list_some(skill.left_out)}"
-            )
+            what = visible(name_some(skill.left_out, 5, quote="")[:400])
+            told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {what}")
     progress("checking skills", len(entries), len(entries))
     skills = _without_copies(skills, told)
     _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
@@ -68,7 +79,8 @@ def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -
     for wanted in only:
         if wanted not in names:
             near = near_names(wanted, names, limit=3)
-            hint = f"Did you mean {list_some(near)}?" if near else f"It has: {list_some(names)}."
+            some = visible(name_some(near or names, 5, quote="")[:400])
+            hint = f"Did you mean {some}?" if near else f"It has: {some}."
             message = f"{shown_name(obtained.source.text)} has no skill {shown_name(wanted)}."
             raise PackError(message, code="pack-skill-unknown", hint=hint)
     return [entry for entry in entries if name_of(entry) in only] if only else entries
@@ -87,22 +99,20 @@ def _read(entry: Entry, obtained: Obtained) -> PackedSkill:
     if entry.linked and not is_inside(obtained.folder, os.path.realpath(entry.linked)):
         hint = "Name that folder itself as the source."
         raise unsafe_name("link", path, "is a link to a skill outside the source", hint)
-    try:
-        skill = load_entry(entry)
-    except SkillError as error:
-        raise _invalid(path, error) from error
-    left_out = _check_files(skill, path, obtained)
+    tree = list_files(entry.real_path, hashes=obtained.hashes)
+    _check_tree(tree, entry, path, obtained)
     if not obtained.is_ours:  # else they were checked when they were written
-        check_portable_names(f"{name}/{file.path}" for file in skill.files)
+        check_portable_names(f"{name}/{file.path}" for file in tree.files)
+    digest = digest_of(tree.files)
     return PackedSkill(
         name=name,
         folder=entry.real_path,
         path=path,
         version=entry.version,
-        digest=skill.digest,
-        files=skill.files,
-        examine=cache(partial(_examine, entry, obtained, skill.digest)),
-        left_out=tuple(left_out),
+        digest=digest,
+        files=tuple(tree.files),
+        examine=cache(partial(_examine, entry, obtained, digest)),
+        left_out=tuple(sorted(tree.left_out)),
     )
 
 
@@ -110,8 +120,7 @@ def _examine(entry: Entry, obtained: Obtained, digest: str) -> tuple[tuple[str, 
     """Returns the capabilities of a skill, and its findings with those of the security scan."""
     skill = load_entry(entry)
     if skill.digest != digest:
-        message = f"{shown_name(_below(entry.path, obtained) or '.')} changed while it was being read."
-        raise PackMismatch(message, code="source-changed", hint="Install it again when nothing writes to it.")
+        raise _changed(entry, obtained)
     # The tools are those of the content that was hashed: the catalog's may be older.
     head = parse_head(read_resource(skill, entry.file), entry.name)
     skill = skill._replace(entry=entry._replace(controls=head.controls))
@@ -123,24 +132,30 @@ def _examine(entry: Entry, obtained: Obtained, digest: str) -> tuple[tuple[str, 
     return find_capabilities(skill), told
 
 
-def _check_files(skill: Skill, path: str, obtained: Obtained) -> list[str]:
-    """Refuses what would be missing from the installed skill. Returns what is no part of a skill, such as `.git/`."""
+def _check_tree(tree: SkillTree, entry: Entry, path: str, obtained: Obtained) -> None:
+    """Refuses an invalid skill, and what would be missing from the installed one."""
     prefix = f"{path}/" if path else ""
-    unsafe, left_out = find_odd_files(skill.directory or skill.entry.real_path)
-    unsafe = [f"{prefix}{name}" for name in unsafe]
+    unsafe = [f"{prefix}{name}" for name in sorted(tree.unsafe)]
     unsafe += [link for link in obtained.left_out if link.startswith(prefix)]
     if unsafe:
         why = "is a link or a special file, and would be missing from the installed skill"
         raise unsafe_name("link", unsafe[0], why, "Put a plain file in its place.")
-    for note in (*skill.entry.notes, *skill.notes):
-        if note.code in FATAL:
-            raise _invalid(path, skill.entry.finding_of(note))
-    return left_out
+    if git := find_git_folder(file.path for file in tree.files):
+        why = "is part of a git repository, and git would run programs that its configuration names"
+        raise unsafe_name("git", f"{prefix}{git}", why, "Leave the repository out, or pack it as an archive.")
+    for note in (*entry.notes, *tree.notes):
+        if note.code in FATAL or note.code in TOO_LARGE:
+            why = entry.finding_of(note)
+            message = f"The skill {shown_name(path or '.')} cannot be used: {why.message}"
+            hint = why.hint or "Ask its author to repair it."
+            raise PackError(message, code="pack-skill-invalid", hint=hint)
+    if all(file.path != entry.file for file in tree.files):
+        raise _changed(entry, obtained)
 
 
-def _invalid(path: str, why: Finding | SkillError) -> PackError:
-    message = f"The skill {shown_name(path or '.')} cannot be used: {why.message}"
-    return PackError(message, code="pack-skill-invalid", hint=why.hint or "Ask its author to repair it.")
+def _changed(entry: Entry, obtained: Obtained) -> PackMismatch:
+    message = f"{shown_name(_below(entry.path, obtained) or '.')} changed while it was being read."
+    return PackMismatch(message, code="source-changed", hint="Install it again when nothing writes to it.")
 
 
 def _without_copies(skills: Iterable[PackedSkill], told: list[str]) -> list[PackedSkill]:
@@ -151,7 +166,8 @@ def _without_copies(skills: Iterable[PackedSkill], told: list[str]) -> list[Pack
         if first.digest != skill.digest:
             both = f"{shown_name(first.path)} and {shown_name(skill.path)}"
             message = f"Two skills have the name '{visible(skill.name)}': {both}."
-            raise PackError(message, code="pack-duplicate-skill", hint="Choose one by its folder: SOURCE#FOLDER")
+            hint = "Choose one by its folder: DIR/FOLDER, or SOURCE#FOLDER of a repository."
+            raise PackError(message, code="pack-duplicate-skill", hint=hint)
         if first is not skill:
             told.append(f"{visible(skill.path)}: the same as {visible(first.path)}, which is used.")
     return sorted(kept.values(), key=lambda skill: skill.name)

@@ -6,19 +6,19 @@ The lock is JSON, sorted, so that two branches merge line by line.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from prowess._internal.files import read_regular
 from prowess._internal.folder_swap import BESIDE
 from prowess._internal.paths import is_inside
-from prowess._internal.portable_names import check_portable_names
+from prowess._internal.portable_names import is_portable_folder
+from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
 from prowess.errors import PackError
 from prowess.packs.values import LockedSkill, SourceKind
@@ -29,13 +29,14 @@ from prowess.skills.scanner import SKIPPED
 SCHEMA = "prowess.lock/1"
 _MAX_BYTES = 64 << 20
 _MAX_WANTED_BYTES = 1 << 20
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TEXTS = ("source", "kind", "skill", "path", "digest", "installed_at")  # of a skill in the lock
 _FIELDS = (*_TEXTS, "ref", "commit", "sha256", "version")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_HEADER = (
-    "# Skills that this project installs: name = source. `prowess install` reads and writes it; `skills.lock` pins it."
-)
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_HEADER = """\
+# Skills that this project installs: name = source. `prowess install` reads and writes it; `skills.lock` pins it.
+
+"""
 
 
 class PackPlace(NamedTuple):
@@ -64,9 +65,8 @@ def find_place(to: str, places: ConfigPlaces) -> PackPlace:
         return PackPlace(root, wanted, lock, base)
     root = os.path.abspath(os.path.join(places.cwd, os.path.expanduser(to)))
     if os.path.lexists(root) and not os.path.isdir(root):
-        raise PackError(
-            f"{to} is not a folder.", code="target-not-folder", hint="Name a folder of skills, or a new one."
-        )
+        hint = "Name a folder of skills, or a new one."
+        raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
     return PackPlace(root, os.path.join(root, "skills.toml"), os.path.join(root, "skills.lock"), root)
 
 
@@ -80,6 +80,10 @@ class WantedSkill:
     source: str
     skill: str
 
+    def row(self, name: str) -> str | dict[str, str]:
+        """Returns its value in the file, for a skill that is called `name` here."""
+        return self.source if self.skill == name else {"source": self.source, "skill": self.skill}
+
 
 def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
     """Returns the wanted skills by their name here. Without the file, none."""
@@ -88,8 +92,8 @@ def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
 
 def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = parse_toml(text)
+    except (ValueError, RecursionError) as error:
         raise _invalid(path, str(error)[:200]) from None
     rows = table.pop("skills", {})
     if table or not isinstance(rows, dict):
@@ -107,62 +111,17 @@ def edit_wanted(place: PackPlace, changes: Mapping[str, WantedSkill | None]) -> 
     """Returns the file with the changes, or None when nothing changes. Comments and other lines stay."""
     text = _read(place.wanted)
     before = _parse_wanted(text, place.wanted)
-    after = {**before, **{name: skill for name, skill in changes.items() if skill is not None}}
-    after = {name: skill for name, skill in after.items() if changes.get(name, skill) is not None}
-    if after == before:
+    rows = {name: skill and skill.row(name) for name, skill in changes.items() if skill != before.get(name)}
+    if not rows:
         return None
-    lines = text.removesuffix("\n").split("\n") if text.strip() else [_HEADER, ""]
-    if "skills" not in tomllib.loads(text):
-        lines.append("[skills]")
-    rows = {name: number for number, line in enumerate(lines) for name in _find_row(line)}
-    removed: set[int] = set()
-    for name in changes:
-        if (skill := after.get(name)) == before.get(name):
-            continue
-        if skill is None:
-            removed.add(rows.get(name, -1))
-        elif name in rows:
-            lines[rows[name]] = f"{_key(name)} = {_value(name, skill)}{_comment(lines[rows[name]])}"
-        else:
-            lines.append(f"{_key(name)} = {_value(name, skill)}")
-    edited = "".join(f"{line}\n" for number, line in enumerate(lines) if number not in removed)
     try:
-        if _parse_wanted(edited, place.wanted) == after:
-            return edited.encode()
-    except PackError:
-        pass
-    message = f"{place.wanted} has a form that is not edited automatically."
-    hint = 'Write each skill on a line of its own below [skills]: name = "source".'
-    raise PackError(message, code="wanted-not-editable", hint=hint)
-
-
-def _find_row(line: str) -> dict[str, Any]:
-    """Returns the value of a line that is whole by itself, by its name."""
-    try:
-        return tomllib.loads(line.rstrip("\r")) if "=" in line else {}
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return {}
-
-
-def _comment(line: str) -> str:
-    row, end = _find_row(line), len(line)
-    for _ in range(20):  # a # can also be part of the source
-        at = line.rfind("#", 0, end)
-        if at < 0 or _find_row(line[:at]) != row:
-            break
-        end = at
-    return f"  {line[end:]}" if end < len(line) else ""
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-
-
-def _value(name: str, skill: WantedSkill) -> str:
-    source = json.dumps(skill.source, ensure_ascii=False)
-    if skill.skill == name:
-        return source
-    return f"{{ source = {source}, skill = {json.dumps(skill.skill, ensure_ascii=False)} }}"
+        edited = edit_table(text if text.strip() else _HEADER, "skills", rows)
+    except (ValueError, RecursionError):
+        message = f"{place.wanted} has a form that is not edited automatically."
+        hint = 'Write each skill on a line of its own below [skills]: name = "source".'
+        raise PackError(message, code="wanted-not-editable", hint=hint) from None
+    _parse_wanted(edited, place.wanted)
+    return edited.encode()
 
 
 # --- lock -------------------------------------------------------------------------------------------------------------
@@ -189,16 +148,19 @@ def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
 
 def parse_locked(data: Any) -> LockedSkill:
     """Returns the skill of `render_locked`. ValueError says what is wrong."""
+    # Not by `from_json`, which takes twice the time: the lock is read by every command.
     if not isinstance(data, dict):
         raise ValueError("a skill is not an object")
     values: dict[str, Any] = {name: data.get(name) for name in _FIELDS}
     for name, value in values.items():
         if not isinstance(value, str) and (value is not None or name in _TEXTS):
             raise ValueError(f"'{name}' must be a text, not {value!r}"[:200])
-    if values["kind"] not in get_args(SourceKind):
-        raise ValueError("'kind' is not known")
-    if not _DIGEST.fullmatch(values["digest"]):
-        raise ValueError("a digest is not sha256: and 64 hexadecimal digits")
+        if isinstance(value, str):
+            value.encode()  # ValueError for half of a surrogate pair, which could not be written again
+    if not _COMMIT.fullmatch(values["commit"] or "0" * 7):
+        raise ValueError("'commit' is not the id of a commit")
+    if values["kind"] not in get_args(SourceKind) or not _DIGEST.fullmatch(values["digest"]):
+        raise ValueError("'kind' is not known, or 'digest' is not sha256: and 64 hexadecimal digits")
     return LockedSkill(files=from_records(data.get("files")), **values)
 
 
@@ -226,17 +188,15 @@ _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without a
 # --- shared -----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=10_000)  # a name is in the lock, in the wanted file and in the plan
+def _can_be_folder(name: str) -> bool:
+    return is_portable_folder(name) and name.casefold() not in (*SKIPPED, *BESIDE)
+
+
 def check_name(name: str, where: str) -> str:
     """Returns a name that can be a folder of skills. PackError says why it cannot."""
-    with contextlib.suppress(PackError):
-        check_portable_names([f"{name}/SKILL.md"])
-        if (
-            name[:1] not in ("", ".", "-")
-            and "/" not in name
-            and name.isprintable()
-            and name not in (*SKIPPED, *BESIDE)
-        ):
-            return name
+    if _can_be_folder(name):
+        return name
     message = f"{where}: '{visible(name)[:80]}' cannot be the name of a skill's folder."
     hint = "Use lower-case letters, digits and single hyphens."
     raise PackError(message, code="name-unsafe", hint=hint)
@@ -248,6 +208,10 @@ def _read(path: str) -> str:
         data = read_regular(path, limit, follow=True)
         if len(data) > limit:
             raise _invalid(path, "it is too large")
+        if b"\n<<<<<<< " in b"\n" + data:
+            error = _invalid(path, "it has a merge conflict")
+            error.hint = "Resolve it in skills.toml, and take one side of skills.lock. Then: prowess install"
+            raise error
         return data.decode("utf-8-sig")
     except FileNotFoundError:
         return ""
@@ -258,8 +222,7 @@ def _read(path: str) -> str:
 
 
 def _invalid(path: str, why: str) -> PackError:
-    code = "lock-invalid" if path.endswith(".lock") else "wanted-invalid"
-    remedy = (
-        "Restore it from version control, or delete it and install again." if code == "lock-invalid" else "Mend it."
-    )
-    return PackError(f"{path} cannot be used: {visible(why[:300])}.", code=code, hint=remedy)
+    code, hint = "wanted-invalid", "Mend it."
+    if path.endswith(".lock"):
+        code, hint = "lock-invalid", "Restore it from version control, or delete it and install again."
+    return PackError(f"{path} cannot be used: {visible(why[:300])}.", code=code, hint=hint)

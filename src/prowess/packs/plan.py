@@ -8,42 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal
 
-from prowess._internal.files import open_regular
-from prowess._internal.folder_swap import STATE, FolderMove, SwapBusy, hold, stage, swap
+from prowess._internal.files import copy_regular
+from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
 from prowess._internal.json_file import now
+from prowess._internal.text import name_some
 from prowess.core.findings import visible
-from prowess.errors import PackError, PackMismatch
-from prowess.packs.backups import backup_of, note_backup, remove_old
+from prowess.errors import FetchError, PackDenied, PackError, PackMismatch
 from prowess.packs.contents import find_skills
-from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted, render_lock
+from prowess.packs.disk import find_digest, make_room, write
+from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
 from prowess.packs.obtain import obtain
+from prowess.packs.settings import PackSettings
 from prowess.packs.source import parse_source
-from prowess.packs.values import LockedSkill, Obtained, PackedSkill, Progress, no_progress
+from prowess.packs.values import LockedSkill, Obtained, PackedSkill
 from prowess.runtime.config import ConfigPlaces
+from prowess.runtime.services.capabilities import read_capabilities
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 from prowess.skills.metadata import name_notes
+from prowess.skills.spelling import near_names
 
-Action = Literal["install", "update", "restore", "accept", "keep"]  # accept: it is there, and models may use it
-
-
+# The last three leave the files as they are. accept: models may use them now; record: only lock or skills.toml change.
+Action = Literal["install", "update", "restore", "accept", "record", "keep"]
 _ORIGIN = ("source", "kind", "skill", "commit", "sha256")  # what a restored skill must have as the lock says
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackSettings:
-    """Surroundings of an installation."""
-
-    place: PackPlace
-    places: ConfigPlaces
-    environ: Mapping[str, str]
-    denied: Collection[str] = ()  # digests that policy refuses
-    progress: Progress = no_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +62,7 @@ class InstallPlan:
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()  # what the sources left out
+    failed: Mapping[str, PackError | FetchError] = field(default_factory=dict)  # skills whose sources cannot be used
     staging: str = ""  # prepared folder in the root; "" for a plan that is only shown
 
     @property
@@ -78,75 +73,58 @@ class InstallPlan:
     @property
     def moved(self) -> tuple[Change, ...]:
         """Changes that write files."""
-        return tuple(change for change in self.pending if change.action != "accept")
+        return tuple(change for change in self.pending if change.action not in ("accept", "record"))
 
     def accepting(self, accepted: Mapping[str, str]) -> InstallPlan:
         """Returns the plan with a change for each skill that is there already and that nobody accepted."""
         changes = []
         for change in self.changes:
-            if change.action == "keep" and accepted.get(self.place.folder(change.name)) != change.skill.digest:
+            is_there = change.action in ("keep", "record")
+            if is_there and accepted.get(self.place.folder(change.name)) != change.skill.digest:
                 files = tuple(file_differences((), change.skill.files))
                 change = replace(change, action="accept", files=files)
             changes.append(change)
         return replace(self, changes=tuple(changes))
 
-    def apply(self) -> tuple[Change, ...]:
-        """Carries the plan out, and returns what was changed. After an error nothing is changed."""
-        with as_pack_error(self.place.root), hold(self.place.root):
+    def apply(self) -> None:
+        """Carries the plan out. After an error nothing is changed."""
+        if all(change.action == "keep" and change.before for change in self.changes):
+            return  # without reading the lock again
+        with swap_errors(self.place.root), hold(self.place.root):
             lock = read_lock(self.place)
             new = [change for change in self.changes if change.action != "keep" or change.name not in lock]
             after = {**lock, **{change.name: change.locked for change in new}}
             wanted = {change.name: WantedSkill(change.locked.source, change.locked.skill) for change in new}
             if not self.moved and after == lock and edit_wanted(self.place, wanted) is None:
-                return ()
+                return
             for change in self.moved:
                 self._check_still(change, lock.get(change.name))
             used = Counter(change.skill.folder for change in self.moved)
             moves = [self._materialise(change, used[change.skill.folder] == 1) for change in self.moved]
             write(self.place, moves, after, wanted)
-            for move in moves:
-                if move.old.startswith("backups/"):
-                    remove_old(self.place, move.target)
-        return self.moved
 
     def _check_still(self, change: Change, locked: LockedSkill | None) -> None:
         """Refuses a plan that is out of date: somebody installed or edited the skill since it was made."""
-        if locked != change.before or _find_digest(self.place.folder(change.name)) != change.found:
+        if locked != change.before or find_digest(self.place.folder(change.name)) != change.found:
             message = f"'{change.name}' was changed while it was being installed."
             hint = "Nothing was changed by this command. Run it again."
             raise PackError(message, code="target-changed", hint=hint)
 
     def _materialise(self, change: Change, only_user: bool) -> FolderMove:
         """Puts the files of a skill into the staging folder. A file that changed since it was read is refused."""
-        state = os.path.join(self.place.root, STATE)
         new = f"{self.staging}/skills/{change.name}"
+        folder = os.path.join(self.place.root, STATE, new)
         is_whole = change.is_ours and only_user and not change.skill.left_out
         if is_whole:  # nobody else can write there, and it has nothing but the files that were read
-            os.makedirs(os.path.dirname(os.path.join(state, new)), exist_ok=True)
-            os.rename(change.skill.folder, os.path.join(state, new))
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            os.rename(change.skill.folder, folder)
         for file in () if is_whole else change.skill.files:
-            target = os.path.join(state, new, file.path)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            _copy(os.path.join(change.skill.folder, file.path), target, file.sha256)
-            os.chmod(target, 0o755 if file.executable else 0o644)
-        old = backup_of(self.place, change.name) if os.path.lexists(self.place.folder(change.name)) else ""
-        if old:
-            note_backup(self.place, old, change.before)
-        return FolderMove(change.name, new, f"{old}/tree" if old else f"{self.staging}/none-{change.name}")
-
-
-def write(
-    place: PackPlace,
-    moves: Sequence[FolderMove],
-    lock: Mapping[str, LockedSkill],
-    wanted: Mapping[str, WantedSkill | None],
-) -> None:
-    """Swaps folders, lock and wanted file together."""
-    files: dict[str, bytes | None] = {place.lock: render_lock(lock)}
-    edited = edit_wanted(place, wanted)
-    if edited is not None:
-        files[place.wanted] = edited
-    swap(place.root, moves, files)
+            source, target = (os.path.join(top, file.path) for top in (change.skill.folder, folder))
+            if copy_regular(source, target, executable=file.executable) != file.sha256:
+                message = f"{visible(source)} changed while it was being installed."
+                hint = "Install it again when nothing writes to it."
+                raise PackMismatch(message, code="source-changed", hint=hint)
+        return FolderMove(change.name, new, make_room(self.place, change.name, change.before, self.staging))
 
 
 @contextlib.contextmanager
@@ -158,7 +136,7 @@ def open_planner(settings: PackSettings, *, dry_run: bool = False) -> Iterator[P
             yield Planner(settings, "", folder)
         return
     with contextlib.ExitStack() as stack:
-        with as_pack_error(settings.place.root):
+        with swap_errors(settings.place.root):
             name = stack.enter_context(stage(settings.place.root))
         yield Planner(settings, name, os.path.join(settings.place.root, STATE, name))
 
@@ -182,8 +160,9 @@ class Planner:
     def __init__(self, settings: PackSettings, staging: str, folder: str) -> None:
         self._settings, self._place = settings, settings.place
         self._staging, self._folder = staging, folder
-        self._lock = read_lock(settings.place)
-        self._notes: list[str] = []
+        self._lock, self._wanted = read_lock(settings.place), read_wanted(settings.place)
+        self._notes = list(settings.notes)
+        self._failed: dict[str, PackError | FetchError] = {}
         self._sources = 0
 
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
@@ -200,55 +179,97 @@ class Planner:
 
     def restore(self, frozen: bool, force: bool) -> InstallPlan:
         """Plans to bring the disk to the state of the lock. `frozen` refuses a lock that is not up to date. Skills that
-        are wanted and not in the lock are installed, too."""
-        wanted = read_wanted(self._place)
+        are wanted and not in the lock are installed, too. Edited skills are refused unless `force`."""
+        wanted = self._wanted
         if frozen and not os.path.exists(self._place.lock):
-            hint = "Commit skills.lock, or run this where it is."
-            raise PackError(f"There is no {self._place.lock}.", code="lock-missing", hint=hint)
+            raise lock_missing(self._place)
         _check_agreement(self._place, self._lock, wanted, frozen=frozen)
         if os.path.exists(self._place.wanted):
-            for name in sorted(self._lock.keys() - wanted.keys()):
-                told = f"'{name}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {name}"
-                self._notes.append(told)
-        changes = self._restore(force)
-        changes += self._resolve({name: skill for name, skill in wanted.items() if name not in self._lock})
+            told = "'{0}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {0}"
+            self._notes += map(told.format, sorted(self._lock.keys() - wanted.keys()))
+        changes, missing = [], {}
+        for name, row in self._lock.items():
+            there = find_files(self._place.folder(name))
+            if there is not None and digest_of(there) == row.digest:
+                changes.append(_kept(name, row, self._place))
+            elif there is not None and not force:
+                raise _edited(self._place, name, file_differences(row.files, there))
+            else:
+                missing[name] = row
+        changes += [_as_locked(change, missing[change.name]) for change in self._obtain_all(missing, pinned=True)]
+        changes += self._obtain_all({name: skill for name, skill in wanted.items() if name not in self._lock})
         return self._finish(changes, force)
 
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
-        """Plans to bring skills to the newest content of their sources."""
+        """Plans to bring skills to the newest content of their sources. A source that cannot be used does not stop the
+        others, unless the skills are named."""
+        # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
         locked = {name: WantedSkill(row.source, row.skill) for name, row in self._lock.items()}
-        known = {**locked, **read_wanted(self._place)}
+        known = self._wanted = {**locked, **self._wanted}
         for name in names:
             if name not in known:
                 raise not_installed(name, known)
         chosen = {name: skill for name, skill in known.items() if not names or name in names}
-        return self._finish(self._resolve(chosen), force)
+        return self._finish(self._obtain_all(chosen, go_on=not names), force)
+
+    def _obtain_all(
+        self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
+    ) -> list[Change]:
+        """Plans some skills by their names here. Each source is obtained once: its newest content, or if `pinned` that
+        of the lock. With `go_on`, the skills of a source that cannot be used are noted, if there is another source."""
+        groups: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
+        for name, skill in skills.items():
+            pin = skill if pinned and isinstance(skill, LockedSkill) else None
+            key = (skill.source, pin and pin.commit, pin and pin.sha256)
+            groups.setdefault(key, {})[name] = skill.skill
+        changes: list[Change] = []
+        for (text, commit, sha256), names in groups.items():
+            try:
+                found = self._obtain(text, sorted({*names.values()}), commit, sha256)
+            except (PackError, FetchError) as error:
+                if pinned:
+                    _tell_restored(error, sorted(names), is_pinned=sha256 is not None)
+                if not go_on or len(groups) == 1:
+                    raise
+                self._failed |= dict.fromkeys(names, error)
+                self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
+                continue
+            by_name = {skill.name: (skill, got) for skill, got in found}
+            changes += [self._plan(name, *by_name[there]) for name, there in names.items()]
+        return changes
 
     def _obtain(
-        self, text: str, skills: Sequence[str], pin: LockedSkill | None = None
+        self, text: str, skills: Sequence[str], commit: str | None = None, sha256: str | None = None
     ) -> list[tuple[PackedSkill, Obtained]]:
-        """Returns the skills of a source. `skills` names those that are wanted; `pin` is the content of the lock."""
+        """Returns the skills of a source. `skills` names those that are wanted; the others are pins of the lock."""
         settings, self._sources = self._settings, self._sources + 1
         got = obtain(
             parse_source(text, cwd=self._place.base, home=settings.places.home),
             os.path.join(self._folder, f"source-{self._sources}"),
-            commit=pin.commit if pin else None,
-            sha256=pin.sha256 if pin else None,
+            commit=commit,
+            sha256=sha256,
             skills=skills,
             progress=settings.progress,
             environ=settings.environ,
         )
         self._notes += got.notes
-        found = find_skills(got, only=skills, progress=settings.progress, notes=self._notes)
+        found = find_skills(got, only=skills, outside=self._place.root, progress=settings.progress, notes=self._notes)
         return [(skill, got) for skill in found]
 
     def _plan(self, name: str, skill: PackedSkill, got: Obtained) -> Change:
         folder, before = self._place.folder(name), self._lock.get(name)
-        there = find_files(folder)
-        digest = None if there is None else digest_of(there)
-        edits = file_differences(before.files if before else (), there or ())
+        there, is_known = find_files(folder), before is not None and before.digest == skill.digest
+        installed = before.files if before else ()
+        edits = file_differences(installed, there or ())
         if there is None:  # a link or a file may be in the way
             edits = [FileDifference("changed", ".")] if os.path.lexists(folder) else []
+        action: Action = "restore" if is_known else "install" if before is None else "update"
+        if there is not None and digest_of(there) != skill.digest:
+            action = "update"
+        elif there is not None:
+            is_recorded = is_known and self._is_recorded(name, WantedSkill(got.source.text, skill.name), got.sha256)
+            action = "keep" if before is None or is_recorded else "record"
+        compared = there if there is not None else () if is_known else installed
         locked = LockedSkill(
             source=got.source.text,
             kind=got.source.kind,
@@ -260,95 +281,79 @@ class Planner:
             version=skill.version or got.version,
             digest=skill.digest,
             files=skill.files,
-            installed_at=before.installed_at if before and before.digest == skill.digest else now(),
+            installed_at=before.installed_at if before and is_known else now(),
         )
-        action: Action = "install" if there is None and before is None else "update"
-        if there is None and before is not None and before.digest == skill.digest:
-            action = "restore"
-        if digest == skill.digest:
-            return Change(name=name, action="keep", skill=skill, locked=locked, before=before)
         return Change(
             name=name,
             action=action,
             skill=skill,
             locked=locked,
             before=before,
-            edits=tuple(edits),
-            files=tuple(file_differences(there if there is not None else before.files if before else (), skill.files)),
+            edits=() if action in ("keep", "record") else tuple(edits),
+            files=tuple(file_differences(compared, skill.files)),
             is_ours=got.is_ours,
-            found=digest,
+            found=digest_of(there) if there else None,
         )
 
-    def _resolve(self, wanted: Mapping[str, WantedSkill]) -> list[Change]:
-        """Plans the newest content of wanted skills. Each source is obtained once."""
-        groups: dict[str, dict[str, str]] = {}
-        for name, skill in wanted.items():
-            groups.setdefault(skill.source, {})[name] = skill.skill
-        changes = []
-        for text, names in groups.items():
-            found = {skill.name: (skill, got) for skill, got in self._obtain(text, sorted({*names.values()}))}
-            changes += [self._plan(name, *found[there]) for name, there in names.items()]
-        return changes
-
-    def _restore(self, force: bool) -> list[Change]:
-        """Plans what the lock has and the disk has not. Edited skills are refused unless `force`."""
-        changes = []
-        groups: dict[tuple[str, str | None, str | None], dict[str, LockedSkill]] = {}
-        for name, row in self._lock.items():
-            there = find_files(self._place.folder(name))
-            if there is not None and digest_of(there) == row.digest:
-                changes.append(_kept(name, row, self._place))
-            elif there is not None and not force:
-                raise _edited(self._place, name, file_differences(row.files, there))
-            else:
-                groups.setdefault((row.source, row.commit, row.sha256), {})[name] = row
-        for group in groups.values():
-            changes += self._restore_from_source(group)
-        return changes
-
-    def _restore_from_source(self, group: Mapping[str, LockedSkill]) -> list[Change]:
-        first = next(iter(group.values()))
-        found = self._obtain(first.source, sorted({row.skill for row in group.values()}), pin=first)
-        by_name = {skill.name: (skill, got) for skill, got in found}
-        changes = []
-        for name, row in group.items():
-            skill, got = by_name[row.skill]
-            if skill.digest != row.digest:
-                raise PackMismatch(
-                    f"{visible(row.source)} has another content of '{name}' than the lock: {skill.digest[:19]}…, not "
-                    f"{row.digest[:19]}….",
-                    code="lock-mismatch",
-                    hint=f"If you accept the new content: prowess update {name}",
-                )
-            planned = self._plan(name, skill, got)
-            said, found = ([getattr(each, field) for field in _ORIGIN] for each in (row, planned.locked))
-            if said != found:
-                message = f"The lock names another origin of '{name}' than {visible(planned.locked.source)}."
-                raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
-            changes.append(replace(planned, locked=replace(planned.locked, installed_at=row.installed_at)))
-        return changes
+    def _is_recorded(self, name: str, skill: WantedSkill, sha256: str | None) -> bool:
+        """Tells whether a restore can get the skill: lock and skills.toml have this origin."""
+        row = self._lock[name]
+        locked = WantedSkill(row.source, row.skill)
+        return locked == skill == self._wanted.get(name) and row.sha256 == sha256
 
     def _finish(self, changes: Sequence[Change], force: bool) -> InstallPlan:
         _check(self._settings, changes, self._lock, force=force)
-        return InstallPlan(place=self._place, changes=tuple(changes), notes=tuple(self._notes), staging=self._staging)
-
-
-def _find_digest(folder: str) -> str | None:
-    there = find_files(folder)
-    return None if there is None else digest_of(there)
+        new = [change.name for change in changes if change.action == "install"]
+        self._notes += [told for name in new if (told := self._settings.tell_precedence(name))]
+        return InstallPlan(
+            place=self._place,
+            changes=tuple(changes),
+            notes=tuple(self._notes),
+            failed=self._failed,
+            staging=self._staging,
+        )
 
 
 def _kept(name: str, row: LockedSkill, place: PackPlace) -> Change:
+    folder = place.folder(name)
     skill = PackedSkill(
         name=row.skill,
-        folder=place.folder(name),
+        folder=folder,
         path=row.path,
         version=row.version,
         digest=row.digest,
         files=row.files,
-        examine=lambda: ((), ()),
+        examine=cache(lambda: (read_capabilities(folder) or (), ())),
     )
     return Change(name=name, action="keep", skill=skill, locked=row, before=row)
+
+
+def _tell_restored(error: PackError | FetchError, names: Sequence[str], *, is_pinned: bool) -> None:
+    """Adds the skills to the error of their source, and what can be done about the lock."""
+    error.message = f"Cannot restore {visible(name_some(names))}. {error.message}"
+    if error.code == "source-missing":
+        error.hint = "Name a source that every machine can read: prowess install SOURCE"
+    elif error.code == "digest-mismatch" and is_pinned:
+        error.hint = f"The lock has the pin. If you accept the new content: prowess update {_listed(names)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Renders arguments of a command, the first ten of them."""
+    return visible(shlex.join(names[:10])) + (" …" if len(names) > 10 else "")
+
+
+def _as_locked(change: Change, row: LockedSkill) -> Change:
+    """Returns a change that restores exactly what the lock says. PackMismatch if its content or origin is another."""
+    name, found = change.name, change.locked
+    if found.digest != row.digest:
+        digests = f"{found.digest[:19]}…, not {row.digest[:19]}…"
+        message = f"{visible(row.source)} has another content of '{name}' than the lock: {digests}."
+        hint = f"If you accept the new content: prowess update {name}"
+        raise PackMismatch(message, code="lock-mismatch", hint=hint)
+    if any(getattr(row, part) != getattr(found, part) for part in _ORIGIN):
+        message = f"The lock names another origin of '{name}' than {visible(found.source)}."
+        raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
+    return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
 def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str, LockedSkill], *, force: bool) -> None:
@@ -368,17 +373,16 @@ def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str,
                 code="pack-duplicate-skill",
                 hint="Install one of them, or give one another name with --as.",
             )
-        if change.skill.digest in settings.denied:
-            raise denied_content(change.name, change.skill.digest)
+        if policy := settings.denied.get(change.skill.digest):
+            raise denied_content(change.name, policy)
         if change.action != "keep" and change.edits and not force:
             is_link = os.path.islink(settings.place.folder(change.name))
             raise _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
 
 
-def denied_content(name: str, digest: str) -> PackError:
-    message = f"Policy denies this content of '{name}': {digest}."
-    hint = "It is listed under denied_digests in a policy. Install another version."
-    return PackError(message, code="digest-denied", hint=hint)
+def denied_content(name: str, policy: str) -> PackDenied:
+    hint = f"Install another version. If it is installed: prowess uninstall {name}"
+    return PackDenied(f"{policy} denies this content of '{name}', under denied_digests.", hint=hint)
 
 
 def _edited(place: PackPlace, name: str, edits: Sequence[FileDifference], *, known: bool = True) -> PackError:
@@ -386,9 +390,7 @@ def _edited(place: PackPlace, name: str, edits: Sequence[FileDifference], *, kno
         message = f"{place.folder(name)} is there already, and was not installed by Prowess."
         hint = "Use --as NAME, or --force to replace it; a backup is kept."
         return PackError(message, code="skill-exists", hint=hint)
-    paths = [edit.path for edit in edits]
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    message = f"'{name}' was edited here: {visible(', '.join(paths[:3]))}{more}."
+    message = f"'{name}' was edited here: {visible(name_some([edit.path for edit in edits], quote=''))}."
     hint = "Keep your edits elsewhere, or use --force; a backup is kept."
     return PackError(message, code="local-edits", hint=hint)
 
@@ -397,54 +399,22 @@ def _check_agreement(
     place: PackPlace, lock: Mapping[str, LockedSkill], wanted: Mapping[str, WantedSkill], *, frozen: bool
 ) -> None:
     locked = {name: WantedSkill(row.source, row.skill) for name, row in lock.items()}
-    stale = [name for name, skill in wanted.items() if locked.get(name, skill) != skill]
-    if frozen:
-        stale += [name for name in wanted.keys() ^ lock.keys() if name not in stale]
-    if stale:
-        message = f"{place.wanted} and {place.lock} disagree about {visible(', '.join(sorted(stale)[:5]))}."
-        hint = f"Bring the lock up to date: prowess update {sorted(stale)[0]}"
-        raise PackError(message, code="lock-stale", hint=hint)
+    stale = [name for name, skill in wanted.items() if locked.get(name, None if frozen else skill) != skill]
+    removed = [name for name in lock if frozen and name not in wanted]
+    if stale or removed:
+        told = visible(name_some(sorted([*stale, *removed])))
+        command = f"prowess {'update' if stale else 'uninstall'} {_listed(sorted(stale or removed))}"
+        hint = f"Bring the lock up to date: {command}"
+        raise PackError(f"{place.wanted} and {place.lock} disagree about {told}.", code="lock-stale", hint=hint)
+
+
+def lock_missing(place: PackPlace) -> PackError:
+    hint = "Commit skills.lock, or run this where it is."
+    return PackError(f"There is no {place.lock}.", code="lock-missing", hint=hint)
 
 
 def not_installed(name: str, known: Collection[str]) -> PackError:
-    import difflib
-
-    near = difflib.get_close_matches(name, [*known], n=3)
+    near = near_names(name, known, limit=3)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    return PackError(
-        f"'{visible(name)[:80]}' is not installed here.", code="not-installed", hint=f"{meant}See: prowess verify --all"
-    )
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _copy(source: str, target: str, sha256: str) -> None:
-    """Copies a regular file that has this content."""
-    import hashlib
-
-    whole = hashlib.sha256()
-    with open(open_regular(source, follow=True), "rb") as read, open(target, "xb") as written:
-        while chunk := read.read(1 << 20):
-            whole.update(chunk)
-            written.write(chunk)
-    if whole.hexdigest() != sha256:
-        message = f"{visible(source)} changed while it was being installed."
-        hint = "Install it again when nothing writes to it."
-        raise PackMismatch(message, code="source-changed", hint=hint)
-
-
-@contextlib.contextmanager
-def as_pack_error(place: str) -> Iterator[None]:
-    """Turns an error of the system into a PackError."""
-    try:
-        yield
-    except SwapBusy as error:
-        raise PackError(
-            f"Another process is installing into {place}.", code="target-busy", hint="Try again when it has ended."
-        ) from error
-    except OSError as error:
-        why = error.strerror or str(error)
-        message = f"Cannot write to {place}: {why.lower()}."
-        hint = "Check that the folder can be written to and that the disk has room. Nothing was changed."
-        raise PackError(message, code="target-not-writable", hint=hint) from error
+    message = f"'{visible(name)[:80]}' is not installed here."
+    return PackError(message, code="not-installed", hint=f"{meant}See: prowess verify --all")

@@ -1,17 +1,21 @@
-"""Removes an installed skill, and returns to the version before."""
+"""Removes installed skills, and returns to the version before."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NoReturn, Unpack
 
-from prowess._internal.folder_swap import STATE, FolderMove, hold, stage
+from prowess._internal.folder_backups import remove_backups
+from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
 from prowess.errors import PackError
-from prowess.packs.backups import backup_of, list_backups, note_backup, read_note, remove_old
+from prowess.packs.disk import BACKUPS, find_digest, make_room, newest_backup, write
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, read_lock
-from prowess.packs.plan import as_pack_error, denied_content, not_installed, write
+from prowess.packs.plan import denied_content, not_installed
+from prowess.packs.settings import PackOptions, load_settings
 from prowess.packs.values import LockedSkill
+from prowess.policy.trust import grant_skills, load_trust
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 
 
@@ -37,64 +41,54 @@ class RolledBack:
     files: tuple[FileDifference, ...]
 
 
-def uninstall(place: PackPlace, names: Sequence[str], *, purge: bool = False) -> list[Removed]:
+def uninstall(*names: str, purge: bool = False, **options: Unpack[PackOptions]) -> list[Removed]:
     """Removes installed skills, all or none. Keeps a backup of each unless `purge`, which removes older ones, too."""
-    lock = read_lock(place)
-    for name in names:
-        check_name(name, "uninstall")
-        if name not in lock:
-            raise _not_ours(place, name, lock)
-    with as_pack_error(place.root), stage(place.root) as staging, hold(place.root):
-        lock = read_lock(place)
-        moves, removed = [], []
+    settings = load_settings(**options)
+    place, removed = settings.place, []
+    _check_installed(place, names, read_lock(place))
+    with swap_errors(place.root), stage(place.root) as staging, hold(place.root):
+        lock, moves = read_lock(place), []
         for name in dict.fromkeys(name for name in names if name in lock):
-            there = find_files(place.folder(name))
-            backup = backup_of(place, name) if not purge and os.path.lexists(place.folder(name)) else None
-            if backup is not None:
-                note_backup(place, backup, lock[name])
-            moves.append(FolderMove(name, None, f"{backup}/tree" if backup else f"{staging}/old/{name}"))
-            kept = backup and os.path.join(place.root, STATE, backup, "tree")
-            removed.append(
-                Removed(name=name, path=place.folder(name), digest=digest_of(there) if there else None, backup=kept)
-            )
+            path = place.folder(name)
+            old = f"{staging}/old/{name}" if purge else make_room(place, name, lock[name], staging)
+            backup = os.path.join(place.root, STATE, old) if old.startswith(BACKUPS) else None
+            moves.append(FolderMove(name, None, old))
+            removed.append(Removed(name=name, path=path, digest=find_digest(path), backup=backup))
         left = {name: row for name, row in lock.items() if name not in names}
         write(place, moves, left, dict.fromkeys(names))
-        for name in names:
-            remove_old(place, name, **({"keep": 0} if purge else {}))
+        for name in names if purge else ():
+            remove_backups(place.root, name, keep=0)
+    grant_skills(settings.places.state_dir, {each.path: "" for each in removed})
     return removed
 
 
-def rollback(place: PackPlace, name: str, *, denied: Collection[str] = ()) -> RolledBack:
+def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
     """Returns a skill to the version before. The version of now becomes the newest backup, so that a second rollback
     returns to it."""
+    settings = load_settings(**options)
+    place, state_dir = settings.place, settings.places.state_dir
     check_name(name, "rollback")
-    with as_pack_error(place.root), stage(place.root) as staging, hold(place.root):
+    with swap_errors(place.root), stage(place.root) as staging, hold(place.root):
         lock = read_lock(place)
-        source = _newest_backup(place, name, lock)
-        restored, there = read_note(place, source), find_files(place.folder(name))
-        kept = find_files(os.path.join(place.root, STATE, source, "tree"))
-        digest = digest_of(kept) if kept else None
-        if digest in denied:
-            raise denied_content(name, str(digest))
-        old = backup_of(place, name) if os.path.lexists(place.folder(name)) else None
-        if old is not None:
-            note_backup(place, old, lock.get(name))
+        source, restored = newest_backup(place, name) or _no_backup(name, lock)
+        there, kept = (find_files(path) or [] for path in (place.folder(name), os.path.join(place.root, STATE, source)))
+        digest = digest_of(file for file in kept if file.sha256) if kept else None  # as it will be loaded
+        if policy := settings.denied.get(digest or ""):
+            raise denied_content(name, policy)
+        move = FolderMove(name, source, make_room(place, name, lock.get(name), staging))
         after = {other: row for other, row in lock.items() if other != name}
-        if restored is not None:
-            after[name] = restored
+        after |= {} if restored is None else {name: restored}
         wanted = None if restored is None else WantedSkill(restored.source, restored.skill)
-        move = FolderMove(name, f"{source}/tree", f"{old}/tree" if old else f"{staging}/none")
         write(place, [move], after, {name: wanted})
-        remove_old(place, name)
-    files = tuple(file_differences(there or (), kept or ()))
-    return RolledBack(
-        name=name, path=place.folder(name), digest=digest, before=lock.get(name), now=restored, files=files
-    )
+    path = place.folder(name)
+    # A backup may have come with a repository: only what a person accepted here before is accepted again.
+    if digest is not None and load_trust(state_dir).accepted_once(path, digest):
+        grant_skills(state_dir, {path: digest})
+    files = tuple(file_differences(there, kept))
+    return RolledBack(name=name, path=path, digest=digest, before=lock.get(name), now=restored, files=files)
 
 
-def _newest_backup(place: PackPlace, name: str, lock: dict[str, LockedSkill]) -> str:
-    if backups := list_backups(place, name):
-        return f"backups/{name}/{backups[-1]:04}"
+def _no_backup(name: str, lock: Collection[str]) -> NoReturn:
     if name not in lock:
         raise not_installed(name, lock)
     message = f"There is no version of '{name}' before this one."
@@ -102,9 +96,12 @@ def _newest_backup(place: PackPlace, name: str, lock: dict[str, LockedSkill]) ->
     raise PackError(message, code="no-backup", hint=hint)
 
 
-def _not_ours(place: PackPlace, name: str, lock: dict[str, LockedSkill]) -> PackError:
-    if os.path.isdir(place.folder(name)):
-        message = f"{place.folder(name)} was not installed by Prowess."
-        hint = "Remove the folder yourself if nobody needs it."
-        return PackError(message, code="not-installed", hint=hint)
-    return not_installed(name, lock)
+def _check_installed(place: PackPlace, names: Collection[str], lock: Mapping[str, LockedSkill]) -> None:
+    for name in names:
+        check_name(name, "uninstall")
+        if name not in lock and os.path.isdir(place.folder(name)):
+            message = f"{place.folder(name)} was not installed by Prowess."
+            hint = "Remove the folder yourself if nobody needs it."
+            raise PackError(message, code="not-installed", hint=hint)
+        if name not in lock:
+            raise not_installed(name, lock)

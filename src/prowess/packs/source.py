@@ -22,7 +22,6 @@ from prowess.core.findings import visible
 from prowess.errors import PackError
 from prowess.packs.values import PackSource, SourceKind
 
-INDEX_PATHS = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
 _MAX_TEXT = 4096
 _PARTS = {
     "<user>": r"[A-Za-z0-9_][\w.-]{0,63}",
@@ -83,6 +82,8 @@ def parse_source(text: str, *, cwd: str, home: str) -> PackSource:
 
 def _address(text: str) -> PackSource | None:
     parts = _ADDRESS.fullmatch(text)
+    if text.lower().startswith("file:"):
+        raise _error(text, "is an address of this machine. Name the path alone, without file://")
     if parts is None:
         raise _error(text, "has a user or a host name that is not plain")
     scheme, user, host, rest = parts.groups()
@@ -186,18 +187,15 @@ def _local_git(text: str, place: _Place) -> PackSource | None:
 def _is_repository(path: str, *, has_ref: bool) -> bool:
     if path.endswith(".git"):
         return os.path.isdir(path)
-    return has_ref and (_is_bare(path) or os.path.isdir(os.path.join(path, ".git")))
-
-
-def _is_bare(path: str) -> bool:
-    return os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))
+    is_bare = os.path.isfile(os.path.join(path, "HEAD")) and os.path.isdir(os.path.join(path, "objects"))
+    return has_ref and (is_bare or os.path.isdir(os.path.join(path, ".git")))
 
 
 def _git(location: str, text: str, ref: str | None, path: str | None) -> PackSource:
     if location.startswith("http:"):
         raise _error(location, "is a repository without https")
     if ref is not None and _NOT_A_REF.search(ref):
-        raise _error(ref, "is not a branch, a tag or a commit")
+        raise _error(ref or f"{text}@", "is not a branch, a tag or a commit")
     folder = "/".join(part for part in (path or "").split("/") if part not in ("", "."))
     if path and not (is_plain(path) and is_plain(folder) and path.isprintable()):
         raise _error(path, "is not a plain relative path")
@@ -210,11 +208,8 @@ def _pinned(source: PackSource, pin: str | None) -> PackSource:
     return replace(source, text=f"{source.text}#sha256={pin}", sha256=pin) if pin else source
 
 
-def _shown(text: str) -> str:
-    """Shortens and escapes a source for a message, and hides what may be a password."""
-    text = shown_url(text) if "://" in text else _PASSWORD.sub("…@", text.partition("?")[0])
-    return visible(text[:200])
-
-
 def _error(text: str, why: str, *, code: str = "source-unsafe") -> PackError:
-    return PackError(f"'{_shown(text)}' {why}.", code=code, hint=f"A source is one of: {', '.join(FORMS)}.")
+    """Returns an error that names the source, shortened and escaped, without what may be a password."""
+    shown = shown_url(text) if "://" in text else _PASSWORD.sub("…@", text.partition("?")[0])
+    message = f"'{visible(shown[:200])}' {why}."
+    return PackError(message, code=code, hint=f"A source is one of: {', '.join(FORMS)}.")

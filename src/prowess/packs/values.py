@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +42,7 @@ class Obtained:
     version: str | None = None  # of a Python distribution
     notes: tuple[str, ...] = ()  # what was left out, for a person
     left_out: tuple[str, ...] = ()  # links that were not written, relative to `folder`; a skill with one is refused
+    hashes: Mapping[str, str] = field(default_factory=dict)  # sha256 of the files that were written here, by real path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

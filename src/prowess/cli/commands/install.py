@@ -8,8 +8,20 @@ from typing import Any
 
 import click
 
+from prowess._internal.text import name_some
 from prowess.cli.app import Call, cli_command
-from prowess.cli.pack_plan import PlanQuestion, PlanView, find_statuses, other_place_hint, shown_path, to_option
+from prowess.cli.pack_plan import (
+    PlanQuestion,
+    PlanView,
+    end_in_order,
+    find_statuses,
+    other_place_hint,
+    pack_options,
+    repository_hint,
+    rollback_commands,
+    shown_path,
+    to_option,
+)
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.findings import visible
@@ -18,8 +30,6 @@ from prowess.packs import api
 from prowess.packs.lock import PackPlace
 from prowess.packs.plan import Change
 from prowess.skills.skill import Visibility
-
-_MOST_NAMES = 5
 
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done. Nothing is written.")
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
@@ -49,11 +59,10 @@ def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int
     SOURCE, skills.lock is restored. A yes accepts exactly this content: models may use it.
     """
     _check_options(sources, given)
-    with ProgressBars(call.screen) as bars:
+    with end_in_order(), ProgressBars(call.screen) as bars, repository_hint(call, sources):
         question = PlanQuestion(call, bars, yes=given["yes"])
         done = api.install(
             *sources,
-            to=to,
             skills=given["skills"],
             name=given["name"],
             frozen=given["frozen"],
@@ -61,7 +70,7 @@ def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int
             force=given["force"],
             confirm=question,
             progress=bars,
-            cwd=call.cwd,
+            **pack_options(call, to),
         )
     return _show_result(call, done, question.view, is_update=False)
 
@@ -78,13 +87,23 @@ def _update(call: Call, names: tuple[str, ...], to: str, dry_run: bool, force: b
     Shows first which files and capabilities change. Without NAME, all skills. The version before is kept:
     prowess rollback NAME returns to it.
     """
-    with ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
+    with end_in_order(), ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
         question = PlanQuestion(call, bars, yes=yes)
-        done = api.update(*names, to=to, dry_run=dry_run, force=force, confirm=question, progress=bars, cwd=call.cwd)
+        options = pack_options(call, to)
+        done = api.update(*names, dry_run=dry_run, force=force, confirm=question, progress=bars, **options)
     return _show_result(call, done, question.view, is_update=True)
 
 
 COMMANDS = {"install": _install, "update": _update}
+
+
+_DONE = {
+    "install": "installed",
+    "update": "updated",
+    "restore": "restored",
+    "record": "recorded",
+    "accept": "accepted",
+}
 
 
 def _check_options(sources: tuple[str, ...], given: Mapping[str, Any]) -> None:
@@ -113,33 +132,43 @@ def _show_result(call: Call, done: api.Installed, view: PlanView | None, *, is_u
             "lock": done.place.lock,
             "skills": view.rows(statuses),
             "notes": list(done.notes),
+            "failed": [{"name": name, **error.to_json()} for name, error in done.failed.items()],
         }
         screen.document({"schema": "prowess.installed/1", **document})
-        return 0
+        return 1 if done.failed else 0
     if is_dry:
         view.show()
     where = visible(shown_path(call, done.place.root))
-    if not done.changes:
-        screen.note(f"Nothing is installed in {where} yet. Install with: {call.follow_up('prowess install')} SOURCE")
-    elif not view.pending:
+    if view.pending and is_dry:
+        screen.note(f"Dry run: nothing was written. {count(len(view.pending), 'skill')} would change.")
+    elif view.pending:
+        screen.note(f"{_done(view.pending)} in {where}. {_next(call, done.place, view.pending, statuses)}")
+        if undo := _undo(call, done.place, view.pending):
+            screen.note(f"Undo: {undo}")
+    elif done.changes:
         state = "up to date" if is_update else "installed already, with this content"
         verb = "is" if len(done.changes) == 1 else "are"
-        screen.note(f"Nothing to do: {_listed([change.name for change in done.changes])} {verb} {state}.")
-    elif is_dry:
-        screen.note(f"Dry run: nothing was written. {count(len(view.pending), 'skill')} would change.")
-    else:
-        screen.note(f"{_done(view.pending)} in {where}. {_next(call, done.place, view.pending, statuses)}")
-        screen.note(f"Undo: {_undo(call, view.pending)}")
+        names = visible(name_some([change.name for change in done.changes], 5, quote=""))
+        screen.note(f"Nothing to do: {names} {verb} {state}.")
+        kept = list(done.changes)  # they may have come with a clone
+        found = find_statuses(call, [done.place.folder(change.name) for change in kept])
+        if any(seen.status != "active" for seen in found.values()):
+            screen.note(_next(call, done.place, kept, found))
+    elif not done.failed:
+        screen.note(f"Nothing is installed in {where} yet. Install with: {call.follow_up('prowess install')} SOURCE")
     for note in done.notes[len(view.notes) :]:  # of the installation itself
         screen.note(f"warning: {visible(note)}")
-    return 0
+    for error in dict.fromkeys(done.failed.values()):  # its message is among the notes
+        names = visible(name_some([name for name in done.failed if done.failed[name] is error]))
+        screen.note(f"Not updated: {names}. {call.follow_up(error.hint or '')} [{error.code}]")
+    return 1 if done.failed else 0
 
 
 def _done(pending: list[Change]) -> str:
     parts = []
-    for action, verb in (("install", "installed"), ("update", "updated"), ("restore", "restored")):
-        if names := [change.name for change in pending if change.action == action]:
-            parts.append(f"{verb} {_listed(names)}")
+    for action, verb in _DONE.items():
+        if names := _names(pending, action):
+            parts.append(f"{verb} {visible(name_some(names, 5, quote=''))}")
     text = ", ".join(parts)
     return text[:1].upper() + text[1:]
 
@@ -159,19 +188,17 @@ def _next(call: Call, place: PackPlace, pending: list[Change], statuses: Mapping
     return f"Models can use {it} now."
 
 
-def _undo(call: Call, pending: list[Change]) -> str:
-    updated = [change.name for change in pending if change.action == "update"]
-    new = [change.name for change in pending if change.action != "update"]
-    commands = []
-    if new:
-        names = shlex.join(new) if len(new) <= _MOST_NAMES else "NAME…"
-        commands.append(f"{call.follow_up('prowess uninstall')} {names}")
-    if updated:
-        name = shlex.quote(updated[0]) if len(updated) == 1 else "NAME"
-        commands.append(f"{call.follow_up('prowess rollback')} {name}")
-    return " · ".join(commands)
+def _undo(call: Call, place: PackPlace, pending: list[Change]) -> str:
+    """Returns commands that take back what was installed, updated and accepted. The lock has what was restored."""
+    commands: list[str] = []
+    if new := _names(pending, "install"):
+        commands.append(f"{call.follow_up('prowess uninstall')} {shlex.join(new)}")
+    commands += rollback_commands(call, _names(pending, "update"))
+    for name in _names(pending, "accept"):
+        folder = shown_path(call, place.folder(name))
+        commands.append(shlex.join(["prowess", "trust", *call.where(), "--revoke", folder]))
+    return " && ".join(commands)
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(visible(name) for name in names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+def _names(pending: list[Change], action: str) -> list[str]:
+    return [change.name for change in pending if change.action == action]

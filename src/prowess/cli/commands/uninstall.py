@@ -8,7 +8,15 @@ import shlex
 import click
 
 from prowess.cli.app import Call, cli_command, confirm_removal
-from prowess.cli.pack_plan import file_changes, other_place_hint, shown_path, to_option, version_change
+from prowess.cli.pack_plan import (
+    file_changes,
+    other_place_hint,
+    pack_options,
+    rollback_commands,
+    shown_path,
+    to_option,
+    version_change,
+)
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.core.values import to_json
@@ -42,7 +50,7 @@ def _uninstall(call: Call, names: tuple[str, ...], source: str | None, to: str |
         lost = ", with all backups" if purge else ""
         confirm_removal(f"{_named(names)}{lost}", hint="Add --yes.", paths=folders)
     with other_place_hint(call, names, where):
-        removed = api.uninstall(*names, to=where, purge=purge, cwd=call.cwd)
+        removed = api.uninstall(*names, purge=purge, **pack_options(call, where))
     if call.screen.is_json:
         call.screen.document({"schema": "prowess.uninstalled/1", "purged": purge, "removed": to_json(removed)})
     else:
@@ -55,8 +63,7 @@ def _show_removed(call: Call, removed: list[Removed]) -> None:
         call.screen.text(f"removed  {visible(shown_path(call, each.path))}")
     kept = [each.name for each in removed if each.backup is not None]
     if kept:
-        command = call.follow_up("prowess rollback")
-        call.screen.note(f"Undo: {command} {shlex.quote(kept[0]) if len(kept) == 1 else 'NAME'}")
+        call.screen.note(f"Undo: {' && '.join(rollback_commands(call, kept))}")
     else:
         call.screen.note("No backup was kept.")
 
@@ -70,7 +77,7 @@ def _rollback(call: Call, name: str, to: str) -> int:
     A second rollback returns to the version of now. Five versions are kept.
     """
     with other_place_hint(call, [name], to):
-        done = api.rollback(name, to=to, cwd=call.cwd)
+        done = api.rollback(name, **pack_options(call, to))
     if call.screen.is_json:
         call.screen.document(
             {

@@ -10,7 +10,7 @@ import click
 
 from prowess._internal.unpack import ARCHIVE_ENDINGS
 from prowess.cli.app import Call, cli_command
-from prowess.cli.pack_plan import other_place_hint, shown_path, to_option
+from prowess.cli.pack_plan import end_in_order, other_place_hint, pack_options, shown_path, to_option
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.findings import visible
@@ -37,9 +37,9 @@ def command(call: Call, targets: tuple[str, ...], everything: bool, to: str) -> 
     files = [target for target in targets if target not in lock and _is_path(call, target)]
     names = [target for target in targets if target not in files]
     installed = None
-    with ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
+    with end_in_order(), ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
         if names or everything or not targets:
-            installed = api.verify(*([] if everything else names), to=to, progress=bars, cwd=call.cwd)
+            installed = api.verify(*([] if everything else names), progress=bars, **pack_options(call, to))
         packs = []
         for number, path in enumerate(files):
             bars("Verifying packs", number, len(files))
@@ -128,8 +128,9 @@ def _summarise(call: Call, installed: api.Verified | None, packs: list[VerifiedP
     wrong = sum(not found.same for found in skills) + sum(not pack.same for pack in packs)
     parts = [count(len(skills), "skill")] if skills else []
     parts += [count(len(packs), "pack")] if packs else []
-    verified = " and ".join(parts)
-    screen.note(f"\n{verified} verified · {'no difference' if same else f'{wrong} with differences'}")
+    is_compared = bool(skills) or any(pack.has_manifest for pack in packs)
+    result = f"{wrong} with differences" if not same else "no difference" if is_compared else "nothing to compare with"
+    screen.note(f"\n{' and '.join(parts)} {'verified' if is_compared else 'hashed'} · {result}")
     if any(not found.same for found in skills):
         force = " --force" if any(not found.same and found.digest for found in skills) else ""
         screen.note(f"Return to the lock: {call.follow_up('prowess install')}{force}")

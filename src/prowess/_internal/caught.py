@@ -1,0 +1,24 @@
+"""Turns what foreign code raises into an error of ours."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Awaitable
+
+from prowess.errors import ProwessError
+
+
+async def find_error(work: Awaitable[object]) -> ProwessError | None:
+    """Waits for work, and returns the error that it ended with. The text of a foreign exception is left out, because it
+    may have credentials."""
+    try:
+        await work
+    except ProwessError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - a model or a tool may be foreign code
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+        what = f"The run failed with {type(error).__name__}{place}."
+        return ProwessError(what, code="run-crashed", hint="Run it alone.")
+    return None
