@@ -1,12 +1,12 @@
 """Every failure is a ProwessError: it says what happened, to which thing, and what to do next. Codes never change.
 
     ProwessError(message, *, code, hint)
-    ├─ ConfigError                                 exit 2
+    ├─ ConfigError       EvalError                 exit 2
     ├─ SkillError        SkillNotFound(near) · SkillDenied (exit 3) · SkillInvalid(findings) · ResourceNotFound
     ├─ WorkspaceError(op, retryable)   PathEscape · ExecTimeout · WorkspaceUnavailable
     ├─ ModelError(retryable)           ModelAuth · ModelOverloaded(retry_after_s) · ModelMalformed
     ├─ StoreError        SessionConflict · AuditBroken
-    ├─ PackError         PackUnsafe · PackMismatch · SignatureInvalid
+    ├─ PackError         PackUnsafe · PackMismatch · PackDenied (exit 3) · SignatureInvalid
     ├─ FetchError(retryable)
     └─ MissingExtra(extra)             pip install 'prowess[serve]'
 
@@ -185,6 +185,12 @@ class AuditBroken(StoreError):
     code = "audit-broken"
 
 
+class EvalError(ConfigError):
+    """A case file, a baseline, a recording or an engine cannot be used."""
+
+    code = "eval-error"
+
+
 class PackError(ProwessError):
     """An archive or a pack cannot be used."""
 
@@ -201,6 +207,13 @@ class PackMismatch(PackError):
     """The content does not match its digest."""
 
     code = "pack-mismatch"
+
+
+class PackDenied(PackError):
+    """A policy denies the content. Nothing was changed."""
+
+    code = "digest-denied"
+    exit_code = 3
 
 
 class SignatureInvalid(PackError):

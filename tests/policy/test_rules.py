@@ -303,6 +303,7 @@ def test_a_name_is_denied_at_any_depth_and_allowed_where_it_says(
     ("text", "code", "says"),
     [
         ("[[rule]\n", "policy-invalid", "not TOML"),
+        (f"{'a.' * 400_000}a = 1", "policy-invalid", "dots in one line"),
         ("rules = 1", "policy-invalid", "Did you mean 'rule'?"),
         ("rule = 1", "policy-invalid", "not a list"),
         ('schema = "x"', "policy-invalid", "schema"),

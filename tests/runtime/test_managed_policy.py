@@ -18,7 +18,7 @@ import pytest
 
 from kits import with_kit
 from prowess.cli.main import main
-from prowess.runtime.policy_files import SYSTEM_POLICY
+from prowess.runtime.runtime import SYSTEM_POLICY
 from tiers import leave_out, with_mounts
 
 Found = TypeVar("Found")

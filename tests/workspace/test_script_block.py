@@ -76,6 +76,11 @@ def test_line_ends_do_not_matter(convert):
     assert parse_block(convert(block("rich"))) == parse_block(block("rich"))
 
 
+def test_a_key_of_very_many_parts_is_refused_at_once():
+    text = f"# /// script\n# {'a.' * 30_000}a = 1\n# ///\n"
+    assert "dots in one line" in str(refusal(text)), "the standard parser would need ten seconds"
+
+
 def test_the_last_line_that_can_close_a_block_does():
     text = "# /// script\n# dependencies = []\n# ///\n# more = 1\n# ///\nx = 1\n# ///\n"
     assert "not valid TOML" in str(refusal(text)), "the text between is content"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from prowess.core.ports import Model
 from prowess.errors import ConfigError
@@ -23,6 +23,14 @@ class Limits:
     tokens: int | None = None
     seconds: float | None = None
     cost: float | None = None
+
+    def tightened(self, **others: float | None) -> Limits:
+        """Returns the stricter ones of these and the other limits."""
+        stricter: dict[str, Any] = {}
+        for name, value in others.items():
+            now = getattr(self, name)
+            stricter[name] = now if value is None else value if now is None else min(now, value)
+        return replace(self, **stricter)
 
     def __post_init__(self) -> None:
         """Checks the limits before anything is recorded."""

@@ -370,13 +370,18 @@ async def _fitting(call: ToolCall, text: str, scene: Scene) -> str:
 
 def _request(call: ToolCall, named: SkillIdentity | None, touched: Sequence[SkillIdentity]) -> PolicyQuery:
     if named is None:
-        return PolicyQuery(tool=call.tool, args=call.args, touches=tuple((each.id, each.source) for each in touched))
-    return PolicyQuery(tool=call.tool, args=call.args, skill=named.id, source=named.source, trusted=named.trusted)
+        touches, digests = tuple((each.id, each.source) for each in touched), tuple(each.digest for each in touched)
+        return PolicyQuery(tool=call.tool, args=call.args, touches=touches, digests=digests)
+    return PolicyQuery(tool=call.tool, args=call.args, **_about(named))
 
 
 def _request_for(need: CapabilityRequest, named: SkillIdentity | None) -> PolicyQuery:
-    about = {} if named is None else {"skill": named.id, "source": named.source, "trusted": named.trusted}
+    about = {} if named is None else _about(named)
     return PolicyQuery(tool=need.capability, args=need.args, kind="capability", **about)
+
+
+def _about(named: SkillIdentity) -> dict[str, Any]:
+    return {"skill": named.id, "source": named.source, "trusted": named.trusted, "digests": (named.digest,)}
 
 
 def _environment(call: ToolCall, named: SkillIdentity | None, scene: Scene) -> dict[str, str]:

@@ -410,7 +410,9 @@ class Toolkit:
             return None
 
     def find_content(self, id: str, digest: str) -> LoadedSkill | None:
-        """Finds a skill with exactly that content: from this run, or published before."""
+        """Finds a skill with exactly that content: from this run, or published before. None if policy denies it now."""
+        if any(digest in rules.denied_digests for rules in self.policy.rules()):
+            return None
         found = self._contents.get((id, digest))
         if found is None:
             skill = self.skills.pinned(id, digest)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "info"]
 Source = Literal["explicit", "project", "user", "url", "mcp", "builtin"]
-Status = Literal["active", "untrusted", "manual", "shadowed", "hidden", "off", "invalid"]
+Status = Literal["active", "untrusted", "manual", "shadowed", "hidden", "off", "invalid", "denied"]
 Mode = Literal["pin", "auto", "name-only", "manual", "off"]
 Trigger = Literal["model", "user", "caller", "path", "nested"]
 

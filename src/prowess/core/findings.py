@@ -505,6 +505,13 @@ RULES: dict[str, FindingRule] = {
         "Point the root at the skills only, or raise --max-entries.",
         "Without a limit, a wrong root could be searched for minutes.",
     ),
+    "locked-missing": FindingRule(
+        "library",
+        "warning",
+        "Not installed here: {count} of skills.lock ({names}).",
+        "Install what the lock says: prowess install",
+        "A repository often has the lock of its skills, and not the skills.",
+    ),
     "link-again": FindingRule(
         "library",
         "info",
@@ -576,6 +583,20 @@ RULES: dict[str, FindingRule] = {
         "The record of approvals cannot be read ({reason}); nothing is approved by it.",
         "Repair or remove the file, or answer 'always' again, which keeps a copy of it.",
         "A record that cannot be read must not approve anything.",
+    ),
+    "digest-denied": FindingRule(
+        "trust",
+        "error",
+        "{policy} denies this content, under denied_digests.",
+        "Use another version, or remove it. If you installed it: prowess uninstall {name}",
+        "Content that a policy denies is neither installed, shown to a model, loaded nor run, whatever allows it.",
+    ),
+    "accepted-changed": FindingRule(
+        "trust",
+        "warning",
+        "The skill changed since you accepted it, so models do not get it any more.",
+        "See what changed: prowess verify {name}. Undo it: prowess install --force. Or trust the folder: prowess trust",
+        "You accepted exactly the content that you were shown. An edit, by whomever, is content that nobody has seen.",
     ),
     "config-ignored-untrusted": FindingRule(
         "config",

@@ -3,6 +3,7 @@
 - allowed_tools: reads a skill's `allowed-tools` list and matches calls against it
 - approvals: approvals that a person gave permanently, per skill content
 - call_arguments: table of the arguments of each tool; finds rules that can never match
+- call_patterns: parses patterns of calls, such as `skill_run(csv-report, command=~'head')`
 - decision: makes the one decision about a call, with its rule and reason
 - globs: patterns for words and paths
 - path_match: matches the paths of a call against a rule

@@ -129,6 +129,7 @@ def explain(
         *(_by_rules(request, each, around) for each in rules if each.only_tightens),
         Explanation("require_approval_for", _by_required_approval(request, around), tightens=True),
         *(Explanation("table", each, tightens=True) for each in _by_artifact_scope(request)),
+        *(_by_digest(request, each) for each in rules if not each.denied_digests.isdisjoint(request.digests)),
     )
     decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
     for each in said:
@@ -277,6 +278,14 @@ def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Expl
         if found.why:
             missed.setdefault(found.why, []).append(rule.number)
     return Explanation("policy", path=rules.path, tightens=rules.only_tightens, missed=_missed(missed))
+
+
+def _by_digest(request: PolicyQuery, rules: Rules) -> Explanation:
+    """Denies a call with a skill that was loaded before its content was denied. It can always be ended."""
+    if request.tool in (*_WATCHING, "skill_unload"):
+        return Explanation("policy", path=rules.path, tightens=True)
+    why = f"{rules.path} denies the content of this skill, under denied_digests."
+    return Explanation("policy", _deny(f"denied_digests {rules.path}", why), rules.path, tightens=True)
 
 
 def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:

@@ -20,11 +20,11 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
+from prowess._internal.toml_lines import parse_toml
 from prowess.core.catalog_values import Finding
 from prowess.core.values import Located, Source, Verdict
 from prowess.errors import ConfigError
@@ -64,6 +64,7 @@ class PolicyQuery:
     source: Source | None = None
     trusted: bool = False  # the skill's source is trusted
     touches: tuple[tuple[str, str | None], ...] = ()  # skills (id, source) whose files it reads without naming them
+    digests: tuple[str, ...] = ()  # content of the loaded skills that it names or reads
     kind: Literal["call", "capability"] = "call"
 
 
@@ -95,14 +96,14 @@ class Rules(NamedTuple):
     only_tightens: bool = False
     trusted: bool = True  # False: from an untrusted folder, so its texts are not shown
     problem: Finding | None = None  # why no rule of an untrusted file is in force
-    denied_digests: frozenset[str] = frozenset()  # content of skills that is neither installed nor loaded
+    denied_digests: frozenset[str] = frozenset()  # content of skills that is neither installed, loaded nor run
 
 
 def parse_rules(text: str, path: str) -> Rules:
     """Parses the rules of a file and checks each against its own examples. Raises ConfigError with file and line."""
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        table = parse_toml(text)
+    except (RecursionError, ValueError) as error:
         raise ConfigError(
             f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Correct the line named in the message."
         ) from error

@@ -15,6 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 from prowess._internal.digest import content_sha256
@@ -184,10 +185,12 @@ def grant_url(state_dir: str, url: str, digest: str) -> Trust:
 
 
 def grant_skills(state_dir: str, digests: Mapping[str, str]) -> Trust:
-    """Accepts installed skills, each in its folder and with exactly this digest; with "" it is accepted no more."""
+    """Accepts installed skills, each in its folder and with exactly this digest; with "" it is accepted no more. A link
+    in the place of a folder is not followed."""
     known = load_trust(state_dir)
     known_digests = known.accepted_skills
-    accepted = {os.path.realpath(path): digest for path, digest in digests.items()}
+    resolve = cache(os.path.realpath)  # the folder above: most skills share it
+    accepted = {os.path.join(resolve(os.path.dirname(p)), os.path.basename(p)): d for p, d in digests.items()}
     accepted = {path: digest for path, digest in accepted.items() if digest or path in known_digests}
     if not accepted:
         return known

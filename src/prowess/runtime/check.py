@@ -16,6 +16,7 @@ from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError, SkillError
 from prowess.policy.allowed_tools import describe_unknown, parse_allowed
 from prowess.skills.load import load_entry, read_resource
+from prowess.skills.locked_names import without_renamed
 from prowess.skills.parse import parse_front
 from prowess.skills.reference import find_skill_md, folder_errors, folder_of
 from prowess.skills.scanner import Bounds, scan
@@ -67,7 +68,7 @@ def check(
             problems += (make_finding(Note("no-skill-here"), path),)
         if problems:
             yield Report(path, "", problems)
-        for entry in found.entries:
+        for entry in without_renamed(found.entries):
             yield check_entry(entry, profile)
 
 

@@ -16,12 +16,12 @@ from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_orig
 
 from prowess._internal.digest import content_sha256
 from prowess._internal.files import read_regular
+from prowess._internal.toml_lines import parse_toml
 from prowess.errors import ConfigError
 
 LIMIT_BYTES = 1 << 20
 _LARGEST = (1 << 63) - 1  # a larger number can be read but not always written again
 _DEEPEST = 16
-_MOST_DOTS = 256  # in a line of TOML; the standard parser needs quadratic time for a dotted key
 
 Schema = Mapping[str, Any]  # field -> type, or schema of the section
 
@@ -117,13 +117,8 @@ def render_type(kind: Any) -> str:
 
 
 def _parse_toml(path: str, text: str) -> dict[str, Any]:
-    import tomllib
-
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > _MOST_DOTS:
-            raise _syntax(path, number, f"more than {_MOST_DOTS} dots in one line")
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except (ValueError, RecursionError) as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         raise _syntax(path, int(found[1]) if found else None, _why(error)) from error

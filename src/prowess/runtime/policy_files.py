@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prowess._internal.files import read_regular
 from prowess._internal.json_file import file_signature
@@ -18,12 +18,12 @@ from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, c
 from prowess.policy.decision import CAPABILITIES, RISKS, PolicyContext, find_risk
 from prowess.policy.rules import PolicyRule, Rules, allows_anything, parse_rules, skipped_options
 from prowess.runtime.config import Config
+from prowess.runtime.runtime import Runtime, rule_paths
 from prowess.runtime.settings import WorkspaceConfig
+from prowess.skills.catalog import Catalog
+from prowess.skills.file_list import digest_of, hash_files
+from prowess.skills.skill import Entry
 
-if TYPE_CHECKING:
-    from prowess.runtime.runtime import Runtime
-
-SYSTEM_POLICY = "/etc/prowess/policy.toml"
 _POLICY_BYTES = 1 << 20
 
 
@@ -82,29 +82,46 @@ class RuleFiles:
         return self._rules
 
 
-def rule_paths(runtime: Runtime) -> list[str]:
-    """Returns the managed file first: the path of the variable, else the system's."""
-    managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
-    return [managed, os.path.join(runtime.places.project, ".agent", "policy.toml")]
-
-
 def load_rules(runtime: Runtime) -> list[Rules]:
     """Loads the managed file, which can only tighten, the project's, and the rules that follow from revoked trust.
 
     The project's file can only tighten until it is trusted.
     """
+    return [*_load_files(runtime), *_taken_back(runtime)]
+
+
+def _load_files(runtime: Runtime) -> list[Rules]:
     found: list[Rules] = []
     managed, path = rule_paths(runtime)
     if runtime.environ.get("PROWESS_MANAGED_POLICY") or _is_there(managed):
         found.append(read_rules(managed)._replace(only_tightens=True))
     if _is_there(path):
         found.append(_of_project(runtime, path))
-    return [*found, *_taken_back(runtime)]
+    return found
 
 
-def find_denied_digests(runtime: Runtime) -> frozenset[str]:
-    """Returns the digests that a policy denies. A denial only tightens, so it counts without trust."""
-    return frozenset(digest for rules in load_rules(runtime) for digest in rules.denied_digests)
+def find_denied_digests(runtime: Runtime) -> dict[str, str]:
+    """Returns the path of the policy by each digest that it denies. A denial only tightens, so it counts without
+    trust."""
+    return {digest: rules.path for rules in reversed(_load_files(runtime)) for digest in rules.denied_digests}
+
+
+def note_denied(catalog: Catalog, denied: Mapping[str, str]) -> Catalog:
+    """Returns the catalog with a note on each skill whose content is denied. Every skill is hashed."""
+
+    def digest(entry: Entry) -> str:
+        skill = catalog.memory_skill(entry)
+        return skill.digest if skill else digest_of(hash_files(os.path.realpath(entry.real_path))[0])
+
+    return catalog.replacing(if_denied(entry, digest(entry), denied) if entry.valid else entry for entry in catalog)
+
+
+def if_denied(entry: Entry, digest: str, denied: Mapping[str, str]) -> Entry:
+    """Returns the entry with a note if this content of it is denied, else the entry itself."""
+    if digest not in denied:
+        return entry
+    note = Note("digest-denied", None, {"policy": denied[digest], "name": entry.name})
+    return entry._replace(notes=(*entry.notes, note))
 
 
 def read_rules(path: str) -> Rules:

@@ -9,6 +9,7 @@
 - head: values of the front matter that discovery needs
 - in_memory: skills defined in code
 - load: loads a skill: body, file list, digest; reads its docs and resources
+- locked_names: names of the skills in a skills.lock, and skills that were renamed when they were installed
 - metadata: reads the fields of the front matter into values and notes
 - nested: finds SKILL.md files below a skill
 - parse: splits a SKILL.md into head and body

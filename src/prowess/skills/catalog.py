@@ -162,7 +162,8 @@ class Catalog:
         else:
             found = [entry for entry in found if entry.source != "mcp"]
         if len(found) > 1:
-            found = [entry for entry in found if self.visibility(entry).status not in ("shadowed", "off", "invalid")]
+            unusable = ("shadowed", "off", "invalid", "denied")
+            found = [entry for entry in found if self.visibility(entry).status not in unusable]
         return found[0] if len(found) == 1 else None
 
     def _not_found(self, ref: str, source: str | None) -> SkillNotFound:
@@ -204,7 +205,7 @@ class Catalog:
         """Decides who may see a skill. Listing, loading, reading and running share this decision."""
         own = self._by_itself(entry)
         winner = self._winners.get(entry.qualified)
-        if own.status in ("invalid", "off") or winner is None or winner is entry or entry.source == "mcp":
+        if own.status in ("invalid", "denied", "off") or winner is None or winner is entry or entry.source == "mcp":
             return own
         why = f"{winner.id} comes first ({_why_first(winner, entry)})"
         return Visibility("shadowed", (why, *own.reasons), False, False, own.mode)
@@ -213,6 +214,8 @@ class Catalog:
         """Decides about a skill as if it were the only one. Shadowing does not lift these restrictions."""
         mode, why_mode = self._mode_of(entry)
         fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL] if entry.notes else []
+        if fatal and (denied := _find_note(entry, "digest-denied")):
+            return Visibility("denied", (f"{denied.details['policy']} denies its content",), False, True, mode)
         if fatal:
             return Visibility("invalid", (f"its SKILL.md cannot be used: {', '.join(fatal)}",), False, True, mode)
         if mode == "off":
@@ -248,10 +251,10 @@ class Catalog:
                 findings=findings,
                 hint=f"{findings[0].hint} File: {entry.location}",
             )
-        if seen.status in ("untrusted", "off", "hidden") or (seen.status == "manual" and trigger == "model"):
+        if seen.status in ("denied", "untrusted", "off", "hidden") or (seen.status == "manual" and trigger == "model"):
             raise SkillDenied(
                 f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}.",
-                code=f"skill-{seen.status}",
+                code="digest-denied" if seen.status == "denied" else f"skill-{seen.status}",
                 hint=self._denial_hint(entry, seen),
             )
         if trigger == "user" and not entry.controls.user_invocable:
@@ -263,6 +266,9 @@ class Catalog:
         return self.visibility(entry)
 
     def _denial_hint(self, entry: Entry, seen: Visibility) -> str:
+        code = {"denied": "digest-denied", "untrusted": "accepted-changed"}.get(seen.status, "")
+        if note := _find_note(entry, code):
+            return str(entry.finding_of(note).hint)
         if seen.status == "untrusted" and entry.root in self._memory:
             return "Look at its content, and accept it in code: discover(…, accepts=…)."
         by_config = seen.status == "hidden" and seen.reasons[0].startswith("[skills.modes]")
@@ -316,6 +322,10 @@ class Catalog:
     def distrusting(self, is_taken_back: Callable[[Entry], bool]) -> Catalog:
         """Returns the same skills; those for which `is_taken_back` is true are no longer trusted."""
         entries = [entry._replace(trusted=False) if is_taken_back(entry) else entry for entry in self._entries]
+        return self.replacing(entries)
+
+    def replacing(self, entries: Iterable[Entry]) -> Catalog:
+        """Returns a catalog of these entries, which are the same skills with other notes."""
         return self._with(entries=entries, removed=self._removed)
 
     def changes_since(self, before: Catalog) -> Changes:
@@ -399,7 +409,13 @@ def _why_first(winner: Entry, loser: Entry) -> str:
     return f"found first, in {winner.root}" if winner.root != loser.root else f"found first, at {winner.path}"
 
 
+def _find_note(entry: Entry, code: str) -> Note | None:
+    return next((note for note in entry.notes if note.code == code), None)
+
+
 def _why_untrusted(entry: Entry) -> str:
+    if _find_note(entry, "accepted-changed"):
+        return "it changed since you accepted it"
     if entry.source == "url":
         return "its content has not been accepted"
     if entry.source == "mcp":

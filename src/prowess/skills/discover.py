@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from prowess.core.catalog_values import Finding, Mode
 from prowess.core.findings import Note, make_finding
-from prowess.errors import ConfigError, SkillError
+from prowess.errors import ConfigError
 from prowess.skills.catalog import Catalog, matches_pattern
+from prowess.skills.locked_names import without_renamed
 from prowess.skills.roots import check_present, named_root, unique_roots
 from prowess.skills.scanner import Bounds, scan
 from prowess.skills.skill import MODES, PRIORITY, Changes, Entry, Root, RootReport, Skill
@@ -68,7 +69,8 @@ def discover(
 
             recover(root.path)
         found = scan(root, bounds=bounds, cache_dir=folder)
-        entries += [_if_accepted(entry, accepted) for entry in found.entries] if accepted else found.entries
+        listed = without_renamed(found.entries)
+        entries += [_if_accepted(entry, accepted) for entry in listed] if accepted else listed
         findings += found.findings
         if root.expected and found.exists and not found.entries and not found.findings:
             findings.append(make_finding(Note("root-empty"), shown or root.path))
@@ -126,14 +128,17 @@ def _is_cut_off(root: str) -> bool:
 
 def _if_accepted(entry: Entry, accepted: Mapping[str, str]) -> Entry:
     """Trusts a skill in an untrusted folder if a person accepted exactly this content. Only such skills are hashed."""
-    if entry.trusted or entry.real_path not in accepted:
+    if entry.trusted or not accepted.get(entry.real_path):
         return entry
-    from prowess.skills.load import load_entry
+    from prowess.skills.file_list import digest_of, hash_files
 
-    try:
-        return entry._replace(trusted=load_entry(entry).digest == accepted[entry.real_path])
-    except SkillError:
-        return entry
+    digest = digest_of(hash_files(entry.real_path)[0])
+    return entry._replace(trusted=True) if digest == accepted[entry.real_path] else changed_since_accepted(entry)
+
+
+def changed_since_accepted(entry: Entry) -> Entry:
+    note = Note("accepted-changed", None, {"name": entry.name})
+    return entry._replace(trusted=False, notes=(*entry.notes, note))
 
 
 def _roots_of(places: Iterable[Place]) -> list[Root]:

@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from prowess._internal.digest import FileDigest, tree_digest
-from prowess._internal.paths import is_inside
 from prowess._internal.portable_names import is_plain
 from prowess.core.findings import make_finding
-from prowess.skills.load import list_files
-from prowess.skills.scanner import SKIPPED
+from prowess.skills.load import SkillTree, list_files
 from prowess.skills.skill import SkillFile
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MODES = {"644": False, "755": True}
 
 
-def find_odd_files(folder: str) -> tuple[list[str], list[str]]:
-    """Returns what `list_files` does not list: links and special files that a skill may not have, and `.git`,
-    `__pycache__` and the like, which are no part of any skill. What cannot be read is in its notes, and not here."""
-    unsafe: list[str] = []
-    left_out: list[str] = []
-    folders = [""]
-    for prefix in folders:  # grows while it is walked
-        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, prefix)) as listing:
-            for child in listing:
-                path = f"{prefix}{child.name}"
-                if child.is_dir(follow_symlinks=False):
-                    (left_out if child.name in SKIPPED else folders).append(f"{path}/")
-                elif child.name == ".git":  # of a submodule
-                    left_out.append(path)
-                elif not child.is_file() or (child.is_symlink() and not is_inside(folder, os.path.realpath(child))):
-                    unsafe.append(path)
-    return sorted(unsafe), sorted(left_out)
-
-
 def hash_files(folder: str) -> tuple[list[SkillFile], list[str]]:
     """Returns the files of a skill's folder, and a text for each thing that is no file of it: a link to the outside, a
     FIFO, a file that cannot be read. Memory is bounded by a chunk of a file."""
-    files, notes = list_files(folder)
-    if notes:  # a link that stays in the folder seems to leave it if there is a link on the way to the folder
-        files, notes = list_files(os.path.realpath(folder))
+    files, notes, *_ = _list_files(folder)
     return files, [make_finding(note, folder).message for note in notes]
 
 
 def find_files(folder: str) -> list[SkillFile] | None:
-    """Returns the files of an installed skill; None when there is no folder."""
-    return hash_files(folder)[0] if os.path.isdir(folder) and not os.path.islink(folder) else None
+    """Returns the files of an installed skill; None when there is no folder. A link to the outside and a special file
+    are among them, without a hash: then the skill is not as it was installed."""
+    if not os.path.isdir(folder) or os.path.islink(folder):
+        return None
+    files, notes, unsafe, _ = _list_files(folder)
+    return [*files, *(SkillFile(path, 0, False, "") for path in unsafe)] if notes else files
+
+
+def _list_files(folder: str) -> SkillTree:
+    tree = list_files(folder)
+    # A link that stays in the folder seems to leave it if there is a link on the way to the folder.
+    return list_files(os.path.realpath(folder)) if tree.notes else tree
 
 
 def digest_of(files: Iterable[SkillFile]) -> str:

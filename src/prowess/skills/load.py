@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from prowess._internal.digest import FileDigest, content_sha256, file_sha256, tree_digest
 from prowess._internal.files import NotRegular, open_regular, read_regular
@@ -27,6 +29,8 @@ from prowess.skills.skill import PRIORITY, Entry, Root, Skill, SkillFile
 MAX_FILES = 10_000
 MAX_TREE_BYTES = 1024 * 1024 * 1024
 MAX_RESOURCE_BYTES = 2 * 1024 * 1024
+TOO_LARGE = ("too-many-files", "tree-too-large")  # codes of notes: the list of files is not whole
+_name_of = operator.attrgetter("name")
 
 
 def load(
@@ -73,8 +77,8 @@ def load_entry(entry: Entry) -> Skill:
     if isinstance(front, Note):  # it was valid when it was found
         raise _refused(entry, front)
     body, line, notes = parse_body(data)
-    files, more = list_files(directory, known={entry.file: data})
-    refusing = [note for note in more if note.code in ("too-many-files", "tree-too-large")]
+    files, more, *_ = list_files(directory, known={entry.file: data})
+    refusing = [note for note in more if note.code in TOO_LARGE]
     if refusing:
         raise _refused(entry, refusing[0])
     return Skill(
@@ -111,20 +115,30 @@ def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Ski
     return skill._replace(entry=entry) if skill.digest == digest else None
 
 
-def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tuple[list[SkillFile], list[Note]]:
-    """Lists every regular file of the tree with its sha256.
+class SkillTree(NamedTuple):
+    """Files of a skill's folder, and what is not listed among them."""
+
+    files: list[SkillFile]
+    notes: list[Note]
+    unsafe: list[str]  # links and special files that a skill may not have
+    left_out: list[str]  # `.git`, `__pycache__/` and the like, which are no part of any skill
+
+
+def list_files(directory: str, *, known: Mapping[str, bytes] = {}, hashes: Mapping[str, str] = {}) -> SkillTree:
+    """Lists every regular file of the tree with its sha256. The path of the folder has no links.
 
     A link to a file inside counts as that file. A link to the outside, a FIFO or a device is not part of the skill and
-    is reported. `known` holds bytes that were already read, so body and digest come from the same bytes.
+    is reported. `known` holds bytes that were already read, so body and digest come from the same bytes. `hashes` holds
+    the sha256 of files by their paths, for files that only this process can have written.
     """
     files: list[SkillFile] = []
-    notes: list[Note] = []
+    tree = SkillTree(files, notes := [], unsafe := [], left_out := [])
     total = 0
     folders = [""]
     for folder in folders:  # grows while it is walked
         try:
             with os.scandir(os.path.join(directory, folder)) as listing:
-                children = sorted(listing, key=lambda child: child.name)
+                children = sorted(listing, key=_name_of)
         except OSError as error:
             notes.append(
                 Note("unreadable", None, {"reason": f"{folder or '.'}: {(error.strerror or 'error').lower()}"})
@@ -133,27 +147,46 @@ def list_files(directory: str, *, known: dict[str, bytes] | None = None) -> tupl
         for child in children:
             rel = f"{folder}/{child.name}" if folder else child.name
             if child.is_dir(follow_symlinks=False):
-                if child.name not in SKIPPED:
+                if child.name in SKIPPED:
+                    left_out.append(f"{rel}/")
+                else:
                     folders.append(rel)
                 continue
             if child.name == ".git":  # of a submodule: it leads git to another folder
+                left_out.append(rel)
                 continue
             if len(files) >= MAX_FILES:
-                return files, [*notes, Note("too-many-files", None, {"limit": MAX_FILES})]
-            file = _file_of(directory, rel, child, (known or {}).get(rel), notes, MAX_TREE_BYTES - total)
+                notes.append(Note("too-many-files", None, {"limit": MAX_FILES}))
+                return tree
+            room_bytes = MAX_TREE_BYTES - total
+            file = _file_of(directory, rel, child, known.get(rel), hashes.get(child.path), notes, room_bytes)
             if file is not None:
                 files.append(file)
                 total += file.size_bytes
                 if total > MAX_TREE_BYTES:
-                    return files, [*notes, Note("tree-too-large", None, {"limit_bytes": MAX_TREE_BYTES})]
-    return sorted(files), notes
+                    notes.append(Note("tree-too-large", None, {"limit_bytes": MAX_TREE_BYTES}))
+                    return tree
+            elif child.is_symlink() or not child.is_file():
+                unsafe.append(rel)
+    files.sort()
+    return tree
 
 
 def _file_of(
-    directory: str, rel: str, child: os.DirEntry[str], data: bytes | None, notes: list[Note], room_bytes: int
+    directory: str,
+    rel: str,
+    child: os.DirEntry[str],
+    data: bytes | None,
+    sha256: str | None,
+    notes: list[Note],
+    room_bytes: int,
 ) -> SkillFile | None:
     path = child.path
     try:
+        is_plain = child.is_file(follow_symlinks=False)
+        if sha256 is not None and is_plain:
+            found = child.stat(follow_symlinks=False)
+            return SkillFile(rel, found.st_size, bool(found.st_mode & 0o111), sha256)
         if child.is_symlink():
             path = os.path.realpath(path, strict=True)
             if not is_inside(directory, path):
@@ -161,7 +194,7 @@ def _file_of(
                 return None
             if os.path.isdir(path):
                 return None  # its files are listed in their real place
-        fd = open_regular(path)
+        fd = open_regular(path, was_regular=is_plain)
         try:
             return _hashed(rel, fd, data, room_bytes)
         finally:

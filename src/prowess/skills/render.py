@@ -174,7 +174,7 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
     if place:
         lines += [f"Skill directory: {escape(visible(place), quote=False)}"]
         lines += ["Relative paths in this skill are relative to the skill directory."]
-    others = [file.path for file in skill.files if file.path != skill.entry.file]
+    others = skill.resources
     if others:
         lines.append("<skill_resources>")
         lines += [f"  <file>{escape(visible(path))}</file>" for path in others[:MAX_LISTED_FILES]]

@@ -16,7 +16,11 @@ from prowess.skills.head import Controls
 PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
 MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
 # Codes of notes that make a skill unusable.
-FATAL = frozenset(code for code, rule in RULES.items() if rule.stage in ("head", "file") and rule.severity == "error")
+FATAL = frozenset(
+    code
+    for code, rule in RULES.items()
+    if code == "digest-denied" or (rule.stage in ("head", "file") and rule.severity == "error")
+)
 
 
 class Entry(NamedTuple):
@@ -92,6 +96,9 @@ class SkillFile(NamedTuple):
     sha256: str
 
 
+_EVAL_FOLDERS = ("evals/", "evaluations/")  # tests of a skill, which a model that uses it does not need
+
+
 class Skill(NamedTuple):
     """Loaded skill: its body and the list of its files, pinned by the digest of the whole tree."""
 
@@ -114,13 +121,16 @@ class Skill(NamedTuple):
         return self.entry.description
 
     @property
+    def resources(self) -> tuple[str, ...]:
+        """Files that a model is told about, sorted: all but SKILL.md, and evals only if the body names them."""
+        others = (file.path for file in self.files if file.path != self.entry.file)
+        unnamed = tuple(folder for folder in _EVAL_FOLDERS if folder not in self.body)
+        return tuple(path for path in others if not path.startswith(unnamed))
+
+    @property
     def docs(self) -> tuple[str, ...]:
-        """Every .md and .txt file of the skill except SKILL.md, sorted."""
-        return tuple(
-            file.path
-            for file in self.files
-            if file.path != self.entry.file and file.path.lower().endswith((".md", ".txt"))
-        )
+        """Every .md and .txt file among the resources."""
+        return tuple(path for path in self.resources if path.lower().endswith((".md", ".txt")))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

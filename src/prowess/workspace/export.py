@@ -20,7 +20,7 @@ from prowess._internal.globs import Glob, IndexedText
 from prowess._internal.paths import check_safe_name, is_inside
 from prowess._internal.protected_names import find_protected, hidden_parts
 from prowess.errors import ConfigError, WorkspaceError
-from prowess.workspace.dirfd import open_folder
+from prowess.workspace.dirfd import open_file, open_folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHECKOUT = re.compile(r".*/\.(?:(?:claude|codex)/worktrees|local/share)(?=/[^/])")  # agents keep whole projects here
@@ -33,6 +33,19 @@ def is_named(rel: str, patterns: Sequence[str]) -> bool:
         return True
     named = [glob for pattern in patterns for glob in _dotted(pattern)]
     return all(any(glob.fullmatch(part) for glob in named) for part in map(IndexedText, hidden))
+
+
+def read_named(root: str, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+    """Reads files of a workspace. Hidden ones, and those that would be too much together, are left out."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        if is_named(name, ()):
+            with open_file(root, name) as fd, open(os.dup(fd), "rb") as file:
+                data = file.read(most_bytes + 1)
+            if len(data) <= most_bytes:
+                most_bytes -= len(data)
+                found[name] = data
+    return found
 
 
 @functools.lru_cache(maxsize=128)

@@ -22,9 +22,9 @@ def render_outcome(outcome: Outcome) -> str:
     which is safe already."""
     if outcome.status == "ok":
         return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
-    code = f" [{outcome.code}]" if outcome.code else ""
+    shown_code = f" [{outcome.code}]" if outcome.code else ""
     hint = f"\n{outcome.hint}" if outcome.hint else ""
-    return make_safe(f"{outcome.status}{code}: {outcome.content}{hint}")
+    return make_safe(f"{outcome.status}{shown_code}: {outcome.content}{hint}")
 
 
 def make_safe(text: str) -> str:

@@ -19,6 +19,9 @@ from prowess.runtime.services.documents import find_shown, render_skill_rows, sk
 from prowess.skills.render import skill_tokens
 from prowess.skills.skill import Entry, Skill, Visibility
 
+# Codes of findings that the summary tells whole, and not only by their number.
+_TOLD = ("url-", "digest-denied", "accepted-changed", "locked-missing")
+
 
 @cli_command(
     "list",
@@ -119,7 +122,7 @@ def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, p
         summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
     screen.note(("\n" if shown else "") + " · ".join(summary))
     if shown:
-        screen.findings([finding for finding in problems if finding.code.startswith("url-")])
+        screen.findings([finding for finding in problems if finding.code.startswith(_TOLD)])
         return
     if problems:
         screen.findings(problems[:3])

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from prowess.core.findings import visible
 from prowess.errors import SkillError, WorkspaceError
-from prowess.skills.load import read_resource
-from prowess.skills.skill import Skill
+from prowess.skills.load import load_entry, read_resource
+from prowess.skills.scanner import scan
+from prowess.skills.skill import Root, Skill
 from prowess.skills.validate import EXTENSIONS
 from prowess.workspace.scripts.pep723 import parse_block
 
@@ -32,6 +33,15 @@ def find_capabilities(skill: Skill) -> tuple[str, ...]:
     return tuple(f"{what}: {', '.join(map(visible, items))}" for what, items in facts.items() if items)
 
 
+def read_capabilities(folder: str) -> tuple[str, ...] | None:
+    """Returns the capabilities of the skill in a folder. None if there is none, or if it cannot be read."""
+    found = scan(Root("explicit", folder)).entries
+    try:
+        return find_capabilities(load_entry(found[0])) if found else None
+    except SkillError:
+        return None
+
+
 def _packages(skill: Skill, scripts: Iterable[str]) -> set[str]:
     packages: set[str] = set()
     for path in scripts:
@@ -42,8 +52,3 @@ def _packages(skill: Skill, scripts: Iterable[str]) -> set[str]:
             except (WorkspaceError, SkillError):
                 packages.add(f"unreadable in {path}")
     return packages
-
-
-def list_some(items: Sequence[str]) -> str:
-    shown = ", ".join(visible(item)[:80] for item in items[:5])
-    return shown if len(items) <= 5 else f"{shown} and {len(items) - 5} more"

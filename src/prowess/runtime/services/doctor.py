@@ -104,7 +104,7 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
     found: list[Finding] = []
     for entry in catalog:
         found += _nested_since(runtime, entry)
-        if catalog.visibility(entry).status in ("invalid", "shadowed", "off"):
+        if catalog.visibility(entry).status in ("invalid", "denied", "shadowed", "off"):
             continue
         missing = missing_requirements(entry.controls, runtime.environ, catalog.__contains__)
         if missing:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from prowess._internal.toml_lines import parse_toml
 from prowess.errors import WorkspaceError
 from prowess.workspace.scripts.environment_marker import is_marker
 
@@ -163,7 +163,7 @@ def _version_clauses(requires: str) -> list[tuple[str, tuple[int, ...], str | No
 
 def _parse_toml(content: str, name: str, line: int) -> dict[str, Any]:
     try:
-        return tomllib.loads(content)
+        return parse_toml(content)
     except (ValueError, RecursionError) as error:
         found = re.search(r"at line (\d+)", str(error))
         at = line + (int(found[1]) if found else 0)

@@ -1,0 +1,38 @@
+"""Finds skills of the same name in other roots, and tells which one is used. No root is scanned, nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from prowess.runtime.runtime import Runtime, all_roots
+from prowess.skills.skill import PRIORITY
+
+
+def find_precedence(runtime: Runtime, folder: str) -> Callable[[str], str]:
+    """Returns a function that tells which skill a new, accepted one of a name would stand before or behind in a root.
+
+    It returns "" if no other root has the name, or if the folder is no root. Skills behind an address are not looked
+    for. A pack may have 1,000 skills, so the roots are resolved once.
+    """
+    found = [root for root in all_roots(runtime.places, runtime.loaded, runtime.trust, ()) if not root.url]
+    roots = sorted(found, key=lambda root: PRIORITY.index(root.source))  # stable: roots keep their given order
+    places = [os.path.realpath(root.path) for root in roots]
+    if (here := os.path.realpath(folder)) not in places:
+        return lambda name: ""
+    at = places.index(here)
+    others = [number for number, place in enumerate(places) if number != at and os.path.isdir(place)]
+
+    def tell(name: str) -> str:
+        for number in others:
+            if not os.path.isfile(os.path.join(places[number], name, "SKILL.md")):
+                continue
+            root = roots[number]
+            id = f"{root.source}:{name}"
+            trusted = root.trusted or runtime.trust.accepted_skills.get(os.path.join(places[number], name))
+            if number > at or not trusted:  # an untrusted skill never stands before a trusted one
+                return f"'{name}' will be used instead of {id}, which can still be named by its id."
+            return f"'{name}' will stand behind {id}, and can only be named by its id: {roots[at].source}:{name}."
+        return ""
+
+    return tell
