@@ -12,7 +12,7 @@ WORKERS = -n auto --dist loadfile --no-loadscope-reorder
 CHECKS = types docs-check ratchets layers lint format
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check $(CHECKS) fix docs bench system e2e clean
+.PHONY: help demo test check $(CHECKS) fix docs bench recordings system e2e clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-16s%s\n' "$$name" "$$text"; done
@@ -58,6 +58,12 @@ docs: .venv/.dev  ## write what is made from the code anew: pages under docs/, J
 
 bench: .venv/.dev  ## print speed and memory as ratios
 	.venv/bin/python benchmarks/run.py $(ARGS)
+
+RECORDED = totals-by-region what-changed fibonacci start-a-skill count-words review-a-path wrong-line minutes
+recordings: .venv/.dev  ## record the runs of examples/evals/recordings again, after a change of skills, tools or guidance
+	@.venv/bin/prowess eval src/prowess/builtin_skills examples/skills --record examples/evals/recordings --yes skill_run \
+		$(addprefix --case ,$(RECORDED))
+	@sed -i 's/"platform":"[^"]*"/"platform":""/' examples/evals/recordings/*.jsonl
 
 system:  ## install what needs root (CI calls it; make demo and make test do not need it)
 	@PYTHON='$(PYTHON)' bash tools/system.sh

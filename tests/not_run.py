@@ -7,6 +7,7 @@ not_run("curl in a box", "no curl")  a part of a test that was left out
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import re
 from collections import Counter
@@ -53,11 +54,17 @@ def lacks() -> Callable[[str], str]:
 
 @cache
 def find_lack(what: str) -> str:
-    """Cause for not running what needs this: `root`, `no root`, or `isolation`. Empty when the machine has it."""
+    """Cause for not running what needs this: `root`, `no root`, `ray` or `isolation`. Empty when the machine has it."""
     if what == "root":
         return "" if os.geteuid() == 0 else "not root"
     if what == "no root":
         return "" if os.geteuid() != 0 else "as root"
+    if what == "ray":
+        if importlib.util.find_spec("ray") is not None:
+            return ""
+        if "ray" in os.environ.get("REQUIRE_TIERS", "").split(","):
+            pytest.fail("REQUIRE_TIERS names ray, which is not installed")
+        return "ray is not installed"
     assert what == "isolation", what
     if any(proof.holds for proof in asyncio.run(_prove())):
         return ""

@@ -28,6 +28,8 @@ from prowess.core.values import (
     Trigger,
     Usage,
 )
+from prowess.evals.case import CaseFile
+from prowess.evals.document import EvalDocument
 from prowess.runtime.settings import DOCS, Config
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
@@ -39,7 +41,7 @@ TEXTS = {"type": "array", "items": TEXT}
 OPEN = {"type": "object"}
 SOURCE = {"enum": ["explicit", "project", "user", "url", "mcp", "builtin"]}
 ANSWER = {"enum": ["once", "run", "always", "no"]}
-STATUS = {"enum": ["active", "untrusted", "manual", "shadowed", "hidden", "off", "invalid"]}
+STATUS = {"enum": ["active", "untrusted", "manual", "shadowed", "hidden", "off", "invalid", "denied"]}
 MODE = {"enum": ["pin", "auto", "name-only", "manual", "off"]}
 IN_PROMPT = {"enum": ["shown", "name_only", "searchable", "hidden"]}
 
@@ -247,6 +249,8 @@ def all_schemas() -> dict[str, dict[str, Any]]:
     schemas["finding"] = {"$schema": DRAFT, **finding}
     schemas["event"] = event_schema()
     schemas["config"] = config_schema()
+    schemas["eval-cases"] = {"$schema": DRAFT, **CaseFile.model_json_schema(), "title": "Eval cases: evals/*.yaml"}
+    schemas["eval"] = {"$schema": DRAFT, "title": "prowess.eval/1", **_of_pydantic(EvalDocument.model_json_schema())}
     return schemas
 
 
@@ -261,6 +265,16 @@ def document(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         "properties": properties,
         "required": required,
     }
+
+
+def _of_pydantic(schema: Any) -> Any:
+    """Schema of a document as pydantic derives it, without its titles; fields may be added at any time."""
+    if isinstance(schema, list):
+        return [_of_pydantic(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = {("title", str), ("additionalProperties", bool)}
+    return {key: _of_pydantic(value) for key, value in schema.items() if (key, type(value)) not in left_out}
 
 
 def event_schema() -> dict[str, Any]:
@@ -493,7 +507,7 @@ def _packs(findings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     differences = many(shape(kind={"enum": ["added", "changed", "removed", "mode"]}, path=TEXT))
     installed = shape(
         name=TEXT,
-        action={"enum": ["install", "update", "restore", "accept", "keep"]},
+        action={"enum": ["install", "update", "restore", "accept", "record", "keep"]},
         path=TEXT,
         source=TEXT,
         kind={"enum": ["folder", "archive", "url", "git", "site", "package"]},
@@ -532,7 +546,14 @@ def _packs(findings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     removed = shape(name=TEXT, path=TEXT, digest=TEXT_OR_NULL, backup=TEXT_OR_NULL)
     return {
         "installed": shape(
-            dry_run=YES_NO, changed=YES_NO, folder=TEXT, wanted=TEXT, lock=TEXT, skills=many(installed), notes=TEXTS
+            dry_run=YES_NO,
+            changed=YES_NO,
+            folder=TEXT,
+            wanted=TEXT,
+            lock=TEXT,
+            skills=many(installed),
+            notes=TEXTS,
+            failed=many(shape(name=TEXT, code=TEXT, message=TEXT, hint=TEXT_OR_NULL)),
         ),
         "uninstalled": shape(purged=YES_NO, removed=many(removed)),
         "rolled-back": shape(
@@ -554,6 +575,9 @@ def _packs(findings: dict[str, Any]) -> dict[str, dict[str, Any]]:
             packs=many(pack),
         ),
         "packed": shape(path=TEXT, sha256=TEXT, size_bytes=WHOLE, skills=many(packed), left_out=TEXTS),
+        "batch": shape(output=TEXT, total=WHOLE, failed=WHOLE, resumed=WHOLE, notes=TEXTS),
+        "eval-runs": shape(runs=many(shape(id=TEXT, started_at=TEXT, suite=TEXT, model=TEXT, arms=TEXTS)), more=YES_NO),
+        "evals-init": shape(file=TEXT),
     }
 
 

@@ -133,7 +133,7 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "runtime.config_file._find_json_line": [r'"key"\s*:'],
     "_internal.globs._letters": [r"(?!/)[^a-z]"],
     "_internal.folder_swap._parse": [r"(?:\.\./)?\.skills\.lock\.new-[a-z0-9_]{1,16}"],
-    "packs.git._failed": list(pack_git._SIGNS.values()),
+    "packs.git._errors": list(pack_git._SIGNS.values()),
     "packs.source._compiled": [pack_source._compiled(pattern) for _, _, pattern in pack_source._REMOTE]
     + [pack_source._ADDRESS, pack_source._TREE_PAGE],
     "models.offline.commands._inside": [r"[ \t>]*`{3,}[ \t]*"],
@@ -154,6 +154,7 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "workspace.scripts.missing_dependency._RULES": [pattern for pattern, _ in missing._RULES],
 }
 ELSEWHERE = {
+    "_internal.match_worker._obey": "a case's pattern, in a process of its own that ends itself at a deadline",
     "tools.files.grep_worker.main": "a model's pattern, in a process of its own that is ended at a deadline",
     "policy.safe_regex.compile_pattern": "a person's pattern, judged by its form, and met by windows of 8 KiB",
     "policy.safe_regex._may_and_must": "sees one character",

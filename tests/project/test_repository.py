@@ -27,7 +27,7 @@ REGISTRIES = [
         ("crates", "io"),
     )
 ]  # in pieces: this file is looked at as well
-MACHINE = re.compile(r"(?<![\w.~$}\-])/(?:work|root|home/\w+)/\w")
+MACHINE = re.compile(r"(?<![\w.~$}\-])(?<!workspace:/)/(?:work|root|home/\w+)/\w")
 
 
 def test_the_changelog_has_this_version() -> None:

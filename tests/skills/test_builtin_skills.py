@@ -98,8 +98,8 @@ def test_the_body_has_its_six_sections_and_names_every_file(skill: Path) -> None
     headings = re.findall(r"^## (?:.* · )?(.+)$", prose, re.MULTILINE)
     assert headings == SECTIONS
     assert loaded.body.count("\n") < 150
-    for file in loaded.files:
-        assert file.path == "SKILL.md" or file.path in loaded.body, f"{file.path} is never mentioned"
+    for path in loaded.resources:
+        assert path in loaded.body, f"{path} is never mentioned"
     assert loaded.fields["license"] == "Apache-2.0"
 
 

@@ -3,10 +3,8 @@
 - app: builds the parser and imports commands on demand
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
+- eval_view: shows eval runs: a bar, a table, scores and what failed
 - inputs: --input options, standard input and files that a person gives
-- call_text: tool calls as one line of text
-- find_run: finds a run by its id, folder or path
-- inputs: files that a person attaches, and files written for a person
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
 - pack_plan: shows what an installation or update will change, and asks

@@ -135,8 +135,18 @@ def confirm_removal(
         raise ConfigError(message, code="needs-yes", hint=hint)
     for path in paths:
         sys.stderr.write(f"  {visible(path)}\n")
-    if not click.confirm(f"Remove {visible(what)}?", err=True):
-        raise SkillDenied("Nothing was removed.", code="not-confirmed", hint="")
+    ask_person(f"Remove {visible(what)}?", unless="Nothing was removed.")
+
+
+def ask_person(question: str, *, unless: str) -> None:
+    """Asks at the terminal. After a no, and after an interrupt, the person is told `unless`."""
+    try:
+        if click.confirm(question, err=True):
+            return
+    except click.Abort:
+        sys.stderr.write(f"\n{unless}\n")
+        raise
+    raise SkillDenied(unless, code="not-confirmed", hint="")
 
 
 def bounds_options(function: Any) -> Any:

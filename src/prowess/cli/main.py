@@ -3,7 +3,7 @@
 A command's module is imported when the command is called, so that `prowess list` imports only what list needs.
 
 Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 denied · 4 waiting for approval ·
-130 interrupted.
+130 interrupted · 143 terminated (of the commands for packs).
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rollback": ("prowess.cli.commands.uninstall", "Return an installed skill to the version before."),
     "verify": ("prowess.cli.commands.verify", "Compare skills with the lock, or a pack with its manifest."),
     "pack": ("prowess.cli.commands.pack", "Write skills into one archive that others can install."),
+    "eval": ("prowess.cli.commands.eval", "Run eval cases: did the right skill fire, did it help, did it get worse?"),
+    "batch": ("prowess.cli.commands.eval", "Answer many requests, from a file into a file."),
+    "evals": ("prowess.cli.commands.evals", "Write starter cases; show and compare eval runs."),
     "trust": ("prowess.cli.commands.trust", "Trust a folder or an address, show what is trusted, or take it back."),
     "approvals": (
         "prowess.cli.commands.approvals",

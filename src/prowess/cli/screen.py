@@ -148,6 +148,7 @@ _ROWS_AT_ONCE = 200
 _ANSI = {
     "error": "1;31",
     "invalid": "1;31",
+    "denied": "1;31",
     "warning": "33",
     "untrusted": "33",
     "info": "36",

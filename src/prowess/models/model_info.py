@@ -6,12 +6,22 @@ models are listed here. For another model, set `context_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prowess.core.values import Usage
+from prowess.core.events import ModelReplied
+from prowess.core.ports import Model
+from prowess.core.values import Message, ToolSpec, Usage
 
 _MILLION = 1_000_000
+
+
+_NOT_LIVE = ("scripted", "mock", "offline", "replay")  # models that cost nothing
+
+
+def is_live(model: str) -> bool:
+    """True for a model of a provider, which costs money and answers differently each time."""
+    return model.partition(":")[0] not in _NOT_LIVE
 
 
 def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
@@ -27,6 +37,25 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     total += usage.cached * prices.get("cached", prices["input"])
     total += usage.cache_written * prices.get("cache_written", prices["input"])
     return total / _MILLION
+
+
+class PricedModel:
+    """Model that adds up the cost of its replies. `cost` is None as long as no price is known."""
+
+    def __init__(self, model: Model, prices: Mapping[str, float]) -> None:
+        self.name = model.name
+        self.cost: float | None = None
+        self._model, self._prices = model, prices
+
+    async def reply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> ModelReplied:
+        replied = await self._model.reply(messages, tools, **options)
+        cost = find_cost(replied.usage, self._prices)
+        self.cost = self.cost if cost is None else cost + (self.cost or 0.0)
+        return replied
+
+    async def aclose(self) -> None:
+        if (close := getattr(self._model, "aclose", None)) is not None:
+            await close()
 
 
 # The longest matching prefix counts. A size is listed only if the provider documents it for every model of the prefix.

@@ -191,6 +191,18 @@ def load_recording(path: str | os.PathLike[str], *, name: str | None = None, str
     file = os.fspath(path)
     if os.path.isdir(file):
         file = os.path.join(file, "events.jsonl")
+    model = ReplayModel(load_events(file), name=name or f"replay:{file}", strict=strict)
+    if not model.unused:
+        raise ConfigError(
+            f"The recording {file} has no replies of a model.",
+            code="recording-invalid",
+            hint="A recording is the events.jsonl of a run, as it was written.",
+        )
+    return model
+
+
+def load_events(file: str) -> list[Envelope]:
+    """Loads the events of a recording. ConfigError `recording-invalid` names the file and the line."""
     events: list[Envelope] = []
     try:
         with open(open_regular(file, follow=True), "rb") as lines:
@@ -204,11 +216,4 @@ def load_recording(path: str | os.PathLike[str], *, name: str | None = None, str
             code="recording-invalid",
             hint="A recording is the events.jsonl of a run, as it was written.",
         ) from error
-    model = ReplayModel(events, name=name or f"replay:{file}", strict=strict)
-    if not model.unused:
-        raise ConfigError(
-            f"The recording {file} has no replies of a model.",
-            code="recording-invalid",
-            hint="A recording is the events.jsonl of a run, as it was written.",
-        )
-    return model
+    return events

@@ -1,36 +1,28 @@
-"""Reads a script: a JSON or YAML list of replies. Any fault is a ConfigError with the file, the line and the entry.
-
-YAML is limited to the values of JSON: no anchors, aliases or tags; `no` and `2024-01-01` are texts.
-"""
+"""Reads a script: a JSON or YAML list of replies. Any fault is a ConfigError with the file, the line and the entry."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from prowess._internal.files import read_regular
+from prowess._internal.yaml_lines import LinedValue, UnreadableText, read_lined
 from prowess.errors import ConfigError
 from prowess.models.actions.schema import parse_document
 
 LIMIT_BYTES = 4 << 20
-MAX_DEPTH = 50
 
 
 def read_script(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Reads and checks the replies of a file."""
     file = os.fspath(path)
-    text = _read(file)
-    entries, lines = _parse_json(file, text) if file.endswith(".json") else _parse_yaml(file, text)
+    found = _read(file)
+    entries = found.value
     if not isinstance(entries, list):
         _refuse(file, None, f"it must be a list of replies, not {entries!r}"[:200])
     for number, entry in enumerate(entries, 1):
-        line = f":{lines[number - 1]}" if lines else ""
-        check_entry(entry, f"{file}{line}: reply {number}")
+        check_entry(entry, f"{file}:{found.lines[number - 1,]}: reply {number}")
     return entries
 
 
@@ -90,9 +82,11 @@ def _invalid(where: str, what: str, hint: str) -> ConfigError:
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
-def _read(file: str) -> str:
+def _read(file: str) -> LinedValue:
     try:
-        data = read_regular(file, LIMIT_BYTES, follow=True)
+        return read_lined(file, LIMIT_BYTES)
+    except UnreadableText as error:
+        _refuse(file, error.line, error.why)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
@@ -100,101 +94,6 @@ def _read(file: str) -> str:
             code="script-unreadable",
             hint="It must be a readable, regular file.",
         ) from error
-    if len(data) > LIMIT_BYTES:
-        _refuse(file, None, f"it is larger than {LIMIT_BYTES >> 20} MiB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        _refuse(file, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8")
-
-
-def _parse_json(file: str, text: str) -> tuple[Any, list[int]]:
-    try:
-        return json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_constant), []
-    except RecursionError:
-        _refuse(file, None, "it is nested too deep")
-    except ValueError as error:
-        _refuse(file, getattr(error, "lineno", None), getattr(error, "msg", None) or str(error))
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} is there twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _parse_yaml(file: str, text: str) -> tuple[Any, list[int]]:
-    """Returns the value, and the line on which each entry of the list begins.
-
-    Built from the parser's events, so that nothing is expanded and nothing recurses.
-    """
-    import yaml
-
-    lines: list[int] = []
-    documents: list[Any] = []
-    opened: list[Any] = [documents]
-    keys: list[str | None] = [None]  # for each open container: the key that waits for its value
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            line = event.start_mark.line + 1
-            if isinstance(event, yaml.CollectionEndEvent):
-                opened.pop()
-                keys.pop()
-            if not isinstance(event, yaml.NodeEvent):
-                continue
-            if event.anchor or getattr(event, "tag", None):
-                _refuse(file, line, "anchors, aliases and tags are not read")
-            value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            if isinstance(event, yaml.ScalarEvent):
-                value = event.value if event.style else _scalar(event.value)
-            top, key = opened[-1], keys[-1]
-            if isinstance(top, list):
-                if len(opened) == 2:
-                    lines.append(line)
-                top.append(value)
-            elif key is not None:
-                top[key], keys[-1] = value, None
-            elif not isinstance(event, yaml.ScalarEvent):
-                _refuse(file, line, "a key must be a text")
-            elif event.value in top:
-                _refuse(file, line, f"the field {event.value!r} is there twice")
-            else:
-                keys[-1] = event.value
-                continue
-            if isinstance(value, (list, dict)):
-                if len(opened) > MAX_DEPTH:
-                    _refuse(file, line, f"it is nested more than {MAX_DEPTH} levels deep")
-                opened.append(value)
-                keys.append(None)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        why = str(getattr(error, "problem", None) or error).split("\n")[0]
-        _refuse(file, mark.line + 1 if mark else None, why)
-    except ValueError as error:  # a number of 5,000 digits, a lone surrogate
-        _refuse(file, None, str(error))
-    if len(documents) > 1:
-        _refuse(file, None, "it has more than one YAML document")
-    return documents[0] if documents else None, lines
-
-
-_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "~": None, "": None}
-_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-
-
-def _scalar(text: str) -> Any:
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INT.fullmatch(text):
-        return int(text)
-    number = float(text) if _FLOAT.fullmatch(text) else math.inf
-    return number if math.isfinite(number) else text
 
 
 def _refuse(file: str, line: int | None, why: str) -> NoReturn:

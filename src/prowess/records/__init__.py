@@ -8,5 +8,6 @@
 - pending: finds questions that wait for a person's answer
 - spans: turns a run's events into OpenTelemetry spans
 - summary: sums up a run from its events, for run.json
+- trajectory: reads the events of runs into one trajectory: calls, loaded skills, usage, answer
 - timeline: texts about events, for the live view, a timeline and a story
 """

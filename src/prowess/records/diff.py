@@ -1,7 +1,7 @@
 """Finds the first difference between two records of a run.
 
-Expected differences do not count: times, durations, generated ids, temporary folders, hashes. The bytes of requests are
-compared only as long as everything that went into them was exactly equal.
+Expected differences do not count: times, durations, generated ids, temporary folders, workspaces, hashes. The bytes of
+requests are compared only as long as everything that went into them was exactly equal.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from prowess.core.events import (
     CallActed,
     CallDecided,
     CallPlanned,
+    CatalogPlanned,
     Compacted,
     Envelope,
     EpochStarted,
@@ -34,7 +36,9 @@ from prowess.core.events import (
 from prowess.core.values import to_json
 
 _CALLS = (CallPlanned, CallDecided, ApprovalAsked, ApprovalAnswered, CallActed)
+_OF_THE_PLACE = (CallDecided, ApprovalAsked, ApprovalAnswered)
 _NATURE = (
+    (re.compile(r"(?:/[\w.@+-]{1,100}){0,20}/s-[0-9a-f]{12}-[0-9a-f]{32}/root\b|(?<![\w/])/workspace\b"), "…workspace"),
     (re.compile(r'("duration_ms\\*+"\s*+:\s*+)\d+'), r"\1…"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"), "…time"),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "…time"),
@@ -79,6 +83,20 @@ def first_difference(
         if (difference := _first(ours, theirs, set(ignore), reordered)) is not None
     ]
     return min(found, key=lambda difference: (difference.seq is None, difference.seq or 0)) if found else None
+
+
+def without_place(envelopes: Sequence[Envelope]) -> list[Envelope]:
+    """Drops what another machine, executor or limit changes: decisions, approvals, notes about what is left, and the
+    output of programs. A call that is denied because of them still differs in its outcome."""
+    found: list[Envelope] = []
+    for each in envelopes:
+        event = each.event
+        is_budget = isinstance(event, NoteAppended) and event.kind == "budget"
+        if isinstance(event, CallActed) and "exit_code" in event.outcome.data:
+            found.append(replace(each, event=replace(event, outcome=replace(event.outcome, content=""))))
+        elif not is_budget and not isinstance(event, _OF_THE_PLACE):
+            found.append(each)
+    return found
 
 
 def mask(text: str) -> str:
@@ -196,6 +214,7 @@ _FACTS: tuple[tuple[type[Any], Callable[[Any], list[tuple[str, Any]]]], ...] = (
         EpochStarted,
         lambda event: [("request", event.why), ("request", event.system), ("request", to_json(event.tools))],
     ),
+    (CatalogPlanned, lambda event: [("catalog", {**to_json(event.plan), "tokens": None})]),
     (ModelReplied, lambda event: [("reply", event.text), ("reply", to_json(event.calls)), ("reply", event.finish)]),
     (CallPlanned, lambda event: [("call", to_json(event.call))]),
     (CallDecided, lambda event: [("decision", [event.call_id, event.decision.verdict, event.decision.rule])]),

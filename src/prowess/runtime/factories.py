@@ -114,7 +114,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         limits=options.limits or Limits(**config.limits._asdict()),
         load_mode=options.load_mode or config.skills.load_mode,
         placement=options.placement or config.skills.placement,
-        prices=config.prices.get(name) or config.prices.get(name.partition(":")[2]) or {},
+        prices=find_prices(runtime, name),
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
     )
@@ -176,13 +176,23 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
     return ()
 
 
+def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
+    """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
+    prices = runtime.config.prices
+    return prices.get(model) or prices.get(model.partition(":")[2]) or {}
+
+
 def check_prices(agent: AgentSpec) -> None:
     if agent.limits.cost is not None and not agent.prices:
-        raise ConfigError(
-            f"There is a cost limit, but no price of the model '{agent.model.name}' is known.",
-            code="price-unknown",
-            hint=f'Add it to the configuration: [prices."{agent.model.name}"] input = …, cached = …, output = …',
-        )
+        raise price_unknown(agent.model.name)
+
+
+def price_unknown(model: str) -> ConfigError:
+    return ConfigError(
+        f"There is a cost limit, but no price of the model '{model}' is known.",
+        code="price-unknown",
+        hint=f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …',
+    )
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:

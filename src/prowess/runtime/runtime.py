@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from prowess._internal.json_file import file_signature
 from prowess._internal.paths import inside, is_inside
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
-from prowess.errors import SkillDenied
+from prowess.errors import ConfigError
 from prowess.policy.trust import Trust, TrustFile, still_trusted
 from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config
 from prowess.runtime.settings import DOCS, IN_USE
 from prowess.skills.catalog import Catalog
-from prowess.skills.discover import Library
+from prowess.skills.discover import Library, changed_since_accepted
 from prowess.skills.roots import default_roots, named_root
 from prowess.skills.scanner import Bounds
 from prowess.skills.skill import Entry, Root, Skill
@@ -78,7 +80,8 @@ class Runtime:
         self.places, self.loaded, self._findings = places, loaded, tuple(findings)
         self.trust, self.trust_file = trust.current(), trust
         self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the file now, and our part of it
-        self._distrusting: tuple[Catalog, Trust, Catalog] | None = None
+        self._restricted: tuple[tuple[Catalog, Trust, Mapping[str, str]], Catalog] | None = None
+        self._denied: tuple[object, Mapping[str, str]] = (None, {})  # signatures of the policy files, denied digests
         self.environ: Mapping[str, str] = environ or {}
         self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
         self._planned: tuple[Catalog, CatalogPlan] | None = None
@@ -133,13 +136,33 @@ class Runtime:
 
     @property
     def catalog(self) -> Catalog:
-        """Catalog of every skill. A skill whose trust is revoked counts as untrusted from the next access on."""
-        whole, trust = self.library.catalog, self.still_trusted
-        if trust is self.trust:
+        """Catalog of every skill. A revoked trust and a denied digest count from the next access on."""
+        whole, trust, denied = now = (self.library.catalog, self.still_trusted, self.denied_digests)
+        if trust is self.trust and not denied:
             return whole
-        if self._distrusting is None or self._distrusting[0] is not whole or self._distrusting[1] is not trust:
-            self._distrusting = (whole, trust, whole.distrusting(self._find_taken_back(whole)))
-        return self._distrusting[2]
+        if self._restricted is None or not all(map(is_, now, self._restricted[0])):
+            found = whole if trust is self.trust else whole.distrusting(self._find_taken_back(whole))
+            if denied:
+                from prowess.runtime.policy_files import note_denied
+
+                found = note_denied(found, denied)
+            self._restricted = (now, found)
+        return self._restricted[1]
+
+    @property
+    def denied_digests(self) -> Mapping[str, str]:
+        """Path of the policy by each digest that it denies. A broken policy is an error where a skill is loaded."""
+        seen = tuple(map(file_signature, rule_paths(self)))
+        if seen == self._denied[0]:
+            return self._denied[1]
+        found: Mapping[str, str] = {}
+        if any(isinstance(each, tuple) for each in seen):  # an int says why there is no file
+            from prowess.runtime.policy_files import find_denied_digests
+
+            with suppress(ConfigError):
+                found = find_denied_digests(self)
+        self._denied = (seen, found)
+        return found
 
     def _find_taken_back(self, catalog: Catalog) -> Callable[[Entry], bool]:
         """Returns a test for skills whose trust was revoked: their root, or the accepted content of their address."""
@@ -167,7 +190,25 @@ class Runtime:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about trust and configuration, then about the library."""
-        return (*self.setup_findings, *self.catalog.findings)
+        return (*self.setup_findings, *self._lock_findings(), *self.catalog.findings)
+
+    def _lock_findings(self) -> list[Finding]:
+        """Returns a finding when the project's lock has skills that are not installed, as after a clone."""
+        agent = os.path.join(self.places.project, ".agent")
+        lock = os.path.join(agent, "skills.lock")
+        if self._roots or self._more or not os.path.isfile(lock):
+            return []
+        from prowess.skills.locked_names import read_locked_names
+
+        there: set[str] = set()
+        with suppress(OSError):
+            there.update(os.listdir(os.path.join(agent, "skills")))
+        missing = [name[:80] for name in read_locked_names(lock) if name not in there]
+        if not missing:
+            return []
+        count = "1 skill" if len(missing) == 1 else f"{len(missing)} skills"
+        names = [*missing[:5], *(["…"] if len(missing) > 5 else [])]
+        return [make_finding(Note("locked-missing", None, {"count": count, "names": names}), lock)]
 
     @property
     def setup_findings(self) -> tuple[Finding, ...]:
@@ -283,19 +324,16 @@ class Runtime:
 
     def check_digest(self, skill: Skill) -> Skill:
         """Returns a loaded skill. Refuses content that policy denies, and distrusts content that nobody accepted."""
-        from prowess.runtime.policy_files import find_denied_digests
+        from prowess.runtime.policy_files import find_denied_digests, if_denied
 
-        if skill.digest in find_denied_digests(self):
-            raise SkillDenied(
-                f"Policy denies this content of '{skill.name}'.",
-                code="digest-denied",
-                hint=f"A policy lists {skill.digest} under denied_digests. Install another version.",
-            )
+        denied = if_denied(skill.entry, skill.digest, find_denied_digests(self))
+        if denied is not skill.entry:
+            self.catalog.allow(denied)
         accepted = self.trust.accepted_skills.get(skill.entry.real_path)
         roots = {os.path.realpath(root.path) for root in self.catalog.roots if root.trusted}
-        if accepted is None or accepted == skill.digest or skill.entry.root in roots:
+        if not accepted or accepted == skill.digest or skill.entry.root in roots:
             return skill
-        return skill._replace(entry=skill.entry._replace(trusted=False))
+        return skill._replace(entry=changed_since_accepted(skill.entry))
 
     def load_entry(self, entry: Entry) -> Skill:
         """Loads a skill of the catalog without a permission check."""
@@ -316,6 +354,15 @@ class Runtime:
             os.unlink(path)  # it is our own cache: the next search makes it again
             note = "the search index was damaged and is made anew"
         return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
+
+
+SYSTEM_POLICY = "/etc/prowess/policy.toml"
+
+
+def rule_paths(runtime: Runtime) -> list[str]:
+    """Returns the paths of the policy files. The managed file is first: the path of the variable, else the system's."""
+    managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
+    return [managed, os.path.join(runtime.places.project, ".agent", "policy.toml")]
 
 
 def check_model(name: str | None) -> None:

@@ -119,6 +119,21 @@ class MemoryEventLog:
         return len(gone)
 
 
+class KeptEvents(MemoryEventLog):
+    """Event log that also keeps the events of all sessions as values, so that they need not be parsed again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Envelope] = []
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        stored = await super().append(key, expected_seq, lease, events)
+        self.events += stored
+        return stored
+
+
 @dataclass(slots=True, kw_only=True)
 class _Session:
     created_at: str

@@ -10,22 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
+from prowess._internal.json_values import load_json
 from prowess.models.actions.partial_json import MAX_DEPTH
 
 # Characters that may be added at the end: none, the brackets of objects, or also those of lists and the quote of a
 # text. With "all", a list or a text can become shorter than the model meant.
 Close = Literal["nothing", "objects", "all"]
-
-
-def load_json(text: str) -> Any:
-    """Parses JSON like the standard library, but refuses NaN and Infinity, which are no JSON."""
-    return json.loads(text, parse_constant=_check_constant)
-
-
-def _check_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def repair(text: str, *, close: Close = "all") -> str | None:

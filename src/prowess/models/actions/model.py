@@ -15,12 +15,13 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
+from prowess._internal.json_values import load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.ports import Model
 from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
 from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import tool_of, translate
-from prowess.models.actions.json_repair import Close, find_objects, load_json
+from prowess.models.actions.json_repair import Close, find_objects
 from prowess.models.actions.partial_json import MAX_DEPTH, Completed, Grown, JsonStream
 from prowess.models.actions.schema import PLANNING, ActionDocument, is_document, parse_document, render_schema
 from prowess.models.actions.transcript import render_transcript

@@ -4,7 +4,9 @@
 - argument_words: parses words that a person wrote as the arguments of a tool
 - artifacts: lists, finds and removes saved files of all sessions
 - capabilities: what a skill asks for, ships and needs, for a person
+- cassette: recording that a run plays and must not differ from
 - cleanup: removes old runs, sessions, and files that sessions left on disk
+- compare_folder: compares a skill's folder with the files that it should have
 - container_image: builds the image for containers
 - doctor: examines roots, skills, settings, policy and the installation
 - doctor_workspace: tries every executor, and reports what isolation holds
@@ -12,7 +14,10 @@
 - files: files that a request names, and files copied from a run
 - find_run: finds a run in the log or as a copy, by its id, folder or path
 - inspect_skill: describes one skill, explains why a model sees it, counts tokens
+- namesakes: finds skills of the same name in other roots, and tells which one is used
+- old_skill: exports an older version of a skill, from git or from a pack
 - policy_check: explains the policy decision about a call without making it
+- portable: skills, trust and settings of a runtime as values for another process
 - preapproved: tools that a person approves beforehand (`--yes`)
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - replay_run: repeats a recorded run without a model, and finds the first difference
@@ -22,6 +27,7 @@
 - scaffold: writes new skills and new projects from templates
 - sessions: lists the sessions of the log, and finds one of them
 - settings_in_force: value and origin of every setting
+- site_index: the skills that a site publishes
 - trust: finds the content that trust would cover, gives trust and takes it back
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
 """

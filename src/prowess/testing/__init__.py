@@ -5,6 +5,11 @@ Each double implements the same protocol as the real thing. It complains about s
     model = ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}, {"text": "Done."}])
     root = skill_dir(tmp_path, "demo", "# How to demo").parent
     approver = ScriptedApprover(["once"])
+
+As a pytest plugin, it runs eval cases as tests: `pytest -p prowess.testing skills/`, or in conftest.py
+`pytest_plugins = ["prowess.testing"]`.
+
+- eval_cases: collects case files, and runs each case as a test
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from prowess.core.events import Answer, ApprovalAnswered, render_event
 from prowess.core.ports import EventLog
@@ -23,6 +28,9 @@ from prowess.models.actions.model import StructuredActions
 from prowess.models.replay import ReplayModel, load_recording
 from prowess.models.scripted import ScriptedModel, load_script
 from prowess.stores.memory import MemoryArtifacts, MemoryEventLog
+
+if TYPE_CHECKING:
+    import pytest
 
 __all__ = [
     "MemoryArtifacts",
@@ -129,3 +137,21 @@ class _Names:
     def _name(self, kind: str, name: str) -> str:
         number = 1 + sum(1 for known, _ in self._given if known == kind)
         return self._given.setdefault((kind, name), f"{kind}{number}")
+
+
+# --- pytest plugin ----------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("prowess", "eval cases")
+    group.addoption("--eval-model", metavar="M", help="Model for eval cases.  [default: scripted]")
+    group.addoption("--eval-yes", action="append", default=[], metavar="TOOL", help="Approve a tool in eval cases.")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collects the case files in folders that are called `evals` or `evaluations`."""
+    if file_path.parent.name not in ("evals", "evaluations") or file_path.suffix not in (".yaml", ".yml", ".json"):
+        return None
+    from prowess.testing.eval_cases import CaseFileCollector
+
+    return CaseFileCollector.from_parent(parent, path=file_path)

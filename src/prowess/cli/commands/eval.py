@@ -1,0 +1,216 @@
+"""Commands `prowess eval` and `prowess batch`: run cases or requests, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from prowess._internal.globs import Glob
+from prowess.cli.app import Call, cli_command, roots_option
+from prowess.cli.eval_view import EvalBar, find_skill_folder, show_document
+from prowess.cli.screen import count
+from prowess.cli.session_options import yes_option
+from prowess.core.findings import visible
+from prowess.errors import ConfigError
+from prowess.evals.batch import run_batch
+from prowess.evals.document import find_finished, finished
+from prowess.evals.reports.write import check_kind, write_report
+from prowess.evals.runner import EvalOptions, run_suite
+from prowess.evals.suite import Suite, read_suite
+from prowess.runtime.services.preapproved import parse_yes
+
+_ENGINE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    roots_option,
+    yes_option,
+    click.option(
+        "--executor", type=click.Choice(["auto", "local", "sandbox", "container", "none"]), help="What runs scripts."
+    ),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where runs happen."
+    ),
+    click.option("--address", metavar="HOST:PORT", help="Address of a Ray cluster.  [default: one on this machine]"),
+    click.option("--jobs", type=click.IntRange(1, 1000), metavar="N", help="Runs at the same time."),
+)
+
+
+def _engine_options(function: Any) -> Any:
+    for option in reversed(_ENGINE_OPTIONS):
+        function = option(function)
+    return function
+
+
+@cli_command(
+    "eval",
+    example="""
+prowess eval ./skills/pdf
+prowess eval .agent/evals --model openai:gpt-5 --repeats 3 --report html=report.html
+prowess eval ./skills/pdf --arms with_skill,without_skill --model openai:gpt-5
+prowess eval ./skills --baseline last-week.json --report junit=junit.xml""",
+)
+@click.argument("paths", nargs=-1, metavar="PATH…")
+@click.option(
+    "--model", metavar="M", help="offline, openai:NAME …  [default: scripted if all cases have a script, else as usual]"
+)
+@click.option("--judge", metavar="M", help="Model that decides the statements under `judge`.")
+@click.option("--case", "cases", multiple=True, metavar="GLOB", help="Only cases with such an id. Repeatable.")
+@click.option("--repeats", type=click.IntRange(1, 1000), metavar="N", help="Runs of each case.  [default: 1]")
+@click.option("--arms", metavar="ARM,…", help="with_skill, without_skill, old_skill=REF.  [default: with_skill]")
+@click.option("--baseline", metavar="FILE|RUN", help="Compare with an earlier run; exit code 1 if this one is worse.")
+@click.option(
+    "--report", "reports", multiple=True, metavar="KIND=FILE", help="json, junit, markdown, html. Repeatable."
+)
+@click.option("--record", metavar="DIR", help="Record every run there; with --replay, those that are missing.")
+@click.option("--replay", metavar="DIR", help="Play recorded runs, without a model.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was cut off, by its id or `latest`.")
+@click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="X", help="Money for the whole suite.")
+@click.option("--allow-partial", is_flag=True, help="Exit code 0 although --max-cost left cases out.")
+@click.option("--retries", type=click.IntRange(0, 20), default=2, show_default=True, help="After a fault of a server.")
+@_engine_options
+def _eval(call: Call, paths: tuple[str, ...], **given: Any) -> int:
+    """Run eval cases: did the right skill fire, did it help, did it get worse?
+
+    PATH is a case file, a folder of them, a skill or its name, a folder of skills, or a project. Exit code: 0 passed,
+    1 a case failed or could not be run, or the gate says worse, 2 a case file or an option cannot be used.
+    """
+    reports = _parse_reports(call, given["reports"])
+    with call.runtime(roots=given["roots"]) as runtime:  # warns of roots that are not there
+        places = [find_skill_folder(path, runtime) for path in paths] or ["."]
+        suite = _choose(read_suite(places, cwd=call.cwd), given["cases"])
+        options = _options(call, suite, given)
+        baseline = find_finished(given["baseline"], runtime.places) if given["baseline"] else None
+    with EvalBar(call.screen) as bar:
+        run = asyncio.run(run_suite(suite, options, on_progress=bar))
+    found = finished(suite, run)
+    found = found.against(baseline) if baseline else found
+    for kind, file in reports:
+        write_report(kind, file, found)
+    document = found.to_json()
+    if call.screen.is_json:
+        call.screen.document(document)
+    else:
+        show_document(call.screen, document)
+        for kind, file in reports:
+            call.screen.note(f"Wrote the {kind} report: {visible(file)}")
+        call.screen.note(f"Kept as {run.id}: {call.follow_up('prowess evals show')} {run.id}")
+    return _exit_code(document, allow_partial=given["allow_partial"])
+
+
+def _choose(suite: Suite, globs: Sequence[str]) -> Suite:
+    if not globs:
+        return suite
+    wanted = [Glob(glob, folders=False) for glob in globs]
+    cases = tuple(each for each in suite.cases if any(glob.fullmatch(each.case.id) for glob in wanted))
+    if not cases:
+        known = ", ".join(each.case.id for each in suite.cases[:10])
+        raise ConfigError(f"No case has an id like '{globs[0][:80]}'.", code="usage", hint=f"There are: {known}")
+    return replace(suite, cases=cases)
+
+
+def _options(call: Call, suite: Suite, given: dict[str, Any]) -> EvalOptions:
+    model = given["model"]
+    if model is None and all(each.case.script is not None for each in suite.cases):
+        model = "scripted"
+    return replace(
+        _shared_options(call, given),
+        model=model,
+        repeats=given["repeats"],
+        arms=tuple(arm.strip() for arm in (given["arms"] or "").split(",") if arm.strip()),
+        max_cost=given["max_cost"],
+        judge=given["judge"],
+        record=given["record"],
+        replay=given["replay"],
+        resume=given["resume"],
+    )
+
+
+def _shared_options(call: Call, given: dict[str, Any]) -> EvalOptions:
+    if given["address"] is not None and given["engine"] != "ray":
+        raise ConfigError("--address is of a Ray cluster.", code="usage", hint="Add --engine ray.")
+    return EvalOptions(
+        cwd=call.cwd,
+        roots=given["roots"],
+        config=call.options.get("config_file"),
+        model=given["model"],
+        engine=given["engine"],
+        address=given["address"],
+        concurrency=given["jobs"],
+        approved=tuple(parse_yes(given["yes"])),
+        retries=given["retries"],
+        settings={"workspace.executor": given["executor"]} if given["executor"] else {},
+    )
+
+
+def _parse_reports(call: Call, given: Sequence[str]) -> list[tuple[str, str]]:
+    found = []
+    for text in given:
+        kind, equals, file = text.partition("=")
+        if not equals or not file:
+            raise ConfigError(
+                f"--report {text[:80]} names no file.", code="usage", hint="Such as: --report html=report.html"
+            )
+        check_kind(kind)
+        found.append((kind, os.path.join(call.cwd, os.path.expanduser(file))))
+    return found
+
+
+def _exit_code(document: dict[str, Any], *, allow_partial: bool) -> int:
+    """Returns 1 if a hard case failed, a case could not be run, or the gate says worse, or if nothing was decided. With
+    a baseline, the gate decides about the failures that it compared; a case that fails as before is no news."""
+    gate = document["gate"]
+    if gate is not None and gate["verdict"] == "worse":
+        return 1
+    for result in document["results"]:
+        is_left_out = any(run["error"] and run["error"]["code"] == "budget-reached" for run in result["runs"])
+        if result["status"] == "error" or (is_left_out and not allow_partial):
+            return 1
+        is_compared = gate is not None and result["id"] not in gate["not_compared"]
+        if result["status"] == "failed" and not is_compared and result["runs"][0]["gate"] == "hard":
+            return 1
+    canary, is_decided = document["scores"]["canary"], document["passed"] or document["failed"] or allow_partial
+    return 0 if canary in (None, "passed") and is_decided else 1
+
+
+@cli_command(
+    "batch",
+    example="""
+prowess batch requests.jsonl -o results.jsonl --model openai:gpt-5
+prowess batch requests.jsonl -o results.jsonl --output-dir files --engine ray --address 10.0.0.7:6379""",
+)
+@click.argument("requests", metavar="FILE")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="File for the results, in the order of the requests."
+)
+@click.option("--model", metavar="M", help="offline, openai:NAME, anthropic:NAME …  [default: as configured]")
+@click.option("--output-dir", metavar="DIR", help="Copy the files that runs make to DIR/ID/.")
+@click.option("--force", is_flag=True, help="Replace the results and copies that are there.")
+@click.option("--retries", type=click.IntRange(0, 20), default=2, show_default=True, help="After a fault of a server.")
+@_engine_options
+def _batch(call: Call, requests: str, output: str, **given: Any) -> int:
+    """Answer many requests: one JSON object a line in, one a line out.
+
+    A request has `request`, and may have `id`, `files` and `skills`. A batch that was cut off goes on where it was when
+    the same command is given again. Exit code: 0 all were answered, 1 some were not, 2 the input cannot be used.
+    """
+    options = _shared_options(call, given)
+    with EvalBar(call.screen) as bar:
+        done = asyncio.run(
+            run_batch(requests, output, options, output_dir=given["output_dir"], force=given["force"], on_progress=bar)
+        )
+    if call.screen.is_json:
+        fields = {"output": done.output, "total": done.total, "failed": done.failed, "resumed": done.resumed}
+        call.screen.document({"schema": "prowess.batch/1", **fields, "notes": list(done.notes)})
+    else:
+        for note in done.notes:
+            call.screen.note(f"note: {visible(note)}")
+        again = f" ({done.resumed} of them before)" if done.resumed else ""
+        failed = f", {done.failed} without an answer" if done.failed else ""
+        call.screen.note(f"{count(done.total, 'request')}{again}{failed}: {visible(done.output)}")
+    return 1 if done.failed else 0
+
+
+COMMANDS = {"eval": _eval, "batch": _batch}

@@ -1,0 +1,149 @@
+"""Answers many requests: a JSONL file in, a JSONL file with the results in the same order out.
+
+A request is a case without checks. Every result is at once in a journal beside the output, so a kill loses only what
+was under way, and the same command goes on. The output itself appears whole, at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from prowess._internal.files import write_whole
+from prowess._internal.journal import read_lines
+from prowess._internal.model_values import describe_fault
+from prowess._internal.paths import user_path
+from prowess._internal.portable_names import plain_name
+from prowess.core.findings import visible
+from prowess.core.values import to_json
+from prowess.errors import EvalError, ProwessError
+from prowess.evals.case import Case
+from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
+from prowess.evals.run_task import TaskOutcome
+from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
+from prowess.evals.store import EvalHeader, StoredRun
+from prowess.workspace.export import open_outside
+
+_STATUS = {"passed": "answered", "failed": "stopped", "skipped": "skipped", "error": "error"}
+
+
+class BatchRequest(EvalRecord):
+    """Line of the input."""
+
+    id: str | int | None = None
+    request: str
+    files: tuple[str, ...] = ()  # relative to the folder of the input
+    skills: tuple[str, ...] = ()  # to load at once
+
+
+class BatchRun(NamedTuple):
+    """Finished batch. `failed` counts errors, and runs that stopped without an answer."""
+
+    output: str
+    total: int
+    failed: int
+    resumed: int  # results that an earlier process had written
+    notes: tuple[str, ...] = ()
+
+
+async def run_batch(
+    requests: str,
+    output: str,
+    options: EvalOptions,
+    *,
+    output_dir: str | None = None,
+    force: bool = False,
+    on_progress: Tell = None,
+) -> BatchRun:
+    """Answers the requests of a file, and keeps the files that runs make in `<output_dir>/<id>/`."""
+    with open_driver(options) as runtime:
+        cwd = runtime.places.cwd
+        source, target = user_path(cwd, requests), user_path(cwd, output)
+        own = {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
+        fields = shared_fields(runtime, options) | own
+        read = read_requests(source, requests)
+        decides = [[each.model_dump() for each in read], fields["model"], fields["settings"]]
+        digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()
+        tasks = [_make_task(each, digest, fields) for each in read]
+        _check_free(target, force)
+        with StoredRun(f"{target}.journal", EvalHeader(suite="batch", digest=digest, model=fields["model"])) as journal:
+            driver = Driver(journal, tasks, options, on_progress)
+            await driver.run(partial(_write_files, cwd, output_dir, force))
+            records = driver.load_records()
+            write_whole(target, (_render(record) for record in records))
+        shutil.rmtree(journal.folder)
+    failed = [record for record in records if record.status != "passed"]
+    whys = [f"Request {each.key.case}: {each.error.message if each.error else each.stop_reason}" for each in failed[:3]]
+    notes = (*journal.notes, *driver.notes, *whys)
+    return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=notes)
+
+
+def _check_free(target: str, force: bool) -> None:
+    if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
+        hint = "Name another file, or replace it with --force."
+        raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
+
+
+def _make_task(given: BatchRequest, digest: str, fields: dict[str, Any]) -> EvalTask:
+    case = Case(id=str(given.id), prompt=given.request, files=given.files)
+    key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=fields["model"], skills="")
+    return EvalTask(key=key, case=case, load=given.skills, **fields)
+
+
+def read_requests(path: str, shown: str) -> list[BatchRequest]:
+    """Reads the requests, each with an id. An EvalError names the line that is wrong."""
+    found: dict[str, BatchRequest] = {}
+    number = 1
+    try:
+        for number, line in enumerate(read_lines(path), 1):
+            if line.strip():
+                read = BatchRequest.model_validate_json(line)
+                id = str(number if read.id is None else read.id)
+                if not read.request.strip() or not id:
+                    raise ValueError("the request or its id is empty")
+                if id in found:
+                    raise ValueError(f"an earlier line has the id {id[:80]!r}, too")
+                found[id] = read.model_copy(update={"id": id})
+        if not found:
+            raise ValueError("there are no requests")
+    except (OSError, ValueError) as error:
+        raise EvalError(
+            f"{shown}:{number}: {visible(describe_fault(error))}.",
+            code="batch-invalid",
+            hint='A line is such as {"id": "a", "request": "…", "files": ["x.csv"], "skills": ["csv-report"]}.',
+        ) from error
+    return [*found.values()]
+
+
+def _render(record: RunRecord) -> bytes:
+    line = {
+        "id": record.key.case,
+        "status": _STATUS[record.status],
+        "text": record.text,
+        "stop_reason": record.stop_reason,
+        "usage": to_json(record.usage),
+        "files": [file.model_dump(mode="json") for file in record.files],
+        "error": record.error.model_dump(mode="json") if record.error else None,
+    }
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _write_files(cwd: str, folder: str | None, force: bool, outcome: TaskOutcome) -> Iterator[str]:
+    """Writes the files of a run, and yields a note for each that was not written."""
+    for file in outcome.record.files if folder is not None else ():
+        below = f"{plain_name(outcome.record.key.case)}/{file.name.removeprefix('out/')}"
+        content = outcome.contents.get(file.name)
+        if content is None:
+            yield f"{visible(below)} was not kept: it is hidden, or too large."
+            continue
+        try:
+            with open_outside(cwd, folder or "", below, force=force, make=True) as target:
+                target.write(base64.b64decode(content))
+        except (OSError, ProwessError) as error:
+            yield f"{visible(below)} was not written: {getattr(error, 'strerror', None) or error}"

@@ -1,0 +1,293 @@
+"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store.
+
+The driver finds skills, settings and trust once; every task gets them as values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from prowess._internal.capped_work import CostCap, WorkMeter, do_all
+from prowess._internal.files import write_whole
+from prowess._internal.paths import user_path
+from prowess._internal.portable_names import plain_name
+from prowess._internal.text import name_some
+from prowess.errors import EvalError
+from prowess.evals.arms import Arm, Arms, case_in_arm
+from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
+from prowess.evals.engines import EngineName, open_engine
+from prowess.evals.results import EvalTask, RunFault, RunKey, RunRecord, SkillPlace
+from prowess.evals.run_task import TaskOutcome, begin_record
+from prowess.evals.store import EvalHeader, StoredRun, eval_runs_folder, find_run, read_run
+from prowess.evals.suite import Suite, SuiteCase, check_skill_names
+from prowess.evals.task_runtime import forget_runtimes, skills_digest, task_runtime
+from prowess.models.model_info import is_live
+from prowess.runtime.api import make_approver
+from prowess.runtime.factories import find_prices, price_unknown
+from prowess.runtime.runtime import Runtime, check_model, open_runtime
+from prowess.runtime.services.portable import as_values
+
+CANARY = "prowess-canary"
+_MOST_RUNS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions:
+    """Options of an eval run. None means: as configured, or as the case says."""
+
+    cwd: str = "."
+    roots: tuple[str, ...] = ()
+    config: str | None = None
+    model: str | None = None
+    repeats: int | None = None
+    arms: tuple[str, ...] = ()
+    engine: EngineName = "local"
+    address: str | None = None  # of a Ray cluster
+    concurrency: int | None = None
+    max_cost: float | None = None  # of the whole suite
+    approved: tuple[str, ...] = ()  # tools that need no question
+    judge: str | None = None
+    record: str | None = None  # folder for recordings
+    replay: str | None = None  # folder of recordings; the same as `record`: what is missing is recorded
+    resume: str | None = None  # id of a run to continue, or `latest`
+    retries: int = 2
+    keep_in: str | None = None  # folder for the results, instead of the project's
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalProgress:
+    """State of an eval run, after each record."""
+
+    done: int
+    total: int
+    rate: float  # runs per second
+    cost: float
+    remaining_s: float | None
+    record: RunRecord | None = None
+
+
+Tell = Callable[[EvalProgress], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRun:
+    """Finished eval run. `records` are in the order of cases, arms and repeats; that of the canary comes last."""
+
+    id: str
+    folder: str
+    header: EvalHeader
+    records: tuple[RunRecord, ...]
+    notes: tuple[str, ...] = ()
+
+
+async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = None) -> EvalRun:
+    """Runs every case in every arm, as often as it should be repeated."""
+    with open_driver(options) as runtime:
+        plan = _Plan(suite, options, runtime)
+        with plan.open_store() as stored:
+            driver = Driver(stored, plan.make_tasks(stored.folder), options, on_progress, plan.find_worst)
+            await driver.run()
+            records = driver.load_records()
+    notes = [*driver.notes, *plan.notes, *suite.notes, *stored.notes]
+    if any(record.canary and record.status in ("failed", "error") for record in records):
+        notes.insert(0, "The canary did not pass: the model or this machine may be at fault. All results are suspect.")
+    header = stored.header
+    return EvalRun(id=header.id, folder=stored.folder, header=header, records=records, notes=tuple(notes))
+
+
+@contextmanager
+def open_driver(options: EvalOptions) -> Iterator[Runtime]:
+    """Checks the options, and opens the runtime that the tasks get their values from."""
+    forget_runtimes()
+    for model in (options.model, options.judge):
+        check_model(model)
+    make_approver(options.approved)
+    given = {"roots": options.roots, "config_file": options.config, "flags": dict(options.settings)}
+    with open_runtime(cwd=options.cwd, environ=os.environ, **given) as runtime:
+        yield runtime
+
+
+def shared_fields(runtime: Runtime, options: EvalOptions, more: Sequence[SkillPlace] = ()) -> dict[str, Any]:
+    """Fields that all tasks have. The driver finds out folder, roots, trust and settings once."""
+    found, model = as_values(runtime, options.roots), options.model or runtime.config.model.provider or "offline"
+    for each in (model, options.judge or ""):
+        if options.engine == "ray" and ":" in each and not is_live(each):
+            what = f"The engine ray cannot play '{each}': its nodes do not have this file."
+            hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
+            raise EvalError(what, code="ray-model-file", hint=hint)
+    for each in (None if options.replay and not options.record else model, options.judge):
+        if options.max_cost is not None and each and is_live(each) and not find_prices(runtime, each):
+            raise price_unknown(each)
+    return {
+        "cwd": found.cwd,
+        "places": (*more, *(SkillPlace.model_validate(root, from_attributes=True) for root in found.roots)),
+        "trusted": found.trusted,
+        "settings": dict(found.settings),
+        "model": model,
+        "approved": options.approved,
+        "judge": options.judge,
+        "retries": options.retries,
+    }
+
+
+class _Plan:
+    """Suite with everything that the driver finds out once."""
+
+    def __init__(self, suite: Suite, options: EvalOptions, runtime: Runtime) -> None:
+        self._suite, self._options, self._runtime = suite, options, runtime
+        own = self._skills_of_suite()
+        self._fields = shared_fields(runtime, options, own)
+        self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
+        decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
+        self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
+        self.notes: list[str] = []
+        catalog = runtime.catalog
+        known = {entry.name: catalog.visibility(entry).status for entry in reversed(catalog.entries)}
+        check_skill_names(suite, known | {each.skill: "active" for each in suite.cases if own and each.skill})
+
+    def open_store(self) -> StoredRun:
+        options, suite, places = self._options, self._suite, self._runtime.places
+        arms = tuple(dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each)))
+        header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=arms)
+        if options.resume is not None:
+            return StoredRun(find_run(places, options.resume), header)
+        return StoredRun(os.path.join(options.keep_in or eval_runs_folder(places), header.id), header)
+
+    def make_tasks(self, folder: str) -> list[EvalTask]:
+        """Makes the tasks in the order of cases, arms and repeats. A live suite gets a canary."""
+        repeats = {each.case.id: self._options.repeats or each.case.repeats or 1 for each in self._suite.cases}
+        if sum(repeats[each.case.id] * len(self._arms_of(each)) for each in self._suite.cases) > _MOST_RUNS:
+            hint = "Use fewer repeats or arms, or choose cases with --case."
+            raise EvalError(f"A suite has at most {_MOST_RUNS} runs.", code="eval-too-many-runs", hint=hint)
+        canary = SuiteCase(case=_CANARY, base=folder, file="", line=None, skill=None)
+        whole = self._make_task(canary, Arm("with_skill"), 1)
+        arms = Arms(
+            task_runtime(whole.model_copy(update={"case": Case(id="-", prompt="-")})), folder, self._options.arms
+        )
+        tasks: list[EvalTask] = []
+        left_out: list[str] = []
+        for each in self._suite.cases:
+            for name in self._arms_of(each):
+                if (arm := arms.make(name, each)) is None:
+                    left_out.append(f"{each.file}:{each.line}: case {each.case.id!r} ({name}): none is named")
+                    continue
+                tasks += [self._make_task(each, arm, repeat + 1) for repeat in range(repeats[each.case.id])]
+        if left_out:
+            self.notes.append(f"An arm that needs a skill is left out of {name_some(left_out, quote='')}.")
+        if not tasks:
+            hint = "Write 'skill: NAME' at the top of the file, or expect.skills.load."
+            raise EvalError(f"No case can be run. {self.notes[0]}", code="arm-without-skill", hint=hint)
+        has_own = any(each.case.canary for each in self._suite.cases)
+        return tasks if has_own or not is_live(self._model) else [*tasks, whole]
+
+    def _make_task(self, each: SuiteCase, arm: Arm, repeat: int) -> EvalTask:
+        options, case = self._options, case_in_arm(each.case, arm)
+        key = RunKey(suite=self._digest, case=case.id, arm=arm.name, repeat=repeat, model=self._model, skills="")
+        task = EvalTask(
+            key=key,
+            case=case,
+            base=each.base,
+            **{**self._fields, "places": (*arm.places, *self._fields["places"])},
+            off=arm.off,
+            record_to=self._recording(options.record, key),
+            replay_from=self._recording(options.replay, key),
+        )
+        return task.model_copy(update={"key": key.model_copy(update={"skills": skills_digest(task)})})
+
+    def find_worst(self, task: EvalTask) -> float | None:
+        """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
+        limits a judge."""
+        own = (task.case.constraints or Constraints()).max_cost
+        limits = [cost for cost in (own, self._runtime.config.limits.cost) if cost is not None]
+        is_judged = task.judge is not None and is_live(task.judge) and task.case.expect.judge
+        return min(limits) * len(task.case.requests) if limits and not is_judged else None
+
+    def _recording(self, folder: str | None, key: RunKey) -> str | None:
+        if folder is None:
+            return None
+        file = f"{plain_name(f'{key.case}--{key.arm}')}-{key.repeat}.jsonl"
+        return os.path.join(user_path(self._runtime.places.cwd, folder), file)
+
+    def _arms_of(self, each: SuiteCase) -> tuple[str, ...]:
+        return self._options.arms or each.case.arms or ("with_skill",)
+
+    def _skills_of_suite(self) -> list[SkillPlace]:
+        """Returns the skills that the cases lie in, if no root has them: naming the cases named the skill, too."""
+        known = {entry.real_path for entry in self._runtime.catalog.entries}
+        files = {os.path.join(self._runtime.places.cwd, each.file) for each in self._suite.cases}
+        above = {os.path.dirname(os.path.dirname(file)) for file in files}
+        named = {os.path.realpath(each) for each in above if os.path.basename(each) != ".agent"}  # that is a project's
+        own = [folder for folder in sorted(named - known) if os.path.isfile(os.path.join(folder, "SKILL.md"))]
+        return [SkillPlace(source="explicit", path=folder, trusted=True) for folder in own]
+
+
+class Driver:
+    """Runs tasks through an engine into the store, and keeps count. Records are on disk, not in memory."""
+
+    def __init__(
+        self,
+        stored: StoredRun,
+        tasks: Sequence[EvalTask],
+        options: EvalOptions,
+        on_progress: Tell,
+        worst: Callable[[EvalTask], float | None] = lambda task: None,
+    ) -> None:
+        self._stored, self._tasks, self._options, self._tell = stored, tasks, options, on_progress
+        todo = [task for task in tasks if task.key not in stored.finished]
+        self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
+        self._cap = CostCap(options.max_cost, worst)
+        self._cap.spent = sum(stored.finished.get(task.key, 0.0) for task in tasks)
+        self.resumed = len(tasks) - len(todo)
+        self._meter = WorkMeter(len(tasks), self.resumed)
+        self.notes: list[str] = []
+
+    async def run(self, keep: Callable[[TaskOutcome], Iterable[str]] = lambda outcome: ()) -> None:
+        """Runs everything that is not finished. What the cost cap does not allow is skipped, and told. `keep` gets
+        every result, and returns notes."""
+        options, cap = self._options, self._cap
+        opened = open_engine(options.engine, self._todo, address=options.address, slots=options.concurrency)
+        async with opened as engine:
+            work = do_all(
+                self._todo, engine.perform, slots=engine.slots, cap=cap, cost=lambda done: done.record.usage.cost or 0.0
+            )
+            async with aclosing(work) as results:
+                async for task, outcome in results:
+                    if task.record_to is not None and outcome.recording:
+                        write_whole(task.record_to, (f"{line}\n".encode() for line in outcome.recording))
+                    self.notes += keep(outcome)
+                    self._add(outcome.record)
+        if self._todo:
+            self.notes.append(f"{len(self._todo)} runs were skipped, because the cost cap was reached.")
+        for task in self._todo:
+            message = f"All runs may cost {cap.most:g} together, and this one might have exceeded it."
+            hint = "Raise --max-cost, then go on with --resume."
+            self._add(begin_record(task, RunFault(code="budget-reached", message=message, hint=hint)))
+
+    def load_records(self) -> tuple[RunRecord, ...]:
+        """Loads the records from disk. They are not kept in memory while tasks run."""
+        found = {record.key: record for record in read_run(self._stored.folder)[1]}
+        return tuple(found[task.key] for task in self._tasks)
+
+    def _add(self, record: RunRecord) -> None:
+        self._stored.append(record)
+        state = self._meter.step()
+        if self._tell is not None:
+            self._tell(EvalProgress(**state._asdict(), cost=self._cap.spent, record=record))
+
+
+_CANARY = Case(
+    id=CANARY,
+    prompt="Reply with the single word READY and nothing else.",
+    catalog=CaseCatalog(skills=()),
+    expect=Expected(output=OutputExpected(contains=("ready",))),
+    gate="soft",
+    canary=True,
+)

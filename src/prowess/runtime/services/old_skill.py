@@ -1,0 +1,59 @@
+"""Exports an older version of a skill, from a commit of its git repository or from a pack."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+
+from prowess._internal.archive import write_members
+from prowess._internal.git_repository import GitFailure, GitRepository
+from prowess._internal.paths import user_path
+from prowess._internal.unpack import unpack
+from prowess.core.findings import visible
+from prowess.errors import EvalError
+from prowess.runtime.runtime import Runtime
+from prowess.skills.reference import find_skill_md
+from prowess.skills.skill import Entry
+
+_TIMEOUT_S = 60.0
+
+
+def export_old_skill(entry: Entry, ref: str, into: str, runtime: Runtime, *, accepts_packs: bool) -> bool:
+    """Writes an older version of a skill into a new root, from a pack if there is such a file, else from git.
+
+    Returns True for a pack. Without `accepts_packs` it is refused."""
+    shutil.rmtree(into, ignore_errors=True)  # of a run that is resumed
+    home = os.path.join(into, *(entry.rel or entry.name).split("/"))
+    pack = user_path(runtime.places.cwd, ref)
+    is_pack = os.path.isfile(pack)
+    if is_pack and not accepts_packs:  # its skill would stand before the installed one
+        what = f"A case names the pack '{visible(ref[:80])}', and this project is not trusted."
+        raise EvalError(
+            what, code="old-skill-untrusted", hint=f"Name it yourself: --arms old_skill={visible(ref[:80])}"
+        )
+    with tempfile.TemporaryDirectory() as work:
+        if is_pack:
+            found = [name for name in unpack(pack, work) if name.rpartition("/")[2].lower() == "skill.md"]
+            shutil.copytree(os.path.join(work, os.path.dirname(min(found, key=len, default=""))), home)
+        elif not ref.startswith("-"):
+            _export_commit(entry, ref, work, home, runtime)
+    if find_skill_md(home) is None:
+        raise EvalError(
+            f"There is no version '{visible(ref[:80])}' of the skill in {entry.real_path}.",
+            code="old-skill-missing",
+            hint="Name a branch, tag or commit that has it, or the path of a pack: old_skill=REF",
+        )
+    return is_pack
+
+
+def _export_commit(entry: Entry, ref: str, work: str, home: str, runtime: Runtime) -> None:
+    try:
+        ends = time.monotonic() + _TIMEOUT_S
+        git = GitRepository("", work, environ=runtime.environ, ends=ends, around=entry.real_path)
+        write_members(git.read_around(ref) or (), home)
+    except GitFailure as error:
+        said = "it is not on PATH" if error.reason == "missing" else visible(error.words.strip()[:200])
+        message, hint = f"Git cannot read {entry.real_path}: {said or error.reason}.", "Name a pack: old_skill=PATH"
+        raise EvalError(message, code=f"git-{error.reason}", hint=hint) from error
