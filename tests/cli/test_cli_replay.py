@@ -381,15 +381,16 @@ def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypa
 # --- runs that were cut off -------------------------------------------------------------------------------------------
 
 
-def cut_off(cli: Cli, project: Path, *words: str, by: signal.Signals) -> str:
-    """A run, ended in the midst of its script; its id."""
+def cut_off(cli: Cli, project: Path, *words: str, by: signal.Signals, after: tuple[str, int] = ("call_decided", 2)) -> str:
+    """A run, ended once it has printed so many events of a type; its id."""
+    kind, number = after
     slept = run_script("sleep 60")
     (project / "script.json").write_text(json.dumps([LOAD, slept, {"text": "x"}]), encoding="utf-8")
     command = [sys.executable, "-m", "prowess", "run", "go", "--model", "scripted:script.json", "--yes", "skill_run"]
     with subprocess.Popen([*command, *words, "--json"], stdout=subprocess.PIPE, text=True, cwd=project) as process:
         assert process.stdout is not None
-        decided = (line for line in process.stdout if json.loads(line)["type"] == "call_decided")
-        assert len(list(itertools.islice(decided, 2))) == 2
+        seen = (line for line in process.stdout if json.loads(line)["type"] == kind)
+        assert len(list(itertools.islice(seen, number))) == number
         process.send_signal(by)
         process.stdout.read()
     assert process.returncode in (130, -by)
@@ -401,13 +402,22 @@ def test_a_run_that_was_cut_off_is_repeated_as_far_as_it_goes(
     cli: Cli, project: Path, by: signal.Signals, how: str
 ) -> None:
     run = cut_off(cli, project, by=by)
-    document = cli.json("replay", run)
+    approved = ("--yes", "skill_run")  # without isolation the record may end before or after the approval
+    document = cli.json("replay", run, *approved)
     assert document["same"] and document["error"] is None and how in document["notes"][0]
-    assert cli("replay", run).startswith(f"same as far as it goes  {run}  ")
+    assert cli("replay", run, *approved).startswith(f"same as far as it goes  {run}  ")
     script = project / ".agent" / "skills" / "demo" / "scripts" / "count.py"
     script.write_text(SCRIPT + "# changed\n", encoding="utf-8")
-    document = cli.json("replay", run, code=1)
+    document = cli.json("replay", run, *approved, code=1)
     assert document["first"]["what"] == "digest" and document["error"] is None
+
+
+def test_a_run_that_was_cut_off_after_its_approval_needs_the_approval_again(cli: Cli, project: Path) -> None:
+    run = cut_off(cli, project, "--executor", "local", by=signal.SIGINT, after=("approval_answered", 1))
+    document = cli.json("replay", run, code=1)
+    assert document["first"]["type"] == "approval_answered"
+    assert document["notes"][-1].endswith("Add --yes skill_run.")
+    assert cli.json("replay", run, "--yes", "skill_run")["same"]
 
 
 @pytest.fixture
