@@ -381,7 +381,9 @@ def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypa
 # --- runs that were cut off -------------------------------------------------------------------------------------------
 
 
-def cut_off(cli: Cli, project: Path, *words: str, by: signal.Signals, after: tuple[str, int] = ("call_decided", 2)) -> str:
+def cut_off(
+    cli: Cli, project: Path, *words: str, by: signal.Signals, after: tuple[str, int] = ("call_decided", 2)
+) -> str:
     """A run, ended once it has printed so many events of a type; its id."""
     kind, number = after
     slept = run_script("sleep 60")
