@@ -23,6 +23,8 @@ OPENINGS = frozenset(
     "what which whether who whom whose how where when why it its they their this that these those one we he she"
     " whatever whoever whichever there".split()
 )
+MOST_FUNCTION_LINES = 60
+MOST_CALLABLES = 5
 LATE_IMPORTS_ALLOWED = (
     "__init__.py",
     "runtime/runtime.py",
@@ -126,6 +128,31 @@ def docstring_openings() -> Iterator[str]:
                     yield f"{_name(path)}:{getattr(node, 'lineno', 1)}: {' '.join(words[:8])}"
 
 
+def long_functions() -> Iterator[str]:
+    for path in _sources("src"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MOST_FUNCTION_LINES:
+                    yield f"{_name(path)}:{node.lineno}: {node.name} has {lines} lines"
+
+
+def callback_bags() -> Iterator[str]:
+    """Classes with many callable fields: fields of their own, and arguments of their `__init__`."""
+    for path in _sources("src"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef) and (found := _count_callables(node)) > MOST_CALLABLES:
+                yield f"{_name(path)}:{node.lineno}: {node.name} has {found}"
+
+
+def _count_callables(node: ast.ClassDef) -> int:
+    annotations = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            annotations += [arg.annotation for arg in (*each.args.args, *each.args.kwonlyargs) if arg.annotation]
+    return sum("Callable" in ast.unparse(annotation) for annotation in annotations)
+
+
 def type_ignores() -> Iterator[str]:
     return _lines("src", r"#\s*(type|pyright):\s*ignore")
 
@@ -166,6 +193,8 @@ FOUND = {
     "imports-of-cli": imports_of_cli,
     "duplicate-class-names": duplicate_class_names,
     "docstring-openings": docstring_openings,
+    "long-functions": long_functions,
+    "callback-bags": callback_bags,
 }
 
 

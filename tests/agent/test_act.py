@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from prowess.agent.approvals import ApprovalBook
+from prowess.agent.call_policy import CallFacts, CallPolicy, SkillIdentity
+from prowess.agent.call_repair import CallRepair
+from prowess.agent.context import Conversation
+from prowess.agent.context.skill_text import SkillTextRenderer
+from prowess.agent.event_writer import EventWriter
 from prowess.agent.recorder import Recorder
-from prowess.agent.tool_call import Scene, SkillIdentity, act
+from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.tool_call import ToolCallRunner
+from prowess.agent.toolkit_options import KitPolicy
 from prowess.core.events import ApprovalAnswered, Envelope, render_event
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
-from prowess.policy.allowed_tools import parse_allowed
+from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
-from prowess.policy.secrets import Redactor
 from prowess.stores.memory import MemoryEventLog
 from prowess.tools.base import Tools
+from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.workspace.executors.none import NoExecutor
 
 KEY = SessionKey(session="s")
 SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none")
+NOTHING: Any = None  # the facts are known
 LOCAL = Isolation(executor="local", mechanism="none", uid=64321)
 
 
@@ -48,16 +59,53 @@ class Echo:
         return await self.do(args, within) if self.do else Outcome(status="ok", content="done")
 
 
-class Play:
-    """A scene with a real log, and everything that can be asked of it."""
+class FactsOf(CallPolicy):
+    """The real policy, of a call whose facts are known: its skill, its isolation and the lists of loaded skills."""
 
-    def __init__(self, tool: Echo | None = None, **given: Any) -> None:
-        self.tool = tool or Echo()
-        self.log = given.pop("log", None) or MemoryEventLog()
-        self.isolation = given.pop("isolation", SANDBOX)
-        self.trusted = given.pop("trusted", True)
-        self.around = given.pop("around", PolicyContext())
-        self.given = given
+    def __init__(self, play: Play) -> None:
+        super().__init__(KitPolicy(), PolicyContext(), NOTHING, NOTHING, NOTHING, Tools(play.tool))
+        self.play = play
+
+    async def examine(self, call: ToolCall) -> CallFacts:
+        isolation = self.play.isolation
+        if isinstance(isolation, Exception):
+            raise isolation
+        skill = SkillIdentity(id="project:pdf", source="project", trusted=self.play.trusted, env=("TOKEN",))
+        return CallFacts(call=call, skill=skill, touched=(), context=replace(PolicyContext(), isolation=isolation))
+
+    def _lists(self) -> Mapping[str, AllowedTools]:
+        return self.play.lists
+
+
+class Names:
+    def tool_names(self) -> Sequence[str]:
+        return ["skill_run"]
+
+    offered_names = names = tool_names
+
+    def find_skill_name(self, text: str) -> str | None:
+        return None
+
+    def last_reply(self) -> None:
+        return None
+
+
+class Play:
+    """A runner of calls with a real log, and everything that can be asked of it."""
+
+    def __init__(
+        self,
+        tool: Echo | None = None,
+        *,
+        log: MemoryEventLog | None = None,
+        isolation: Isolation | Exception = SANDBOX,
+        trusted: bool = True,
+        lists: Mapping[str, AllowedTools] | None = None,
+        approver: Any = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        self.tool, self.log, self.isolation, self.trusted = tool or Echo(), log or MemoryEventLog(), isolation, trusted
+        self.lists, self.approver, self.secrets = lists or {}, approver, secrets or {}
 
     def run(self, tool: str = "skill_run", **args: Any) -> Outcome:
         return asyncio.run(self.act(tool, args))
@@ -65,21 +113,17 @@ class Play:
     async def act(self, tool: str, args: dict[str, Any]) -> Outcome:
         recorder = Recorder(self.log, KEY, await self.log.lease(KEY), "run")
 
-        async def around(call: ToolCall) -> PolicyContext:
-            if isinstance(self.isolation, Exception):
-                raise self.isolation
-            from dataclasses import replace
+        talk, secrets = Conversation(SkillTextRenderer(lambda id, digest: None)), SessionSecrets(self)
+        record = EventWriter(recorder, talk, secrets)
+        work = SessionWork(KEY, NoExecutor(), WorkOptions(dir=""))
+        approvals = ApprovalBook(record, talk.questions, secrets, work, approver=self.approver)
+        await secrets.learn(list(self.secrets))
+        repair = CallRepair(Names())
+        calls = ToolCallRunner(Tools(self.tool), FactsOf(self), approvals, record, secrets, work, repair=repair)
+        return await calls.run(ToolCall(id="c1", tool=tool, args=args))
 
-            return replace(self.around, isolation=self.isolation)
-
-        scene = Scene(
-            tools=Tools(self.tool),
-            append=recorder.append,
-            around=around,
-            named=lambda call: SkillIdentity(id="project:pdf", source="project", trusted=self.trusted, env=("TOKEN",)),
-            **self.given,
-        )
-        return await act(ToolCall(id="c1", tool=tool, args=args), scene)
+    async def find(self, name: str) -> str | None:
+        return self.secrets.get(name)
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -223,8 +267,8 @@ def test_what_else_a_call_needs_is_decided_as_well() -> None:
 
 def test_lists_of_skills_narrow() -> None:
     lists = {"project:pdf": parse_allowed(["Bash(git:*)"])}
-    assert Play(lists=lambda: lists).run(command="git status").status == "ok"
-    refused = Play(lists=lambda: lists)
+    assert Play(lists=lists).run(command="git status").status == "ok"
+    refused = Play(lists=lists)
     outcome = refused.run(command="rm -rf x")
     assert outcome.status == "denied" and "project:pdf" in outcome.data["rule"] and not refused.tool.calls
 
@@ -309,7 +353,7 @@ def test_no_secret_is_shown_or_written_down() -> None:
         return Outcome(status="ok", content=text, data={"stdout": text}, hint=text, state_delta={"x": text})
 
     secret = "hunter2-hunter2"
-    play = Play(Echo(leak), secrets={"TOKEN": secret, "OTHER": "x" * 9}, redactor=Redactor({"TOKEN": secret}))
+    play = Play(Echo(leak), secrets={"TOKEN": secret, "OTHER": "x" * 9})
     outcome = play.run(command=f"echo {secret}", env={"A": secret})
     assert secret not in str(outcome) and secret not in str(play.events)
     assert outcome.content == "it is [secret TOKEN]"

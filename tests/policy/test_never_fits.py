@@ -66,7 +66,7 @@ def kit(tmp_path: Path, make_skill: Any) -> Iterator[Toolkit]:
 
 
 def normal(kit: Toolkit, tool: str, args: dict[str, Any]) -> dict[str, Any]:
-    return dict(kit.scene.tools.normalise(ToolCall(id="x", tool=tool, args=args)).args)
+    return dict(kit.calls.tools.normalise(ToolCall(id="x", tool=tool, args=args)).args)
 
 
 _LEAST = {
@@ -86,7 +86,7 @@ _LEAST = {
 
 
 def test_every_tool_is_in_it_with_its_own_arguments(kit: Toolkit) -> None:
-    specs = {spec.name for spec in kit.scene.tools.specs()}
+    specs = {spec.name for spec in kit.calls.tools.specs()}
     assert specs == ARGUMENTS.keys() - CAPABILITIES == RISKS.keys()
     for tool in specs:
         with pytest.raises(ToolRetry) as said:
@@ -138,7 +138,7 @@ def test_a_capability_has_the_arguments_of_its_need(tmp_path: Path, make_skill: 
 
     async def work(kit: Toolkit) -> None:
         call = ToolCall(id="x", tool="skill_run", args={"skill": "demo", "script": "scripts/x.py"})
-        (need,) = await kit.scene.tools.needs(call)
+        (need,) = await kit.calls.tools.needs(call)
         assert need.args.keys() == ARGUMENTS[need.capability].keys()
 
     with_kit(tmp_path, work, executor="local")

@@ -54,7 +54,7 @@ class NoExecutor:
 class Desk:
     """What a kit is to the tools: it activates, writes down, merges deltas, and knows what is in view."""
 
-    def __init__(self, root: Path, place: str, **given: Any) -> None:
+    def __init__(self, root: Path | prowess.Skill, place: str, **given: Any) -> None:
         self.root = root
         self.work = SessionWork(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=place))
         self.events: list[tuple[str, ...]] = []
@@ -63,18 +63,8 @@ class Desk:
         self.secrets: dict[str, str] = given.pop("secrets", {})
         limits = given.pop("limits", {})
         asker = given.pop("asker", None)
-        self.shelf = LoadedSkills(
-            self.work,
-            activate=self.activate,
-            find=lambda ref, source: self.catalog.get(ref, source=source),
-            unloaded=self.unloaded,
-            search=lambda query, limit: search_catalog(self.catalog, query, limit=limit).results,
-            names=self.names,
-            look=self.look,
-            load_first=self.load_first,
-            **given,
-        )
-        self.shelf.in_view = self.view.__contains__
+        self.shelf = LoadedSkills(self.work, self, load_first=self.load_first, **given)
+        self.shelf.start_run(self.view.__contains__)
         shelf = self.shelf
         self.tools = Tools(
             SkillLoad(shelf),
@@ -89,7 +79,7 @@ class Desk:
 
     @property
     def catalog(self) -> prowess.Catalog:
-        return prowess.discover(str(self.root))
+        return prowess.discover(self.root if isinstance(self.root, prowess.Skill) else str(self.root))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -113,7 +103,13 @@ class Desk:
         assert isinstance(outcome, Outcome)
         return outcome
 
-    async def unloaded(self, loaded: LoadedSkill, reason: str) -> None:
+    def find(self, ref: str, source: str | None) -> Any:
+        return self.catalog.get(ref, source=source)
+
+    def search(self, query: str, limit: int) -> Any:
+        return search_catalog(self.catalog, query, limit=limit).results
+
+    async def record_unloaded(self, loaded: LoadedSkill, reason: str) -> None:
         self.events.append(("unloaded", loaded.skill.name, reason))
 
     async def put(self, plan: Plan) -> None:
@@ -559,14 +555,7 @@ def test_a_file_is_read_as_it_was_loaded(root: Path, workspace_dir: str, make_sk
 
 def test_a_skill_that_lives_in_memory(workspace_dir: str) -> None:
     skill = prowess.Skill.from_text("---\nname: mem\ndescription: Made in code.\n---\nBody", files={"a.md": "# A\nx"})
-    catalog = prowess.discover(skill)
-    desk = Desk(Path("/nowhere"), workspace_dir)
-    desk.shelf.find = lambda ref, source: catalog.get(ref, source=source)
-
-    async def activate(ref: str, source: str | None, trigger: Any, reason: str | None) -> LoadedSkill:
-        return await desk.work.load(prowess.load(catalog, ref, source=source, trigger=trigger))
-
-    desk.shelf.activate = activate
+    desk = Desk(skill, workspace_dir)
     assert desk.run("skill_load", skill="mem", docs="a.md").data["show"] == ["", "a.md"]
     assert "# A\nx" in desk.run("skill_read", skill="mem", path="./a.md", section="a").content
 

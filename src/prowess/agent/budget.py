@@ -9,8 +9,7 @@ from prowess.agent.agent import Limits
 from prowess.agent.context import Conversation
 from prowess.agent.context.usage import UsageTotals
 from prowess.core.events import ModelReplied, StopReason
-from prowess.core.values import ToolCall
-from prowess.models.model_info import find_cost
+from prowess.core.values import ToolCall, find_cost
 
 _SCRIPTS = ("skill_run", "skill_exec")
 _CONSTRAINTS = {"turns": "max_turns", "calls": "max_tool_calls", "scripts": "max_script_runs"}

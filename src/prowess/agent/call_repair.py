@@ -6,15 +6,74 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from prowess.core.events import ModelReplied
 from prowess.core.values import Outcome, ToolCall
+from prowess.policy.allowed_tools import TOOLS, canonical_tools
 
 _AS_CALL = re.compile(r"[Ss]kill\(\s*+['\"]?+(?P<skill>[^'\"()]++)['\"]?+\s*+\)")
 _AS_TOOL = frozenset(("Skill", "skill", "select_skills"))
 _REPEATED = "repeat-failure"
 MOST_ALIKE = 3
+
+
+class CallNames(Protocol):
+    """Names that a model can use in a call."""
+
+    def tool_names(self) -> Sequence[str]:
+        """Names of all tools that can be called."""
+        ...
+
+    def offered_names(self) -> Sequence[str]:
+        """Names of the tools that the model is told."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Names of the skills that a model may load."""
+        ...
+
+    def find_skill_name(self, text: str) -> str | None:
+        """Finds the skill that a text names, among those that a model may load."""
+        ...
+
+    def last_reply(self) -> ModelReplied | None: ...
+
+
+class CallRepair:
+    """Repairs or refuses calls before they are decided. `load` is the model's name for skill_load."""
+
+    def __init__(self, names: CallNames, *, load: str = "skill_load") -> None:
+        self._names, self._load = names, load
+        self._repeated = RepeatedFailures()
+
+    def route(self, call: ToolCall) -> tuple[ToolCall, str]:
+        """Turns a call of a tool named like a skill into a call of skill_load. Returns it and a note for the model."""
+        known = {*self._names.tool_names(), *TOOLS}
+        if call.tool not in _AS_TOOL and canonical_tools(call.tool)[0] in known:
+            return call, ""
+        return route_to_skill(call, known, self._names.find_skill_name, load=self._load)
+
+    def refuse(self, call: ToolCall) -> Outcome | None:
+        """Returns the outcome of a call that is not tried. Called for every normalised call."""
+        last = self._repeated.find(call)
+        if last is None:
+            return check_complete(call, self._names.last_reply())
+        names = ""
+        if not self._repeated.told:
+            tools, skills = self._names.offered_names(), self._names.names()
+            names = f"Skills: {_some(skills)}. Tools: {_some(tools)}. "
+        self._repeated.refused()
+        return Outcome(
+            status="failed",
+            code=_REPEATED,
+            content=f"{call.tool} failed {MOST_ALIKE} times running with '{last}', and was not tried again.",
+            hint=f"{names}Do something else, or say what is in the way.",
+        )
+
+    def note(self, call: ToolCall, outcome: Outcome) -> None:
+        """Notes the outcome of a call, as the model wrote it."""
+        self._repeated.note(call, outcome)
 
 
 def route_to_skill(
@@ -31,10 +90,11 @@ def route_to_skill(
     if skill is None:
         return call, ""
     args: dict[str, Any] = {"skill": skill}
-    if text := _arguments(call.args):
+    text = _arguments(call.args)
+    if text:
         args["arguments"] = text
-    word = f"'{call.tool}' is a skill, not a tool: it was taken as {load} {skill}."
-    return replace(call, tool="skill_load", args=args), word
+    note = f"'{call.tool}' is a skill, not a tool: it was taken as {load} {skill}."
+    return replace(call, tool="skill_load", args=args), note
 
 
 def _arguments(args: dict[str, Any]) -> str:
@@ -49,17 +109,28 @@ def _arguments(args: dict[str, Any]) -> str:
 
 
 class RepeatedFailures:
-    """Refuses repeated failures. After three calls in a row of one tool with the same error, the fourth is not tried.
+    """Finds repeated failures. After three calls in a row of one tool with the same error, the fourth is not tried.
     The failed calls are not tried again until something else was done. Other calls of that tool are tried."""
 
-    def __init__(self, names: Callable[[], Sequence[str]], tools: Callable[[], Sequence[str]]) -> None:
-        self._names = names
-        self._tools = tools
+    def __init__(self) -> None:
+        self.told = False  # the model was told the names of skills and tools
         self._last: tuple[str, str] | None = None
         self._count = 0
         self._failed: list[dict[str, Any]] = []  # arguments of the failed calls
-        self._refused = False
         self._forms: dict[str, ToolCall] = {}  # normalised calls that are being made, by id
+
+    def find(self, call: ToolCall) -> str | None:
+        """Returns the code of the error that the call would repeat, else None."""
+        self._forms[call.id] = call
+        if self._last is None or call.tool != self._last[0]:
+            return None
+        if self._count < MOST_ALIKE and not (self.told and call.args in self._failed):
+            return None
+        return self._last[1]
+
+    def refused(self) -> None:
+        """Starts counting again after a call was refused."""
+        self._count, self.told = 0, True
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
         self._forms.pop(f"{call.id}-load", None)
@@ -68,26 +139,10 @@ class RepeatedFailures:
             failed = outcome.status in ("failed", "denied") and outcome.code
             key = (call.tool, str(outcome.code)) if failed else None
             if key is None or key != self._last:
-                self._last, self._count, self._failed, self._refused = key, 0, [], False
+                self._last, self._count, self._failed, self.told = key, 0, [], False
             self._count += 1
         if call.args not in self._failed:
             self._failed.append(call.args)
-
-    def refuse(self, call: ToolCall) -> Outcome | None:
-        """Outcome for a call that is not tried, else None. Called for every normalised call."""
-        self._forms[call.id] = call
-        if self._last is None or call.tool != self._last[0]:
-            return None
-        if self._count < MOST_ALIKE and not (self._refused and call.args in self._failed):
-            return None
-        there_are = "" if self._refused else f"Skills: {_some(self._names())}. Tools: {_some(self._tools())}. "
-        self._count, self._refused = 0, True
-        return Outcome(
-            status="failed",
-            code=_REPEATED,
-            content=f"{call.tool} failed {MOST_ALIKE} times running with '{self._last[1]}', and was not tried again.",
-            hint=f"{there_are}Do something else, or say what is in the way.",
-        )
 
 
 def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:

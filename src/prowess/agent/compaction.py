@@ -16,11 +16,10 @@ from prowess.agent.context import Conversation
 from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.context.render import make_safe
 from prowess.agent.toolkit import Toolkit
-from prowess.core.events import Compacted, ErrorRaised
-from prowess.core.ports import Model
-from prowess.core.values import Message, Part, ToolCall, Usage
+from prowess.core.events import NO_SUMMARY, Compacted, ErrorRaised
+from prowess.core.ports import Model, RecordedModel, Shortened, describe_model
+from prowess.core.values import Message, Part, Usage
 from prowess.errors import ModelError
-from prowess.models.replay import NO_SUMMARY, Shortened
 
 KEEP_RESULTS = 2  # the newest results stay unchanged
 _WORTH = 400  # characters: shorter outputs stay
@@ -97,10 +96,9 @@ _SUMMARISE = (
 def is_near(model: Model, talk: Conversation) -> bool:
     """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
     the recorded model compacted."""
-    shortened = getattr(model, "shortened", None)
-    if shortened is not None:
-        return shortened(talk.run or "", talk.task) is not None
-    window = getattr(model, "context_tokens", None)
+    if isinstance(model, RecordedModel):
+        return model.shortened(talk.run or "", talk.task) is not None
+    window = describe_model(model).context_tokens
     if not window or talk.request().size_bytes < window * NEAR:  # a token is at least one byte
         return False
     return count_tokens(talk) > window * NEAR
@@ -115,18 +113,18 @@ def count_tokens(talk: Conversation) -> int:
 
 async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:
     """Compacts the conversation. The Compacted event says exactly what changed, so that a resume does the same."""
-    talk = kit.conversation
-    shortened = getattr(agent.model, "shortened", None)
-    if shortened is not None and (decided := shortened(talk.run or "", talk.task, take=True)) is not None:
+    talk, model = kit.conversation, agent.model
+    decided = model.shortened(talk.run or "", talk.task, take=True) if isinstance(model, RecordedModel) else None
+    if decided is not None:
         await _shorten_again(kit, decided, why)
         return
     before = count_tokens(talk)
-    window = getattr(agent.model, "context_tokens", None) or max(_SMALLEST_WINDOW, int(before * 0.9))
+    window = describe_model(model).context_tokens or max(_SMALLEST_WINDOW, int(before * 0.9))
     target = int(window * ROOM)
     plan = plan_compaction(talk.items, talk.number, before, min(target, int(before * 0.7)) if forced else target)
     replaced: dict[str, str] = {}
     for call_id, text in plan.outputs.items():
-        ref = await kit.store_full_output(ToolCall(id=call_id, tool=""), text)
+        ref = await kit.work.store_output(call_id, text)
         if ref is not None:  # otherwise the output stays: no text is lost
             replaced[call_id] = render_replaced(call_id, text, ref)
     summary, usage = None, Usage()
@@ -141,7 +139,7 @@ async def _shorten_again(kit: Toolkit, decided: Shortened, why: str) -> None:
     answered = [item for item in talk.items if isinstance(item, AnsweredCall) and item.call_id in then.replaced]
     outputs = {item.call_id: item.outcome.content for item in answered}
     for call_id, text in outputs.items():
-        await kit.store_full_output(ToolCall(id=call_id, tool=""), text)
+        await kit.work.store_output(call_id, text)
     if decided.failed is not None:
         await kit.append(decided.failed)
     plan = CompactionPlan(outputs, min(then.dropped, len(talk.items)))

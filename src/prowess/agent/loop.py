@@ -74,7 +74,7 @@ async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: Retry
     resumed = kit.conversation.run if task.resume else None
     loop = _Loop(agent, kit, retry_policy or RetryPolicy())
     await kit.append(make_started(agent, task, resumed))
-    kit.conversation.run = kit.recorder.run_id
+    kit.conversation.start_run(kit.recorder.run_id)
     try:
         finished = loop.redacted(await loop.go(task))
     except asyncio.CancelledError:
@@ -100,6 +100,7 @@ class _Loop:
     def __init__(self, agent: AgentSpec, kit: Toolkit, retry_policy: RetryPolicy) -> None:
         self._agent, self._kit, self._retry_policy = agent, kit, retry_policy
         self._talk = kit.conversation
+        self._spawner = self._spawn if len(kit.ancestry) < agent.depth else None
         self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
         self._plan_shown: Plan | None = None
         self._planned = self._overflowed = False
@@ -110,22 +111,15 @@ class _Loop:
         self._left_out: dict[str, None] = {}
 
     async def go(self, task: Task) -> RunFinished:
-        kit = self._kit
-        kit.shelf.in_view = self._talk.in_view
-        kit.plan_limits = self._budget.plan_limits()
-        if not task.resume and task.parent is None:
-            kit.scene.for_run.clear()  # approvals of the run before
-        kit.shelf.new_turn()
+        keep_approvals = task.resume or task.parent is not None
+        self._kit.start_run(self._budget.plan_limits(), keep_approvals=keep_approvals)
         try:
             async with asyncio.timeout(self._budget.seconds_left()):
-                kit.scene.spawn = self._spawn if len(kit.ancestry) < self._agent.depth else None
                 if task.resume and (waiting := await self._take_up()) is not None:
                     return waiting
                 return await self._activate(self._not_yet_begun(task)) or await self._turns()
         except TimeoutError:
             return await self._stop("limit:seconds")
-        finally:
-            kit.scene.spawn = None
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
@@ -148,7 +142,7 @@ class _Loop:
         if is_near(agent.model, talk):
             await shorten(agent, kit, "near the context limit")
         while True:
-            events = [kit.redacted(event) for event in (*self._epoch(), *self._notes, *self._over(), self._note())]
+            events = kit.redact([*self._epoch(), *self._notes, *self._over(), self._note()])
             self._notes = []
             for event in events:
                 talk.apply(event)
@@ -162,7 +156,7 @@ class _Loop:
                 if error.code != "context-overflow" or self._overflowed:
                     raise
                 self._overflowed = True
-                talk.spent.turns -= 1
+                talk.take_back_turn()
                 await shorten(agent, kit, "the context overflowed", forced=True)
         reply = clean(self._budget.priced(reply), talk.call_ids)
         await kit.append(reply)
@@ -273,12 +267,13 @@ class _Loop:
 
         async def one(index: int, call: ToolCall) -> Outcome:
             try:
-                return await self._kit.act(call, before_end=ends[index - 1].wait if index else None)
+                before_end = ends[index - 1].wait if index else None
+                return await self._kit.act(call, spawn=self._spawner, before_end=before_end)
             finally:
                 ends[index].set()
 
         if len(group) == 1:
-            outcomes = [await self._kit.act(group[0])]
+            outcomes = [await self._kit.act(group[0], spawn=self._spawner)]
         else:
             outcomes = await together([one(index, call) for index, call in enumerate(group)])
         for call, outcome in zip(group, outcomes, strict=True):
@@ -325,7 +320,7 @@ class _Loop:
                 await self._cut_off(call)
             outcome = self._talk.find_outcome(call.id)
             if outcome is None or outcome.status == "waiting":
-                outcome = await self._kit.act(call)
+                outcome = await self._kit.act(call, spawn=self._spawner)
             if outcome.status == "waiting":
                 return self._waiting()
             self._keep_files(outcome)
@@ -366,6 +361,7 @@ class _Loop:
                 arguments=requested.arguments,
                 docs=requested.docs,
                 id=id,
+                spawn=self._spawner,
             )
             if outcome.status == "waiting":
                 waits = True
@@ -388,7 +384,7 @@ class _Loop:
 
     async def _activate_for(self, names: Sequence[str]) -> RunFinished | None:
         ids = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
-        outcomes = [await self._kit.request_skill(id, trigger="path") for id in ids]
+        outcomes = [await self._kit.request_skill(id, trigger="path", spawn=self._spawner) for id in ids]
         return self._waiting() if any(outcome.status == "waiting" for outcome in outcomes) else None
 
     # --- child runs -------------------------------------------------------------------------------------------------
@@ -449,7 +445,7 @@ class _Loop:
         await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
 
     def redacted(self, finished: RunFinished) -> RunFinished:
-        return replace(finished, text=self._kit.scene.redactor.redact_text(finished.text))
+        return replace(finished, text=self._kit.secrets.redact_text(finished.text))
 
     async def end(self, finished: RunFinished) -> None:
         finished = replace(finished, prompts=self.prompts)

@@ -14,7 +14,7 @@ from typing import Any
 from prowess.agent.context import ModelRequest
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
-from prowess.core.ports import Model
+from prowess.core.ports import Model, RecordedModel
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
 
@@ -40,9 +40,8 @@ async def ask(
     seconds_left: Callable[[], float | None],
 ) -> ModelReplied:
     """Asks the model, with retries. Records every failure, also if a later try succeeds."""
-    expect = getattr(model, "expect", None)
-    if expect is not None:  # a recording knows the recorded requests
-        expect(request.sha256, request.size_bytes)
+    if isinstance(model, RecordedModel):
+        model.expect(request.sha256, request.size_bytes)
     shown = _Shown(kit)
     messages = request.messages
     if any(part.kind == "image" for message in messages for part in message.parts):
@@ -70,7 +69,7 @@ class _Shown:
 
     def __init__(self, kit: Toolkit) -> None:
         self._show = kit.recorder.show
-        self._redaction = kit.scene.redactor.fresh()
+        self._redaction = kit.secrets.redactor.fresh()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
@@ -91,7 +90,7 @@ async def _with_pictures(message: Message, kit: Toolkit) -> Message:
         if part.kind != "image" or part.ref is None or not part.ref.startswith("workspace://"):
             parts.append(part)
             continue
-        data = await kit.read_workspace(part.ref.removeprefix("workspace://"), MAX_PICTURE)
+        data = await kit.work.read_file(part.ref.removeprefix("workspace://"), MAX_PICTURE)
         if data is None:
             parts.append(Part(text=f"(The picture {part.ref} cannot be shown: it is gone, or too large.)"))
         else:

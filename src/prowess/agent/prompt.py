@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prowess.agent.context import render_system
-from prowess.agent.toolkit_options import KitStyle, SkillAccess
+from prowess.agent.toolkit_options import KitPolicy, KitStyle, SkillAccess
 from prowess.core.values import CatalogPlan, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.rules import PolicyQuery, Rules
@@ -15,6 +15,37 @@ from prowess.tools.profiles import advertised, slim
 
 _FILES = ("read_file", "list_dir", "grep")
 _LISTED = ("shown", "name_only", "searchable")
+
+
+class SkillOffer:
+    """Skills that the model is told, without those that policy denies."""
+
+    def __init__(self, skills: SkillAccess, policy: KitPolicy, context: PolicyContext, style: KitStyle) -> None:
+        self._skills, self._policy, self._context, self._style = skills, policy, context, style
+        self._rules: Sequence[Rules] = policy.rules()
+        self._whole = skills.plan()
+        self._plan = plan_offer(skills.catalog(), self._whole, context, self._rules)
+
+    @property
+    def plan(self) -> CatalogPlan:
+        """Catalog plan for the current library and rules. Cached, because every turn needs it."""
+        whole, rules = self._skills.plan(), self._policy.rules()
+        if self._whole is not whole or self._rules is not rules:
+            self._plan = plan_offer(self._skills.catalog(), whole, self._context, rules)
+            self._whole, self._rules = whole, rules
+        return self._plan
+
+    def render(self) -> str:
+        """Renders the prompt text: the catalog and the guidance. Empty if there are no skills."""
+        style = self._style
+        return render_system(
+            style.instructions,
+            render_catalog(self._skills.catalog(), self.plan),
+            style.guidance,
+            lean=style.profile == "lean",
+            protocol=style.protocol,
+            can_run=style.can_run,
+        )
 
 
 def plan_offer(catalog: Catalog, plan: CatalogPlan, around: PolicyContext, rules: Sequence[Rules]) -> CatalogPlan:
@@ -38,19 +69,6 @@ def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence
         trusted=entry.trusted,
     )
     return decide(request, around, rules=rules).verdict == "deny"
-
-
-def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str:
-    """Renders the prompt text: the catalog and the guidance. Empty if there are no skills."""
-    catalog = render_catalog(skills.catalog(), plan)
-    return render_system(
-        style.instructions,
-        catalog,
-        style.guidance,
-        lean=style.profile == "lean",
-        protocol=style.protocol,
-        can_run=style.can_run,
-    )
 
 
 def offered_tools(

@@ -87,6 +87,10 @@ class Recorder:
         """Number of the last event. None before the first append if it was not given."""
         return self._seq
 
+    def start_run(self, run_id: str) -> None:
+        """Begins another run of the session: later events belong to it."""
+        self.run_id = run_id
+
     async def append(self, *events: Event | UnknownEvent, run: str | None = None) -> Sequence[Envelope]:
         """Writes the durable events to the log, in this order; then tells the observers all events. `run` is the child
         run that they belong to, if any.
@@ -215,6 +219,10 @@ class RecorderPart:
 
     def part(self, run_id: str) -> RecorderPart:
         return RecorderPart(self._whole, run_id)
+
+    def start_run(self, run_id: str) -> None:
+        """Begins another run: later events belong to it."""
+        self.run_id = run_id
 
     async def close(self) -> None:
         """Does nothing: the whole recorder is closed by its owner."""

@@ -21,7 +21,6 @@ from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage
 from prowess.errors import ConfigError, StoreError
 from prowess.records.chain import broken_record, verify_chain
-from prowess.workspace.inputs import stage_granted
 
 _MOST_NAMES = 1_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -71,7 +70,7 @@ class Session:
         elif not request.strip() and not skills:
             raise ConfigError("There is no request.", code="usage", hint='Say what is wanted: prowess run "…"')
         if not self._fresh:
-            self.kit.recorder.run_id = new_run()
+            self.kit.recorder.start_run(new_run())
         self._fresh = False
         attachments, named = await self._stage(files)
         requests = tuple(
@@ -105,13 +104,11 @@ class Session:
         """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
         if not files:
             return (), ()
-        workspace, place = await self.kit.work.workspace()
-        layout = workspace.layout
         parts: list[Part] = []
         named: list[str] = []
         for given in files:
             path, to = (given, None) if isinstance(given, str) else given
-            staged = await asyncio.to_thread(stage_granted, path, to, layout, place.uid)
+            staged = await self.kit.work.stage_file(path, to)
             name = staged.to.removeprefix("work/")
             below = await asyncio.to_thread(_names_below, path)
             named += [f"{name}/{rel}" for rel in below]

@@ -11,6 +11,7 @@ from prowess import __version__
 from prowess.agent.activation import SkillRequest
 from prowess.agent.agent import AgentSpec, Limits
 from prowess.core.events import RunStarted, StopReason
+from prowess.core.ports import describe_model
 from prowess.core.values import Part, Plan, ToolCall, Usage
 
 
@@ -55,11 +56,11 @@ def new_run() -> str:
 
 
 def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:
-    model = agent.model
+    model, info = agent.model, describe_model(agent.model)
     limits = {name: value for name in Limits.__slots__ if (value := getattr(agent.limits, name)) is not None}
     return RunStarted(
         model=model.name,
-        protocol=getattr(model, "protocol", "tools"),
+        protocol=info.protocol,
         versions={
             "prowess": __version__,
             "python": platform.python_version(),
@@ -75,7 +76,7 @@ def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarte
         resumes=resumed,
         requested_skills=tuple(map(asdict, task.skills)),
         resume_arguments=task.resume_arguments,
-        notes=tuple(getattr(model, "notes", ())),
+        notes=info.notes,
     )
 
 

@@ -214,6 +214,9 @@ class NoteAppended:
     kind: str = "note"  # budget, skill, …
 
 
+NO_SUMMARY = "No summary: "  # prefix of the error message when a model was asked for a summary and gave none
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
     type: ClassVar[str] = "compacted"

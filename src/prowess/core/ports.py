@@ -7,10 +7,19 @@ async. A skill source is not async, because skills are read before a run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from prowess.core.events import ApprovalAnswered, CallDelta, Envelope, ModelReplied, TextDelta
+from prowess.core.events import (
+    ApprovalAnswered,
+    CallDelta,
+    Compacted,
+    Envelope,
+    ErrorRaised,
+    ModelReplied,
+    ProtocolName,
+    TextDelta,
+)
 from prowess.core.values import (
     Artifact,
     ChainHead,
@@ -43,9 +52,8 @@ class Model(Protocol):
 
     A model never retries by itself. A reply that broke off is an error, never a shorter reply.
 
-    Optional members, found by name: `context_tokens` (int | None), the size of the context window; `notes` (sequence of
-    str), facts for a person; `protocol` ("tools" | "actions"); `aclose()`. A recording also has `expect(sha256,
-    bytes)`, called with each request, and `shortened(run, task)`, which knows where the conversation was shortened.
+    A model can have more powers: the members of `ModelInfo`, and the methods of `ClosableModel`, `FiniteModel` and
+    `RecordedModel`.
     """
 
     @property
@@ -63,6 +71,56 @@ class Model(Protocol):
     ) -> ModelReplied:
         """Returns the whole reply. `on_delta` gets its pieces before that. With a JSON Schema, the text is a document
         that fits the schema, as far as the provider can guarantee it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """Facts about a model. A model has each of them as a member of this name, or has none."""
+
+    protocol: ProtocolName = "tools"
+    context_tokens: int | None = None  # size of the context window
+    catalog_tokens: int | None = None  # budget of the catalog in the recorded run
+    notes: tuple[str, ...] = ()  # facts for a person
+
+
+def describe_model(model: Model) -> ModelInfo:
+    """Returns the facts that a model has about itself."""
+    found = {each.name: getattr(model, each.name) for each in fields(ModelInfo) if hasattr(model, each.name)}
+    return ModelInfo(**{**found, "notes": tuple(found.get("notes", ()))})
+
+
+@runtime_checkable
+class ClosableModel(Protocol):
+    """Model that holds connections or processes until it is closed."""
+
+    async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class FiniteModel(Protocol):
+    """Model with a fixed number of replies. It fails if a run ended before all of them were used."""
+
+    def assert_finished(self) -> None: ...
+
+
+class Shortened(NamedTuple):
+    """Decision that was taken when a request did not fit, and the error if the summary failed."""
+
+    event: Compacted
+    failed: ErrorRaised | None
+
+
+@runtime_checkable
+class RecordedModel(Protocol):
+    """Model that plays back a recorded run, and knows its requests."""
+
+    def expect(self, sha256: str, bytes: int) -> None:
+        """Takes the next request, as `model_requested` describes it."""
+        ...
+
+    def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
+        """Returns how the recorded run was shortened before the next request of `run`; with `take`, only once."""
         ...
 
 

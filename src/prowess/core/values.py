@@ -209,6 +209,24 @@ def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
     return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in USAGE_COUNTS}, cost=cost)
 
 
+_MILLION = 1_000_000
+
+
+def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
+    """Returns the cost in the currency of the prices, or None when the price of input or output is not known.
+
+    Prices are for a million tokens: `input`, `output` and, where they differ from `input`, `cached` and
+    `cache_written`.
+    """
+    if "input" not in prices or "output" not in prices:
+        return None
+    fresh = max(0, usage.input - usage.cached - usage.cache_written)
+    total = fresh * prices["input"] + usage.output * prices["output"]
+    total += usage.cached * prices.get("cached", prices["input"])
+    total += usage.cache_written * prices.get("cache_written", prices["input"])
+    return total / _MILLION
+
+
 def to_json(value: Any) -> Any:
     """Converts to plain JSON data. Tuples become lists. A field that is None stays, because readers rely on it."""
     kind = type(value)

@@ -173,7 +173,7 @@ class _Attempt:
                     made = await asyncio.to_thread(
                         run_checks, self._case, self.trajectory, base=task.base, workspace=root
                     )
-                    hide = session.kit.scene.redactor.redact_text  # files may have secrets, unlike the events
+                    hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
                     self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
         except TimeoutError as error:
             raise _timed_out(limits) from error

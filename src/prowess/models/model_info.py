@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess.core.events import ModelReplied
-from prowess.core.ports import Model
-from prowess.core.values import Message, ToolSpec, Usage
-
-_MILLION = 1_000_000
-
+from prowess.core.ports import ClosableModel, Model
+from prowess.core.values import Message, ToolSpec, find_cost
 
 _NOT_LIVE = ("scripted", "mock", "offline", "replay")  # models that cost nothing
 
@@ -22,21 +19,6 @@ _NOT_LIVE = ("scripted", "mock", "offline", "replay")  # models that cost nothin
 def is_live(model: str) -> bool:
     """True for a model of a provider, which costs money and answers differently each time."""
     return model.partition(":")[0] not in _NOT_LIVE
-
-
-def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
-    """Returns the cost in the currency of the prices, or None when the price of input or output is not known.
-
-    Prices are for a million tokens: `input`, `output` and, where they differ from `input`, `cached` and
-    `cache_written`.
-    """
-    if "input" not in prices or "output" not in prices:
-        return None
-    fresh = max(0, usage.input - usage.cached - usage.cache_written)
-    total = fresh * prices["input"] + usage.output * prices["output"]
-    total += usage.cached * prices.get("cached", prices["input"])
-    total += usage.cache_written * prices.get("cache_written", prices["input"])
-    return total / _MILLION
 
 
 class PricedModel:
@@ -54,8 +36,8 @@ class PricedModel:
         return replied
 
     async def aclose(self) -> None:
-        if (close := getattr(self._model, "aclose", None)) is not None:
-            await close()
+        if isinstance(self._model, ClosableModel):
+            await self._model.aclose()
 
 
 # The longest matching prefix counts. A size is listed only if the provider documents it for every model of the prefix.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular
 from prowess.core.events import (
+    NO_SUMMARY,
     CallDelta,
     CatalogPlanned,
     Compacted,
@@ -26,11 +27,11 @@ from prowess.core.events import (
     TextDelta,
     parse_event,
 )
+from prowess.core.ports import Shortened
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError, ModelError
 
 MAX_LINE_BYTES = 64 << 20
-NO_SUMMARY = "No summary: "  # prefix of the error message when a model was asked for a summary and gave none
 
 
 class Divergence(NamedTuple):
@@ -39,13 +40,6 @@ class Divergence(NamedTuple):
     request: int  # counted from 1
     recorded: ModelRequested
     actual: ModelRequested
-
-
-class Shortened(NamedTuple):
-    """Decision that was taken when a request did not fit, and the error if the summary failed."""
-
-    event: Compacted
-    failed: ErrorRaised | None
 
 
 class _Recorded(NamedTuple):

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import difflib
 import inspect
 import os
@@ -178,7 +179,7 @@ class SkillKit:
 
     def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
         """Returns the tool schemas in the form that a provider takes."""
-        return [_FORMS[form](spec) for spec in self.tools]
+        return [copy.deepcopy(_FORMS[form](spec)) for spec in self.tools]  # callers change what they are given
 
     @property
     def findings(self) -> Sequence[Any]:

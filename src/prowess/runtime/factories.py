@@ -20,7 +20,17 @@ from prowess.agent.task import new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Envelope
-from prowess.core.ports import Approver, Asker, EventLog, Executor, Model, Toolset
+from prowess.core.ports import (
+    Approver,
+    Asker,
+    ClosableModel,
+    EventLog,
+    Executor,
+    FiniteModel,
+    Model,
+    Toolset,
+    describe_model,
+)
 from prowess.core.values import Lease, SessionKey, ToolSpec
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
@@ -120,8 +130,9 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
     )
     check_prices(agent)
     async with AsyncExitStack() as stack:
-        if (close := getattr(model, "aclose", None)) is not None and isinstance(options.model, str | None):
-            stack.push_async_callback(close)
+        is_ours = isinstance(options.model, str | None)
+        if is_ours and isinstance(model, ClosableModel):
+            stack.push_async_callback(model.aclose)
         kit, log = await _open_kit(runtime, options, stack, model)
         stack.push_async_callback(kit.recorder.close)
         stack.push_async_callback(kit.work.aclose)
@@ -129,12 +140,8 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
             await restore_from_log(kit, log)
         session = Session(agent, kit, resume_arguments=options.resume_arguments)
         yield session
-        if (
-            session.answered
-            and isinstance(options.model, str | None)
-            and (check := getattr(_inner(model), "assert_finished", None)) is not None
-        ):
-            check()  # replies that were not asked for: the script does not fit this run
+        if is_ours and session.answered and isinstance(model, FiniteModel):
+            model.assert_finished()  # replies that were not asked for: the script does not fit this run
 
 
 def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
@@ -146,15 +153,11 @@ def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[En
         recordings = (lambda run: recording) if recording else None
         model = resolve_model(spec, environ=runtime.environ, params=params, base=base, recordings=recordings)
     wanted = options.protocol == "actions" and not spec.startswith("replay:")
-    if wanted and getattr(model, "protocol", "tools") != "actions":
+    if wanted and describe_model(model).protocol != "actions":
         from prowess.models.actions.model import StructuredActions
 
         return StructuredActions(model)
     return model
-
-
-def _inner(model: Model) -> Model:
-    return getattr(model, "inner", model)
 
 
 async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
@@ -267,9 +270,9 @@ async def _open_kit(
         secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
         toolsets=options.toolsets,
         on_output=options.on_output,
+        resume_arguments=options.resume_arguments,
     )
-    kit.resume_arguments = options.resume_arguments
-    kit.add_redactions(await configured_secrets(runtime))
+    kit.secrets.hide(await configured_secrets(runtime))
     return kit, log
 
 
@@ -295,7 +298,7 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     kit = preview_kit(runtime, profile=profile)
     can_run = kit.style.can_run
     names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
-    specs = {spec.name: spec for spec in kit.scene.tools.specs()}
+    specs = {spec.name: spec for spec in kit.calls.tools.specs()}
     guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", can_run=can_run, always=True)
     return guidance, [slim(specs[name], profile) for name in names]
 
@@ -308,7 +311,7 @@ def find_style(config: Config, instructions: str, model: Model | None = None) ->
         max_loaded=config.skills.max_loaded,
         max_bodies_per_turn=config.skills.max_bodies_per_turn,
         can_run=config.workspace.executor != "none",
-        protocol="actions" if getattr(model, "protocol", "") == "actions" else "tools",
+        protocol="tools" if model is None else describe_model(model).protocol,
     )
 
 

@@ -260,16 +260,18 @@ class Runtime:
 
         A recording keeps the budget that it was made with.
         """
+        from prowess.core.ports import describe_model
         from prowess.models.model_info import configured_window
         from prowess.skills.catalog_budget import CatalogBudget, find_budget
 
         config = self.config
         if config.skills.budget is not None:
             return CatalogBudget(config.skills.budget, f"skills.budget, {self.loaded.origins['skills.budget']}")
-        if (recorded := getattr(model, "catalog_tokens", None)) is not None:
-            return CatalogBudget(recorded, "as it was recorded")
         if model is not None:
-            return find_budget(model.name, getattr(model, "context_tokens", None))
+            info = describe_model(model)
+            if info.catalog_tokens is not None:
+                return CatalogBudget(info.catalog_tokens, "as it was recorded")
+            return find_budget(model.name, info.context_tokens)
         name = config.model.provider or "offline"
         return find_budget(name, configured_window(name, config.model.params))
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from prowess.errors import ToolRetry
@@ -322,6 +322,15 @@ class RunArguments(Arguments):
     omit_inline_content: bool = False
     artifact_prefix: str = ""
     install: Names = Field(default_factory=list, description="Python packages that a run lacked")
+    _planned: object = PrivateAttr(default=None)
+
+    @property
+    def planned(self) -> object:
+        """Plan of the run, made when its needs are found and used again when it is carried out."""
+        return self._planned
+
+    def keep(self, planned: object) -> None:
+        self._planned = planned
 
     @model_validator(mode="before")
     @classmethod
@@ -405,9 +414,9 @@ class ListArguments(Arguments):
     depth: int = Field(1, ge=1, le=5)
     pattern: SkipJsonSchema[str | None] = Field(None, max_length=1000)  # argument of `Glob` in other systems
 
-    def normal(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """Always includes the path, because policy judges it."""
-        return {"path": self.path, **super().normal()}
+        return {"path": self.path, **super().plain()}
 
 
 class GrepArguments(Arguments):
@@ -427,8 +436,8 @@ class GrepArguments(Arguments):
     max_results: int = Field(50, ge=1, le=500)
     ignore_case: SkipJsonSchema[bool] = False
 
-    def normal(self) -> dict[str, Any]:
-        return {"path": self.path, **super().normal()}
+    def plain(self) -> dict[str, Any]:
+        return {"path": self.path, **super().plain()}
 
 
 class WriteFileArguments(Arguments):

@@ -197,7 +197,8 @@ class FunctionTool(Generic[P, R]):
 
 
 class FunctionArguments(Arguments):
-    """Arguments of a function, under the function's own names."""
+    """Arguments of a function, under the function's own names. The normal form is parsed again before the call, so that
+    the function gets what was recorded and judged: its types may have members that their JSON lacks."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 

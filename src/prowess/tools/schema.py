@@ -6,7 +6,6 @@ are accepted. If parsing fails, the error lists every wrong field and all valid 
 
 from __future__ import annotations
 
-import copy
 import difflib
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -27,10 +26,23 @@ class Arguments(BaseModel):
 
     def normal(self) -> dict[str, Any]:
         """Arguments as they are recorded and judged: under our names, without defaults."""
+        return NormalArguments(self.plain(), self)
+
+    def plain(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
 
 
+class NormalArguments(dict[str, Any]):
+    """Normal form of arguments, with their parsed value, so that they are parsed once for a call."""
+
+    def __init__(self, normal: Mapping[str, Any], parsed: Arguments) -> None:
+        super().__init__(normal)
+        self.parsed = parsed
+
+
 def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
+    if isinstance(given, NormalArguments) and type(given.parsed) is kind:
+        return given.parsed
     try:
         return kind.model_validate(by_our_names(kind, given))
     except ValidationError as error:
@@ -50,11 +62,11 @@ def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, A
 
 
 def render_schema(kind: type[Arguments]) -> dict[str, Any]:
-    """Returns the smallest JSON Schema: no titles, no references, no null beside a type."""
+    """Returns the smallest JSON Schema: no titles, no references, no null beside a type. All callers share it."""
     if kind not in _RENDERED:  # cached: it takes milliseconds, and every session needs it
         schema = kind.model_json_schema(by_alias=True)
         _RENDERED[kind] = _plain(schema, schema.get("$defs", {}))
-    return copy.deepcopy(_RENDERED[kind])
+    return _RENDERED[kind]
 
 
 _RENDERED: WeakKeyDictionary[type[Arguments], dict[str, Any]] = WeakKeyDictionary()  # functions bring their own classes

@@ -18,10 +18,12 @@ from zlib import crc32
 from prowess._internal.tracing import span
 from prowess.core.ports import ArtifactStore, CallGrant, Executor, Workspace
 from prowess.core.values import Located, SessionKey
-from prowess.errors import SkillError, SkillNotFound, WorkspaceError
+from prowess.errors import ProwessError, SkillError, SkillNotFound, WorkspaceError
 from prowess.skills.load import read_resource
 from prowess.skills.skill import Entry, Skill
 from prowess.skills.validate import WORKSPACE_NAMES
+from prowess.workspace.dirfd import read_beneath
+from prowess.workspace.inputs import Staged, stage_granted
 from prowess.workspace.job import JobContext, JobResult
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, check_installed
@@ -185,6 +187,30 @@ class SessionWork:
                         if opened is None:
                             self._held.close()
             return self._opened
+
+    async def read_file(self, path: str, limit_bytes: int) -> bytes | None:
+        """Reads a workspace file. None if it does not exist or is larger than the limit."""
+        _, place = await self.workspace()
+        try:
+            return await asyncio.to_thread(read_beneath, place.root, path, limit_bytes)
+        except (OSError, ProwessError):
+            return None
+
+    async def stage_file(self, path: str, to: str | None) -> Staged:
+        """Copies a file or folder that a person gave into the workspace."""
+        workspace, place = await self.workspace()
+        return await asyncio.to_thread(stage_granted, path, to, workspace.layout, place.uid)
+
+    async def store_output(self, call_id: str, text: str) -> str | None:
+        """Stores the full text of an output as an artifact, and returns its ref. None if it cannot be stored."""
+        if self.artifacts is None:
+            return None
+        name = f"outputs/{call_id}.txt"
+        try:
+            kept = await self.artifacts.save(self.key, name, text.encode(), mime_type="text/plain")
+        except (ProwessError, OSError):  # whoever shows the text says that the rest was not kept
+            return None
+        return f"artifact://{name}@{kept.version}"
 
     async def find_program(self, ref: str) -> Callable[[str], Located]:
         """Returns a function that finds the system's file for a program name. The skill's `.venv/bin` comes first."""

@@ -6,6 +6,7 @@ Events do not contain the bodies of skills; these are read from the published tr
 
 - conversation: `Conversation`, which turns events into the next request
 - items: items of a conversation, in order
+- questions: approval questions of a session, and the answers that count
 - render: texts for the model: outcomes, given files, plan and budget
 - request: the provider-neutral request, its bytes and its hash
 - skill_text: texts of loaded skills and their arguments, redacted

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
+from prowess.agent.context.questions import ApprovalQuestions
 from prowess.agent.context.render import asked_parts, paired, render_outcome, shortened, shows, without_above
 from prowess.agent.context.request import ModelRequest, RequestLines, first_change
 from prowess.agent.context.skill_text import SkillTextRenderer
@@ -32,7 +33,6 @@ from prowess.core.events import (
     UnknownEvent,
 )
 from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage, from_json
-from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import part_ref
 
 CONTEXT = "Loaded skill context:"
@@ -41,7 +41,13 @@ _SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
 class Conversation:
-    def __init__(self, shown: SkillTextRenderer, vouches: Callable[[Envelope], bool] = lambda envelope: True) -> None:
+    def __init__(
+        self,
+        shown: SkillTextRenderer,
+        vouches: Callable[[Envelope], bool] = lambda envelope: True,
+        *,
+        call_ids: set[str] | None = None,
+    ) -> None:
         """Takes `vouches`, which is true for an answer in the log that was given in this home."""
         self.shown, self._vouches = shown, vouches
         self._items: list[Item] = []
@@ -59,12 +65,9 @@ class Conversation:
         self._started: RunStarted | None = None
         self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
         self.requested_loads: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
-        self._asking: set[tuple[str, str]] = set()  # unanswered questions: call, capability
         self._shown_once: set[str] = set()
         self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
-        self._isolated: dict[str, bool] = {}  # call -> isolated, from its last decision
-        self.asked_isolated: dict[str, bool] = {}  # call -> isolated, when a person was asked
-        self.answers: dict[tuple[str, str], ApprovalAnswered] = {}
+        self.questions = ApprovalQuestions()
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
@@ -75,7 +78,7 @@ class Conversation:
         self.finished: RunFinished | None = None  # end of the last run
         self.replied: ModelReplied | None = None  # last reply
         self.run: str | None = None  # last run
-        self.call_ids: set[str] = set()  # of the whole session with child runs: an id is used once
+        self.call_ids: set[str] = set() if call_ids is None else call_ids  # an id is used once in a session
         self.children: dict[str, str] = {}  # open call -> the last child run that worked on it
         self.counted: dict[str, UsageTotals] = {}  # waiting call -> usage of its child run, already counted
 
@@ -152,10 +155,6 @@ class Conversation:
         found = {item.call_id: item.outcome for item in answered}
         return found | {id: event.outcome for id, event in self._waiting.items()}
 
-    def find_answer(self, call_id: str, capability: str) -> ApprovalAnswered | None:
-        """Finds a person's answer for a call that waited."""
-        return self.answers.get((call_id, capability)) or self.answers.get((call_id, ""))
-
     def outcomes(self) -> list[tuple[str, Outcome]]:
         """Outcomes of the current request, as (tool, outcome)."""
         self._settle()
@@ -219,7 +218,15 @@ class Conversation:
         event, self.run = envelope.event, envelope.run
         self.apply(event)
         if isinstance(event, ApprovalAnswered) and not (event.asked and self._vouches(envelope)):
-            del self.answers[event.call_id, event.capability]
+            self.questions.forget(event)
+
+    def start_run(self, run: str) -> None:
+        """Notes which run the next events belong to."""
+        self.run = run
+
+    def take_back_turn(self) -> None:
+        """Does not count the last turn: its request was too long for the model."""
+        self.spent.turns -= 1
 
     def apply(self, event: Event | UnknownEvent) -> None:
         handle = _HANDLERS.get(type(event))
@@ -269,8 +276,7 @@ class Conversation:
     def _decided(self, event: CallDecided) -> None:
         if event.decision.verdict == "ask":  # nothing is done before the answer
             self._begun.discard(event.call_id)
-        if (isolated := asked_isolated(event.decision)) is not None:
-            self._isolated[event.call_id] = isolated
+        self.questions.note_decision(event)
 
     def _call_planned(self, event: CallPlanned) -> None:
         call = event.call
@@ -292,8 +298,7 @@ class Conversation:
         if outcome.status != "waiting":
             self.requested_loads.pop(event.call_id, None)
             self.children.pop(event.call_id, None)
-            for key in [key for key in self.answers if key[0] == event.call_id]:
-                del self.answers[key]  # an answer is valid for one call only
+            self.questions.end(event.call_id)
         before = self.state.wanted()
         self.state.merge(event.state_delta, outcome.data)
         if self._placed_in_system and self.state.wanted() != before:
@@ -309,21 +314,16 @@ class Conversation:
             self.counted[call_id] = used
 
     def _asked(self, event: ApprovalAsked) -> None:
-        """Notes a new question about a call. Answers to older questions no longer count."""
         self.spent.prompts += 1
-        self._asking.add((event.call_id, event.capability))
-        self.asked_isolated[event.call_id] = self._isolated.get(event.call_id, False)
-        for key in [key for key in self.answers if key[0] == event.call_id and key[1] in ("", event.capability)]:
-            del self.answers[key]
+        self.questions.ask(event)
 
     def _person_answered(self, event: ApprovalAnswered) -> None:
         """Notes an answer. Unless it came later, while no run was active, the call begins now."""
-        self.answers[event.call_id, event.capability] = event
+        was_open = self.questions.answer(event)
         if not event.later and event.answer != "no":
             self._begun.add(event.call_id)
-        if (event.call_id, event.capability) in self._asking:
-            self._asking.discard((event.call_id, event.capability))
-            self.spent.prompts -= not event.asked
+        if was_open and not event.asked:
+            self.spent.prompts -= 1
 
     def _note(self, event: NoteAppended) -> None:
         self._settle()

@@ -17,7 +17,7 @@ from typing import Any
 
 from prowess._internal.json_values import load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.ports import Model
+from prowess.core.ports import ClosableModel, FiniteModel, Model, describe_model
 from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
 from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import tool_of, translate
@@ -44,11 +44,11 @@ class StructuredActions:
 
     @property
     def context_tokens(self) -> int | None:
-        return getattr(self.inner, "context_tokens", None)
+        return describe_model(self.inner).context_tokens
 
     @property
     def notes(self) -> Sequence[str]:
-        return getattr(self.inner, "notes", ())
+        return describe_model(self.inner).notes
 
     async def reply(
         self,
@@ -83,9 +83,12 @@ class StructuredActions:
         raise AssertionError("the last try returns or raises")
 
     async def aclose(self) -> None:
-        close = getattr(self.inner, "aclose", None)
-        if close is not None:
-            await close()
+        if isinstance(self.inner, ClosableModel):
+            await self.inner.aclose()
+
+    def assert_finished(self) -> None:
+        if isinstance(self.inner, FiniteModel):
+            self.inner.assert_finished()
 
     def _invalid(self, text: str, why: str) -> ModelMalformed:
         return ModelMalformed(

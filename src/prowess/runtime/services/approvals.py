@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from prowess.agent.tool_call import approval_keys
+from prowess.agent.approvals import approval_keys
 from prowess.core.events import Answer, ApprovalAnswered, Envelope, render_at
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionKey

@@ -14,7 +14,8 @@ from itertools import combinations
 from typing import Any
 from urllib.parse import urlsplit
 
-from prowess.agent.tool_call import approval_keys, is_asked_each_time
+from prowess.agent.approvals import approval_keys
+from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
 from prowess.core.values import Decision, Isolation, ToolCall, to_json
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
@@ -68,7 +69,8 @@ async def check_call(
     named, entries = _find_skills(runtime, kit, call, skills, notes)
     if named is None:
         _take_up(runtime, kit, entries)
-        about: dict[str, Any] = {"touches": tuple((each.id, each.source) for each in kit.scene.touched(call))}
+        touched = kit.calls.policy.find_touched(call)
+        about: dict[str, Any] = {"touches": tuple((each.id, each.source) for each in touched)}
     else:
         about = {"skill": named.id, "source": named.source, "trusted": named.trusted}
     kind = "capability" if call.tool in CAPABILITIES else "call"
@@ -77,7 +79,7 @@ async def check_call(
     granted, standing = _approvals(runtime, named, approval_keys(call.tool, isolated=is_isolated(held)))
     around = replace(find_surroundings(runtime.config), isolation=held, grants=granted, find_program=find_program)
     rules = load_rules(runtime)
-    known = [spec.name for spec in kit.scene.tools.specs()]
+    known = [spec.name for spec in kit.calls.tools.specs()]
     lists = {
         entry.id: parse_allowed(declared, known=known)
         for entry in entries
@@ -135,11 +137,11 @@ async def check_call(
 def _named_as_ours(kit: Toolkit, call: ToolCall, notes: list[str]) -> ToolCall:
     if call.tool in CAPABILITIES:
         return call
-    routed, word = kit.scene.route(call)
+    routed, word = kit.calls.repair.route(call)
     if word:
         notes.append(word)
     ours = canonical_tools(routed.tool)
-    known = [spec.name for spec in kit.scene.tools.specs()]
+    known = [spec.name for spec in kit.calls.tools.specs()]
     if ours[0] not in (*TOOLS, *known) and not ours[0].startswith("mcp__"):
         near = describe_unknown(ours[0], known=known)
         notes.append(f"No tool of that name is known here: {near}.")
@@ -150,7 +152,7 @@ def _named_as_ours(kit: Toolkit, call: ToolCall, notes: list[str]) -> ToolCall:
 
 
 def _takes_skill(kit: Toolkit, tool: str) -> bool:
-    spec = next((spec for spec in kit.scene.tools.specs() if spec.name == tool), None)
+    spec = next((spec for spec in kit.calls.tools.specs() if spec.name == tool), None)
     return spec is not None and "skill" in spec.parameters.get("properties", {})
 
 
@@ -177,7 +179,7 @@ def _with_skill(runtime: Runtime, kit: Toolkit, call: ToolCall, skills: Sequence
     if not _names_skill(call):
         return replace(call, args={**call.args, "skill": skills[0]})
     try:
-        said = kit.scene.tools.normalise(call).args.get("skill")
+        said = kit.calls.tools.normalise(call).args.get("skill")
     except ToolRetry:  # reported later, when the arguments are checked
         completed = _completed(kit, call)
         said = None if completed is None else completed[0].args.get("skill")
@@ -215,7 +217,7 @@ def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall) -> PolicyQuery | 
     entry = None if ref is None else runtime.catalog.find(ref)
     if ref is None or entry is None:
         return None
-    args = kit.scene.tools.normalise(ToolCall(id="load", tool="skill_load", args={"skill": ref})).args
+    args = kit.calls.tools.normalise(ToolCall(id="load", tool="skill_load", args={"skill": ref})).args
     return PolicyQuery(tool="skill_load", args=args, skill=entry.id, source=entry.source, trusted=entry.trusted)
 
 
@@ -230,10 +232,10 @@ def _normalised(kit: Toolkit, call: ToolCall, *, given: bool, notes: list[str]) 
     if not given and call.tool not in NEVER_NARROWED:
         notes.append("No arguments were given: what depends on them is decided as the worse case.")
         return call
-    if not any(spec.name == call.tool for spec in kit.scene.tools.specs()):
+    if not any(spec.name == call.tool for spec in kit.calls.tools.specs()):
         return call  # switched off, or a caller's tool: its arguments are not known here
     try:
-        return kit.scene.tools.normalise(call)
+        return kit.calls.tools.normalise(call)
     except ToolRetry as error:
         completed = _completed(kit, call)
         if completed is None:
@@ -247,12 +249,12 @@ def _normalised(kit: Toolkit, call: ToolCall, *, given: bool, notes: list[str]) 
 
 def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] | None:
     """Returns a call that only lacks required arguments, in the form that policy judges, and the names it lacks."""
-    (spec,) = [spec for spec in kit.scene.tools.specs() if spec.name == call.tool]
+    (spec,) = [spec for spec in kit.calls.tools.specs() if spec.name == call.tool]
     said = {*call.args, *(("skill",) if _names_skill(call) else ())}
     required = [name for name in spec.parameters.get("required", ()) if name not in said]
     for missing in (names for number in range(1, len(required) + 1) for names in combinations(required, number)):
         try:
-            whole = kit.scene.tools.normalise(replace(call, args={**call.args, **dict.fromkeys(missing, "x")}))
+            whole = kit.calls.tools.normalise(replace(call, args={**call.args, **dict.fromkeys(missing, "x")}))
         except ToolRetry:
             continue
         return replace(whole, args={name: whole.args[name] for name in whole.args if name not in missing}), missing

@@ -50,8 +50,8 @@ class ListDir:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        normal = parse_arguments(ListArguments, args, self.spec.name).normal()
-        return {**normal, "path": spelled(normal["path"] or ".", self._work)}
+        wanted = parse_arguments(ListArguments, args, self.spec.name)
+        return wanted.model_copy(update={"path": spelled(wanted.path or ".", self._work)}).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()

@@ -55,8 +55,8 @@ class ReadFile:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        normal = parse_arguments(ReadArguments, args, self.spec.name).normal()
-        return {**normal, "file_name": spelled(normal["file_name"], self._work)}
+        wanted = parse_arguments(ReadArguments, args, self.spec.name)
+        return wanted.model_copy(update={"file_name": spelled(wanted.file_name, self._work)}).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()

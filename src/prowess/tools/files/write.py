@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import itertools
 import os
 import secrets
 import stat
@@ -16,13 +17,26 @@ from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
 from prowess.core.ports import CallGrant, CapabilityRequest
-from prowess.core.values import Outcome, ToolSpec
+from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import DeleteFileArguments, WriteFileArguments, parse_write
 from prowess.tools.files.paths import FileTarget, find_target, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork
 from prowess.workspace.dirfd import open_folder
+
+_MOST_COMPARED, _MOST_LINES = 1 << 20, 400  # bytes of the old file, lines of the diff
+
+
+async def preview_write(work: SessionWork, call: ToolCall) -> str:
+    """Returns the diff of the changes that a write_file call would make; "" for other calls."""
+    path, content = call.args.get("path"), call.args.get("content")
+    if call.tool != "write_file" or not isinstance(path, str) or not isinstance(content, str):
+        return ""
+    before = None if path.startswith("/") else await work.read_file(path, _MOST_COMPARED)
+    old = "" if before is None else before.decode("utf-8", "replace")
+    lines = difflib.unified_diff(old.splitlines(), content.splitlines(), path, path, lineterm="")
+    return "\n".join(itertools.islice(lines, _MOST_LINES))
 
 
 class WriteFile:
@@ -35,8 +49,8 @@ class WriteFile:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        normal = parse_write(args, self.spec.name).normal()
-        return {**normal, "path": spelled(normal["path"], self._work)}
+        wanted = parse_write(args, self.spec.name)
+        return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
@@ -131,8 +145,8 @@ class DeleteFile:
         )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        normal = parse_arguments(DeleteFileArguments, args, self.spec.name).normal()
-        return {**normal, "path": spelled(normal["path"], self._work)}
+        wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)
+        return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()

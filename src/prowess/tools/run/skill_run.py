@@ -56,23 +56,67 @@ def with_skill(args: Mapping[str, Any], work: SessionWork) -> Mapping[str, Any]:
     return {**args, "skill": next(iter(work.loaded))}
 
 
+class PlannedRun(NamedTuple):
+    """Run of a skill: its arguments, and the launch of its script. It is planned once for a call."""
+
+    loaded: LoadedSkill
+    args: RunArguments
+    launch: Launch | None
+
+
+def plan_run(work: SessionWork, args: RunArguments, workspace: Workspace) -> PlannedRun:
+    loaded = work.get(args.skill)
+    planned = args.planned
+    if isinstance(planned, PlannedRun) and planned.loaded is loaded:
+        return planned
+    planned = _plan_script_of_command(args, loaded, workspace)
+    if planned is None:
+        launch = None if args.script is None else _plan(loaded, args, workspace)
+        planned = PlannedRun(loaded, args, launch)
+    args.keep(planned)
+    return planned
+
+
+def _plan_script_of_command(args: RunArguments, loaded: LoadedSkill, workspace: Workspace) -> PlannedRun | None:
+    """Turns the command `python3 scripts/x.py a b` into that script, so that it gets its declared packages. A command
+    with shell syntax stays a command."""
+    if args.command is None or args.cwd is not None or _SHELL.search(args.command):
+        return None
+    words = args.command.split()
+    if len(words) < 2 or words[0] not in ("python3", "python") or not words[1].endswith(".py"):
+        return None
+    script = args.model_copy(update={"command": None, "script": words[1], "args": words[2:]})
+    try:
+        launch = _plan(loaded, script, workspace, python=words[0])
+    except WorkspaceError:
+        return None
+    if launch.block is None:
+        return None
+    return PlannedRun(loaded, script, launch if workspace.python else _plan(loaded, script, workspace))
+
+
+_SHELL = re.compile(r"[^\w\s./:=,@%+-]")
+
+
 async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
     """Returns a request for installing packages that were not installed for this skill before."""
-    loaded = work.get(args.skill)
-    args = as_script(args, loaded)
     if work.environments is None:
+        work.get(args.skill)
         return ()
-    launch = None if args.script is None else _plan(loaded, args, (await work.workspace())[0])
+    workspace, _ = await work.workspace()
+    loaded, args, launch = plan_run(work, args, workspace)
     block = launch.block if launch else None
     packages = installed.find_packages(work.environments, work, loaded, block, args.install)
     if packages is None:
         return ()
-    wanted = await installed.wanted_for(packages, work, loaded, (await work.workspace())[0])
+    wanted = await installed.wanted_for(packages, work, loaded, workspace)
     if installed.find(work.environments, wanted) is not None:
         work.to_install.discard(wanted.what)
         return ()
     work.to_install.add(wanted.what)
-    given: dict[str, Any] = {"skill": args.skill, **({"script": launch.script} if launch else {})}
+    given: dict[str, Any] = {"skill": args.skill}
+    if launch is not None:
+        given["script"] = launch.script
     given |= {"dependencies": list(wanted.block.dependencies), "digest": wanted.block.digest, "by": packages.by}
     return [CapabilityRequest(capability="install_dependencies", args=given)]
 
@@ -89,10 +133,11 @@ async def plan_job(
     """Turns the arguments into a job: program, arguments, inputs and wanted outputs. The files that it needs on disk
     stay there until the caller closes `held`."""
     loaded = work.get(args.skill)
-    args = as_script(args, loaded)
     await check_present(work, loaded, workspace, within.env)
+    _, args, launch = plan_run(work, args, workspace)
     judged = within.decision.limits.get("argv")  # words that policy allowed one by one: run without a shell
-    launch = None if args.script is None else _judged(_plan(loaded, args, workspace), args, judged)
+    if launch is not None:
+        launch = _judged(launch, args, judged)
     by_person = "install_dependencies" in within.granted
     started = await _equip(work, loaded, args, launch, workspace, held, by_person=by_person)
     argv = ("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged))
@@ -116,26 +161,6 @@ async def plan_job(
         dependencies=started.dependencies,
         notes=started.notes,
     )
-
-
-def as_script(args: RunArguments, loaded: LoadedSkill) -> RunArguments:
-    """Turns the command `python3 scripts/x.py a b` into that script, so that it gets its declared packages. A command
-    with shell syntax stays a command."""
-    if args.command is None or args.cwd is not None or _SHELL.search(args.command):
-        return args
-    words = args.command.split()
-    if len(words) < 2 or words[0] not in ("python3", "python") or not words[1].endswith(".py"):
-        return args
-    try:
-        launch = plan_script(loaded.tree.path, words[1], words[2:], python=words[0], skill=loaded.skill.name)
-    except WorkspaceError:
-        return args
-    if launch.block is None:
-        return args
-    return args.model_copy(update={"command": None, "script": words[1], "args": words[2:]})
-
-
-_SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 
 class Equipment(NamedTuple):
@@ -195,8 +220,10 @@ def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) ->
     return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
 
 
-def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace) -> Launch:
-    return plan_script(loaded.tree.path, args.script or "", args.args, python=workspace.python, skill=loaded.skill.name)
+def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace, *, python: str = "") -> Launch:
+    """Plans the launch of a script. `python` is used where the workspace has none."""
+    python = workspace.python or python
+    return plan_script(loaded.tree.path, args.script or "", args.args, python=python, skill=loaded.skill.name)
 
 
 def render_outcome(result: JobResult) -> Outcome:

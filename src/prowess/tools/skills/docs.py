@@ -34,7 +34,7 @@ class SkillListDocs(ShelfTool):
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         ref = parse_arguments(SkillArguments, args, self.spec.name).skill
         loaded = self._shelf.find_loaded(ref)
-        skill = self._shelf.look(ref, within.trigger) if loaded is None else loaded.skill
+        skill = self._shelf.library.look(ref, within.trigger) if loaded is None else loaded.skill
         if skill is None:
             return await self._shelf.load_first({"skill": ref}, within)  # its outcome says why the skill cannot be read
         docs = skill.docs
@@ -57,7 +57,7 @@ class SkillSelectDocs(ShelfTool):
         wanted = parse_arguments(SelectArguments, args, self.spec.name)
         shelf = self._shelf
         loaded = shelf.find_loaded(wanted.skill)
-        skill = shelf.look(wanted.skill, within.trigger) if loaded is None else loaded.skill
+        skill = shelf.library.look(wanted.skill, within.trigger) if loaded is None else loaded.skill
         all_docs = wanted.include_all_docs or ALL in wanted.docs
         if skill is not None and wanted.mode != "clear" and not all_docs and not wanted.docs:
             real = f"Its docs: {shown_names(skill.docs)}." if skill.docs else "It has no docs."

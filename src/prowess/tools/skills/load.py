@@ -54,13 +54,13 @@ class SkillLoad(ShelfTool):
     async def _load(self, wanted: LoadArguments, within: CallGrant) -> Outcome | Spawn:
         shelf = self._shelf
         try:
-            entry = shelf.find(wanted.skill, wanted.source)
+            entry = shelf.library.find(wanted.skill, wanted.source)
             if entry.controls.run_mode == "subagent" and within.can_spawn and self._may_have(entry, within):
                 return Spawn(skill=entry.id, request=wanted.arguments or "")
             if within.trigger == "model" and (refused := self._too_many(entry)):
                 return refused
             known, used = dict(shelf.work.known), set(shelf.work.loaded)
-            loaded = await shelf.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
+            loaded = await shelf.library.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
         except SkillNotFound as error:
             if error.code != "skill-not-found":  # the error itself says that the skill was removed or is ambiguous
                 raise
@@ -72,7 +72,7 @@ class SkillLoad(ShelfTool):
 
     def _may_have(self, entry: Entry, within: CallGrant) -> bool:
         """True if the caller may load this skill. If not, no child run starts: loading it here gives the reason."""
-        return within.trigger != "model" or entry.name in self._shelf.names()
+        return within.trigger != "model" or entry.name in self._shelf.library.names()
 
     async def _outcome(
         self,
@@ -161,7 +161,7 @@ class SkillLoad(ShelfTool):
     def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
         """Outcome for an unknown skill. Lists similar names, or all names, of skills that the model may load."""
         shelf = self._shelf
-        names = list(shelf.names())
+        names = list(shelf.library.names())
         message = f"No skill '{shown_name(ref[:100])}'."
         if not names:
             return Outcome(status="failed", code="skill-not-found", content=f"{message} No skills are installed.")

@@ -7,7 +7,7 @@ delta for it. The state does not say which texts are in view: `in_view` always a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from prowess.core.findings import visible
 from prowess.core.ports import CallGrant
@@ -24,7 +24,33 @@ _MAX_NAMES = 20
 _MAX_NAME = 200
 _MAX_HINT = 2000
 
-Activate = Callable[[str, str | None, Trigger, str | None], Awaitable[LoadedSkill]]
+LoadFirst = Callable[[Mapping[str, Any], CallGrant], Awaitable[Outcome]]
+
+
+class SkillLibrary(Protocol):
+    """Skills that the tools of a run can load, find and search."""
+
+    async def activate(self, ref: str, source: str | None, trigger: Trigger, reason: str | None) -> LoadedSkill:
+        """Loads a skill with its secrets and its record."""
+        ...
+
+    async def record_unloaded(self, loaded: LoadedSkill, reason: str) -> None: ...
+
+    def find(self, ref: str, source: str | None) -> Entry:
+        """Returns the catalog entry of a skill."""
+        ...
+
+    def search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
+        """Ranks the skills that the model may see."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Lists the skills that the model may load."""
+        ...
+
+    def look(self, ref: str, trigger: Trigger) -> Skill | None:
+        """Reads a skill without loading it."""
+        ...
 
 
 def body_ref(loaded: LoadedSkill) -> str:
@@ -36,36 +62,31 @@ def doc_ref(loaded: LoadedSkill, doc: str) -> str:
 
 
 class LoadedSkills:
-    """Skills in use, and the callbacks that tools need.
-
-    `activate` loads a skill with its secrets and its record; `find` returns its catalog entry. `unloaded` records that
-    a skill was unloaded. `search` ranks the skills that the model may see; `names` lists those that it may load. `look`
-    reads a skill without loading it. `load_first` makes a call of skill_load, which policy decides like any other.
-    """
+    """Skills in use. `load_first` makes a call of skill_load, which policy decides like any other."""
 
     def __init__(
         self,
         work: SessionWork,
+        library: SkillLibrary,
         *,
-        activate: Activate,
-        find: Callable[[str, str | None], Entry],
-        unloaded: Callable[[LoadedSkill, str], Awaitable[None]],
-        search: Callable[[str, int], Sequence[tuple[Entry, float]]],
-        names: Callable[[], Sequence[str]],
-        look: Callable[[str, Trigger], Skill | None],
-        load_first: Callable[[Mapping[str, Any], CallGrant], Awaitable[Outcome]],
+        load_first: LoadFirst,
         max_loaded: int | None = None,
         max_bodies_per_turn: int = 2,
+        state: dict[str, Any] | None = None,
     ) -> None:
         self.work = work
-        self.activate, self.find, self.search, self.names = activate, find, search, names
-        self.look, self.load_first = look, load_first
+        self.library = library
+        self.load_first = load_first
         self.max_loaded = max_loaded
         self.max_bodies_per_turn = max_bodies_per_turn
-        self.state: dict[str, Any] = {}
+        self.state: dict[str, Any] = {} if state is None else state
         self.in_view: Callable[[str], bool] = lambda ref: False
         self.bodies: list[str] = []  # skills that the model loaded in this turn
-        self._unloaded = unloaded
+
+    def start_run(self, in_view: Callable[[str], bool]) -> None:
+        """Begins a run of our own loop, whose request shows which texts are in view."""
+        self.in_view = in_view
+        self.new_turn()
 
     def new_turn(self) -> None:
         self.bodies.clear()
@@ -133,7 +154,7 @@ class LoadedSkills:
     async def drop(self, loaded: LoadedSkill, reason: str) -> dict[str, Any]:
         """Unloads a skill, records that, and returns the state delta."""
         self.work.unload(loaded.skill.entry.id)
-        await self._unloaded(loaded, reason)
+        await self.library.record_unloaded(loaded, reason)
         return {LOADED_KEY + self.key(loaded): None, **self.delta_docs(loaded, ())}
 
 

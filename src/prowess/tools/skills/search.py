@@ -40,12 +40,12 @@ class SkillSearch(ShelfTool):
                 "source": entry.source,
                 "score": score,
             }
-            for entry, score in self._shelf.search(query, wanted.limit)
+            for entry, score in self._shelf.library.search(query, wanted.limit)
         ]
         if results:
             return Outcome(status="ok", content=json.dumps(results, ensure_ascii=False), data={"results": results})
         content = f"No skill was found for '{query[:100]}'."
-        if not self._shelf.names():
+        if not self._shelf.library.names():
             content += " No skills are installed."
         hint = (
             "Try other words: what the task is about, a kind of file, the name of a product; or go on without a skill."
@@ -55,6 +55,6 @@ class SkillSearch(ShelfTool):
     def _name(self, entry: Entry) -> str:
         """Name that identifies this skill: its name if that is unique, else its id."""
         try:
-            return entry.name if self._shelf.find(entry.name, None).id == entry.id else entry.id
+            return entry.name if self._shelf.library.find(entry.name, None).id == entry.id else entry.id
         except SkillNotFound:  # several skills have that name
             return entry.id

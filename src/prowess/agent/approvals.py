@@ -1,0 +1,147 @@
+"""Finds a person's answer to a call that policy asks about: an earlier answer, or one that the approver gives now."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from prowess.agent.call_policy import CallFacts, SkillIdentity
+from prowess.agent.context.questions import ApprovalQuestions
+from prowess.agent.event_writer import EventWriter
+from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.toolkit_options import StandingApprovals
+from prowess.core.events import Answer, ApprovalAnswered, ApprovalAsked, ErrorRaised
+from prowess.core.ports import Approver
+from prowess.core.values import Decision, ToolCall
+from prowess.policy.rules import PolicyQuery
+from prowess.skills.skill import Skill
+from prowess.tools.session_work import SessionWork
+
+_YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
+_NO = re.compile(r"no(?:[,;:. ]+(?:because )?(.*))?", re.IGNORECASE | re.DOTALL)
+EACH_TIME = "each_time"  # in `Decision.about`: no earlier approval counts, except an answer to this call
+
+
+class ApprovalBook:
+    """Approvals of a session. A child run shares those that were given for the run of its parent."""
+
+    def __init__(
+        self,
+        record: EventWriter,
+        questions: ApprovalQuestions,
+        secrets: SessionSecrets,
+        work: SessionWork,
+        *,
+        approver: Approver | None = None,
+        standing: StandingApprovals | None = None,
+        parent: ApprovalBook | None = None,
+    ) -> None:
+        self._record, self._questions, self._secrets, self._work = record, questions, secrets, work
+        self._approver, self._standing = approver, standing
+        self._for_run: set[tuple[str, str]] = set() if parent is None else parent._for_run  # (capability, skill)
+
+    def start_run(self) -> None:
+        """Forgets the approvals that were given for the run before."""
+        self._for_run.clear()
+
+    async def answer(
+        self, query: PolicyQuery, facts: CallFacts, decision: Decision
+    ) -> tuple[ApprovalAnswered | None, str]:
+        """Returns the answer, which is recorded and kept, or None and the problem with the approver, if any."""
+        problem = ""
+        answer = self._find_earlier(query, facts, each_time=EACH_TIME in decision.about)
+        if answer is None:
+            answer, problem = await self._ask(query, facts.call, decision)
+        if answer is not None:
+            await self._record.append(replace(answer, call_id=facts.call.id, capability=query.tool, later=False))
+            self._keep(answer, query, facts)
+        return answer, problem
+
+    def find_changes(self, facts: CallFacts, capability: str) -> dict[str, Any]:
+        """Returns differences from content of this skill that a person approved before."""
+        skill = self._find_skill(facts.skill)
+        return {} if self._standing is None or skill is None else self._standing.changed(skill, capability)
+
+    def _find_earlier(self, query: PolicyQuery, facts: CallFacts, *, each_time: bool) -> ApprovalAnswered | None:
+        """Finds an earlier answer: for this call, for this run, or permanent. With `each_time`, only for this call."""
+        call_id, isolated = facts.call.id, facts.isolated
+        answer = self._questions.find(call_id, query.tool, isolated=isolated)
+        if answer is not None or each_time:
+            return answer
+        keys = approval_keys(query.tool, isolated=isolated)
+        if any((key, query.skill or "") in self._for_run for key in keys):
+            return ApprovalAnswered(call_id=call_id, answer="run", by="a person, for this run", asked=False)
+        return self._find_standing(facts.skill, keys)
+
+    def _find_standing(self, named: SkillIdentity | None, keys: tuple[str, ...]) -> ApprovalAnswered | None:
+        skill = self._find_skill(named)
+        if self._standing is None or skill is None or not skill.digest:
+            return None
+        for key in keys:
+            found = self._standing.find(skill, key)
+            if found is not None:
+                return replace(found, asked=False)
+        return None
+
+    async def _ask(self, query: PolicyQuery, call: ToolCall, decision: Decision) -> tuple[ApprovalAnswered | None, str]:
+        """Asks the approver. An approver that fails or returns an invalid answer has not answered; that never counts
+        as yes."""
+        why = self._secrets.redact_text(decision.why)
+        await self._record.append(ApprovalAsked(call_id=call.id, why=why, capability=query.tool))
+        if self._approver is None:
+            return None, ""
+        if query.kind != "call":
+            call = ToolCall(id=call.id, tool=query.tool, args=dict(query.args))
+        try:
+            said: object = self._approver(call, decision)
+            if inspect.isawaitable(said):
+                said = await said
+        except Exception as error:  # noqa: BLE001 - an approver is foreign code
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            answer = _parse_answer(call, said)
+            if answer is not None or said is None:
+                return answer, ""
+            problem = f"It said {said!r}, which is none of: once, run, always, no."
+        problem = self._secrets.redact_text(problem)[:500]
+        await self._record.append(ErrorRaised(code="approver-failed", message=problem))
+        return None, problem
+
+    def _keep(self, answer: ApprovalAnswered, query: PolicyQuery, facts: CallFacts) -> None:
+        """Stores an approval for the run, or permanently for this content of a skill."""
+        key = approval_keys(query.tool, isolated=facts.isolated)[0]
+        if answer.answer == "always" and facts.skill is not None and facts.skill.digest:
+            skill = self._find_skill(facts.skill)
+            if self._standing is not None and skill is not None:
+                self._standing.remember(skill, key)  # looked up at each call, so that a revocation counts at once
+        elif answer.answer in ("run", "always"):
+            self._for_run.add((key, query.skill or ""))
+
+    def _find_skill(self, named: SkillIdentity | None) -> Skill | None:
+        loaded = None if named is None else self._work.known.get(named.id)
+        return None if loaded is None else loaded.skill
+
+
+def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
+    """Names under which an approval is looked up; it is stored under the first. An approval with isolation does not
+    count without isolation, but an approval without isolation counts for both."""
+    return (f"{capability}@isolated", capability) if isolated else (capability,)
+
+
+def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
+    """Parses an answer: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False. None if invalid."""
+    if isinstance(said, ApprovalAnswered):
+        is_valid = said.answer in get_args(Answer) and isinstance(said.why, str | None)
+        return said if is_valid else None
+    if isinstance(said, bool):
+        said = "once" if said else "no"
+    if not isinstance(said, str):
+        return None
+    refused = _NO.fullmatch(said.strip())
+    if refused is not None:
+        return ApprovalAnswered(call_id=call.id, answer="no", why=refused[1] or None, by="approver")
+    answer = _YES.get(said.strip().lower())
+    return None if answer is None else ApprovalAnswered(call_id=call.id, answer=answer, by="approver")
