@@ -8,8 +8,10 @@ import dataclasses
 import datetime
 import enum
 import functools
+import gc
 import math
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -416,3 +418,31 @@ def test_a_function_without_a_name_needs_one() -> None:
     assert caught.value.code == "tool-name" and "name=" in (caught.value.hint or "")
     with pytest.raises(ConfigError):
         tool(name="has spaces")(lambda: "x")
+
+
+def test_a_function_that_was_changed_is_read_again() -> None:
+    def weigh(what: str) -> str:
+        """Weigh it."""
+        return what
+
+    first = tool(weigh).spec
+    assert tool(weigh).spec == first and tool(name="other")(weigh).spec.name == "other"
+    weigh.__doc__ = "Weigh it.\n\nArgs:\n    what: a thing\n"
+    weigh.__annotations__["what"] = int
+    changed = tool(weigh).spec.parameters["properties"]["what"]
+    assert changed == {"type": "integer", "description": "a thing"} != first.parameters["properties"]["what"]
+
+
+def test_a_function_that_is_a_tool_can_be_forgotten() -> None:
+    def make() -> Any:
+        def inner(what: str) -> str:
+            return what
+
+        return inner
+
+    function = make()
+    tool(function)
+    gone = weakref.ref(function)
+    del function
+    gc.collect()
+    assert gone() is None

@@ -17,13 +17,15 @@ import asyncio
 import functools
 import inspect
 import json
+import operator
 import re
 import types
 import typing
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
@@ -142,16 +144,15 @@ class FunctionTool(Generic[P, R]):
         if not _NAME.fullmatch(called):
             hint = "Give it one of letters, digits, _ and -: @tool(name=…)."
             raise ConfigError(f"'{called[:100]}' cannot be the name of a tool.", code="tool-name", hint=hint)
-        self._signature = _signature(function, called)
-        self._within, parameters = _parameters(function, self._signature, called)
-        self._fields = {f"arg_{number}": parameter for number, parameter in enumerate(parameters)}
+        shape = _find_shape(function, called)
+        self._signature, self._within, self._kind = shape.signature, shape.within, shape.kind
+        self._fields = {f"arg_{number}": parameter for number, parameter in enumerate(shape.parameters)}
         # Many models send every field, with null for "not given".
-        self._never_null = {each for each, hint in parameters.items() if not _takes_nothing(hint)}
-        self._kind = _arguments(called, parameters, self._signature, parameters_of(function))
+        self._never_null = {each for each, hint in shape.parameters.items() if not _takes_nothing(hint)}
         self.spec = ToolSpec(
             name=called,
             description=summary_of(function) if description is None else description,
-            parameters=_schema(self._kind, called),
+            parameters=shape.schema,
             read_only=read_only,
         )
 
@@ -205,6 +206,40 @@ class FunctionArguments(Arguments):
     def normal(self) -> dict[str, Any]:
         """Only the arguments that were given, because the function has its own defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class _Shape(NamedTuple):
+    """Parameters of a function as a model is told them. It takes milliseconds to find out."""
+
+    signature: inspect.Signature
+    within: str | None  # name of the CallGrant parameter
+    parameters: Mapping[str, Any]  # annotations of all other parameters
+    kind: type[FunctionArguments]
+    schema: dict[str, Any]
+    stamp: tuple[object, ...]  # everything that it was made of
+
+
+_SHAPES: WeakKeyDictionary[Callable[..., Any], _Shape] = WeakKeyDictionary()
+
+
+def _find_shape(function: Callable[..., Any], called: str) -> _Shape:
+    """Returns the shape of a function, which is kept as long as the function exists and is not changed."""
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+        return _make_shape(function, called, ())
+    annotations, defaults = function.__annotations__, function.__kwdefaults__ or {}
+    parts = (*annotations, *annotations.values(), *defaults, *defaults.values())
+    stamp = (called, function.__code__, function.__doc__, function.__defaults__, *parts)
+    shape = _SHAPES.get(function)
+    if shape is None or not all(map(operator.is_, shape.stamp, stamp)) or len(shape.stamp) != len(stamp):
+        shape = _SHAPES[function] = _make_shape(function, called, stamp)
+    return shape
+
+
+def _make_shape(function: Callable[..., Any], called: str, stamp: tuple[object, ...]) -> _Shape:
+    signature = _signature(function, called)
+    within, parameters = _parameters(function, signature, called)
+    kind = _arguments(called, parameters, signature, parameters_of(function))
+    return _Shape(signature, within, parameters, kind, _schema(kind, called), stamp)
 
 
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
