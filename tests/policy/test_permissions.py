@@ -26,8 +26,9 @@ from permission_oracle import (
     Case,
     oracle,
 )
+from prowess.core.tool_table import ALIASES
 from prowess.core.values import Isolation, Located
-from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
+from prowess.policy.allowed_tools import AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import PolicyContext, PolicyQuery, decide, explain
 from prowess.policy.rules import Rules, parse_rules
 from prowess.runtime.config import Config

@@ -10,17 +10,15 @@ from prowess.agent.context import Conversation
 from prowess.agent.tool_call import SkillIdentity
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ApprovalAnswered
+from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS
 from prowess.core.values import ToolCall
 from prowess.errors import SkillError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, NEVER_NARROWED, AllowedTools, parse_allowed
+from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
 from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import SessionWork
-
-_FILE_TOOLS = ("read_file", "list_dir", "grep")
-_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools that also work on skills that are not loaded
 
 
 class Facts:
@@ -42,7 +40,7 @@ class Facts:
 
     async def around(self, call: ToolCall) -> PolicyContext:
         """Returns the policy context of a call. For scripts it includes the real isolation, grants and programs."""
-        if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
+        if call.tool not in STEERING_TOOLS:
             return self.surroundings
         approvals = self._policy.approvals
         known = self._work.known.items()
@@ -64,7 +62,7 @@ class Facts:
             if call.tool != "skill_load":
                 return name_of(self._work.get(ref).skill)
         except SkillError:
-            if call.tool not in _BEFORE_LOADING:
+            if not TOOLS[call.tool].takes_unloaded:
                 return None
         try:
             entry = self._skills.catalog().get(ref, source=call.args.get("source"))
@@ -74,7 +72,7 @@ class Facts:
 
     def touched(self, call: ToolCall) -> Sequence[SkillIdentity]:
         """Skills whose files a file tool would read. Rules about a skill also apply to its files."""
-        if call.tool not in _FILE_TOOLS:
+        if call.tool not in FILE_TOOLS:
             return ()
         path = call.args.get("file_name") or call.args.get("path") or "."
         return [name_of(loaded.skill) for loaded in skills_read(str(path), self._work)]

@@ -27,10 +27,11 @@ from prowess.core.events import (
     Event,
 )
 from prowess.core.ports import Approver, CallGrant, CapabilityRequest, Toolset
+from prowess.core.tool_table import COMMAND_TOOLS, TOOLS, find_risk
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall, to_json
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
-from prowess.policy.allowed_tools import COMMAND_TOOLS, TOOLS, AllowedTools, canonical_tools
-from prowess.policy.decision import PolicyContext, decide, find_risk, is_isolated, stricter
+from prowess.policy.allowed_tools import AllowedTools, canonical_tools
+from prowess.policy.decision import PolicyContext, decide, is_isolated, stricter
 from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.policy.secrets import Redactor, build_environment
 

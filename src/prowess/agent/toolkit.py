@@ -39,12 +39,10 @@ from prowess.core.events import (
     StopReason,
 )
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
+from prowess.core.tool_table import TOOLS
 from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
-from prowess.policy.allowed_tools import (
-    TOOLS,
-    canonical_tools,
-)
+from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.rules import Rules
 from prowess.policy.secrets import Redactor
 from prowess.skills.skill import Entry, Skill

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from prowess.core.storage_values import USER_SCOPE
+from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, ENDING_TOOLS, NEVER_NARROWED, WATCHING_TOOLS, find_risk
 from prowess.core.values import Decision, Isolation, Verdict
 from prowess.policy.allowed_tools import (
-    COMMAND_TOOLS,
-    NEVER_NARROWED,
     AllowedTools,
     allows,
     allows_any,
@@ -36,7 +35,6 @@ from prowess.policy.commands.words import show
 from prowess.policy.rules import PolicyQuery, PolicyRule, Rules, fit, unlocated
 
 __all__ = [
-    "RISKS",
     "Explained",
     "Explanation",
     "PolicyContext",
@@ -44,21 +42,11 @@ __all__ = [
     "asked_isolated",
     "decide",
     "explain",
-    "find_risk",
     "is_isolated",
     "stricter",
 ]
 
-Risk = Literal["low", "medium", "high", "unknown"]
-
-RISKS: dict[str, Risk] = {
-    **dict.fromkeys((*sorted(NEVER_NARROWED), "read_file", "list_dir", "grep"), "low"),
-    **dict.fromkeys((*COMMAND_TOOLS, "skill_write_stdin", "skill_poll_session", "skill_kill_session"), "medium"),
-    **dict.fromkeys(("write_file", "delete_file", "network_request"), "high"),
-}
-CAPABILITIES = frozenset(("install_dependencies",))
 LOCAL_TRUSTED = "table:local-trusted"
-_WATCHING = frozenset(("skill_poll_session", "skill_kill_session"))
 _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
@@ -137,10 +125,6 @@ def explain(
             decided, decision = each, each.decision
     limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around, decided)}
     return Explained(replace(decision, limits=limits), said, decided)
-
-
-def find_risk(tool: str) -> Risk:
-    return RISKS.get(tool, "unknown")
 
 
 def is_isolated(isolation: Isolation | None) -> bool:
@@ -282,7 +266,7 @@ def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Expl
 
 def _by_digest(request: PolicyQuery, rules: Rules) -> Explanation:
     """Denies a call with a skill that was loaded before its content was denied. It can always be ended."""
-    if request.tool in (*_WATCHING, "skill_unload"):
+    if request.tool in ENDING_TOOLS:
         return Explanation("policy", path=rules.path, tightens=True)
     why = f"{rules.path} denies the content of this skill, under denied_digests."
     return Explanation("policy", _deny(f"denied_digests {rules.path}", why), rules.path, tightens=True)
@@ -353,7 +337,7 @@ def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
     if risk == "unknown":
         why = f"Nothing is known about {request.tool}, so a person is asked."
         return Decision(verdict="ask", rule="table:unknown-tool", why=why)
-    if request.tool in _WATCHING:
+    if request.tool in WATCHING_TOOLS:
         why = "It watches or ends a program whose start was decided before."
         return Decision(verdict="allow", rule="table:session", why=why)
     if is_isolated(around.isolation):

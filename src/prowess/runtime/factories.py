@@ -21,6 +21,7 @@ from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Envelope
 from prowess.core.ports import Approver, Asker, EventLog, Executor, Model, Toolset
+from prowess.core.tool_table import Profile
 from prowess.core.values import Lease, SessionKey, ToolSpec
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
@@ -39,7 +40,7 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
-from prowess.tools.profiles import Profile, advertised, slim
+from prowess.tools.profiles import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.workspace.executors.auto import AutoExecutor

@@ -16,12 +16,20 @@ from urllib.parse import urlsplit
 
 from prowess.agent.tool_call import approval_keys, is_asked_each_time
 from prowess.agent.toolkit import Toolkit
+from prowess.core.tool_table import (
+    CAPABILITIES,
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    RISKS,
+    SESSION_TOOLS,
+    STEERING_TOOLS,
+    TOOLS,
+    URL_ARGUMENTS,
+    find_risk,
+)
 from prowess.core.values import Decision, Isolation, ToolCall, to_json
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
-    COMMAND_TOOLS,
-    NEVER_NARROWED,
-    TOOLS,
     AllowedTools,
     allows,
     canonical_tools,
@@ -32,14 +40,11 @@ from prowess.policy.allowed_tools import (
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.commands.rules import FindProgram
 from prowess.policy.decision import (
-    CAPABILITIES,
-    RISKS,
     Explained,
     Explanation,
     PolicyQuery,
     decide,
     explain,
-    find_risk,
     is_isolated,
     stricter,
 )
@@ -53,8 +58,7 @@ from prowess.workspace.network.host_rules import NotAHost, denial_reason, find_r
 from prowess.workspace.process.posix_client import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
-_OF_A_PROGRAM = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
-_RUNS = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))  # tools for which isolation matters
+_RUNS = (*STEERING_TOOLS, *sorted(CAPABILITIES))  # tools for which isolation matters
 
 
 async def check_call(
@@ -88,8 +92,9 @@ async def check_call(
         *unknown_tools(rules, known),
     ]
     found = explain(request, around, lists=lists, rules=rules)
-    if call.tool == "network_request" and "url" in call.args and found.decision.verdict != "deny":
-        notes += _unreachable(call.args["url"], found.decision.limits.get("hosts", ()))
+    url = call.args.get(URL_ARGUMENTS.get(call.tool, ""))
+    if url is not None and found.decision.verdict != "deny":
+        notes += _unreachable(url, found.decision.limits.get("hosts", ()))
     loads = _find_load(runtime, kit, call)
     loading = None if loads is None else decide(loads, around, rules=rules)
     effective, because = found.decision.verdict, None
@@ -162,7 +167,7 @@ def _find_skills(
     first = [_get_named(runtime, call, said)] if isinstance(said, str) and said else []
     entries = list({entry.id: entry for entry in (*first, *map(runtime.catalog.get, skills))}.values())
     notes += [hidden for entry in entries if (hidden := _hidden(runtime, entry))]
-    names_one = _takes_skill(kit, call.tool) or call.tool in (*_OF_A_PROGRAM, *CAPABILITIES)
+    names_one = _takes_skill(kit, call.tool) or call.tool in (*SESSION_TOOLS, *CAPABILITIES)
     if not names_one:
         return None, entries
     if not entries and call.tool not in NEVER_NARROWED:
