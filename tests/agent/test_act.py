@@ -11,8 +11,9 @@ import pytest
 from prowess.agent.recorder import Recorder
 from prowess.agent.tool_call import Scene, SkillIdentity, act
 from prowess.core.events import ApprovalAnswered, Envelope, render_event
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, CapabilityRequest
-from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
+from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
 from prowess.policy.allowed_tools import parse_allowed
 from prowess.policy.decision import PolicyContext
@@ -21,8 +22,8 @@ from prowess.stores.memory import MemoryEventLog
 from prowess.tools.base import Tools
 
 KEY = SessionKey(session="s")
-SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none")
-LOCAL = Isolation(executor="local", mechanism="none", uid=64321)
+SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none", kind="sandbox")
+LOCAL = Isolation(executor="local", mechanism="none", uid=64321, kind="process")
 
 
 class Echo:
@@ -281,7 +282,7 @@ def test_being_cancelled_is_written_down_and_goes_on() -> None:
     with pytest.raises(asyncio.CancelledError):
         play.run(command="ls")
     outcome = play.events[-1]["outcome"]
-    assert outcome["status"] == "interrupted" and outcome["data"]["isolation"] == to_json(SANDBOX)
+    assert outcome["status"] == "interrupted" and outcome["data"]["isolation"] == record_isolation(SANDBOX)
     assert outcome["data"]["duration_ms"] >= 0, "how long it ran, and in what"
 
 

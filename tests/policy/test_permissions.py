@@ -37,9 +37,9 @@ from prowess.runtime.policy_files import find_surroundings
 ROOT = Path(__file__).resolve().parents[2]
 
 ISOLATION = {
-    "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none"),
-    "container": Isolation(executor="container", mechanism="docker", network="none"),
-    "local": Isolation(executor="local", mechanism="none", network="host"),
+    "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox"),
+    "container": Isolation(executor="container", mechanism="docker", network="none", kind="container"),
+    "local": Isolation(executor="local", mechanism="none", network="host", kind="process"),
     "unknown": None,
 }
 WHOSE = {

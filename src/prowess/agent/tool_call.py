@@ -26,9 +26,10 @@ from prowess.core.events import (
     ErrorRaised,
     Event,
 )
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import Approver, CallGrant, CapabilityRequest, Toolset
 from prowess.core.tool_table import COMMAND_TOOLS, TOOLS, find_risk
-from prowess.core.values import Decision, Outcome, Spawn, ToolCall, to_json
+from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.policy.allowed_tools import AllowedTools, canonical_tools
 from prowess.policy.decision import PolicyContext, decide, is_isolated, stricter
@@ -232,7 +233,7 @@ async def _describe(
         if changed := scene.changed(named, request.tool):
             about["changed"] = changed
     if around.isolation is not None:
-        about["isolation"] = to_json(around.isolation)
+        about["isolation"] = record_isolation(around.isolation)
     if scene.preview is not None and (diff := await scene.preview(call)):
         about["diff"] = scene.redactor.redact_text(diff)
     return about
@@ -337,7 +338,7 @@ async def _execute(
         data: dict[str, Any] = {}
         if around.isolation is not None:  # a program: record its duration and isolation
             took_ms = round(1000 * (time.monotonic() - began))
-            data = {"isolation": to_json(around.isolation), "duration_ms": took_ms}
+            data = {"isolation": record_isolation(around.isolation), "duration_ms": took_ms}
         interrupted = Outcome(status="interrupted", code="interrupted", content=content, data=data)
         if not scene.broken():
             await _end(call, interrupted, scene)

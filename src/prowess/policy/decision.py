@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from prowess.core.isolation import was_isolated
 from prowess.core.storage_values import USER_SCOPE
 from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, ENDING_TOOLS, NEVER_NARROWED, WATCHING_TOOLS, find_risk
 from prowess.core.values import Decision, Isolation, Verdict
@@ -128,25 +129,13 @@ def explain(
 
 
 def is_isolated(isolation: Isolation | None) -> bool:
-    """True when a working sandbox or container separates the run from the machine, without the host's network.
-
-    Any other executor counts as local, because its isolation is not known.
-    """
-    return isolation is not None and _keeps_out(isolation.executor, isolation.mechanism, isolation.network)
+    return isolation is not None and isolation.is_isolated
 
 
 def asked_isolated(decision: Decision) -> bool | None:
     """True when the program that a person is asked about runs isolated. None when no program starts."""
     told = decision.about.get("isolation")
-    return _keeps_out(*map(told.get, ("executor", "mechanism", "network"))) if isinstance(told, dict) else None
-
-
-def _keeps_out(executor: object, mechanism: object, network: object) -> bool:
-    return (
-        executor in ("sandbox", "container")
-        and mechanism not in (None, "", "none")
-        and network not in (None, "", "host")
-    )
+    return was_isolated(told) if isinstance(told, dict) else None
 
 
 def _by_configuration(request: PolicyQuery, around: PolicyContext) -> Decision | None:

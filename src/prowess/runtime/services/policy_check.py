@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from prowess.agent.tool_call import approval_keys, is_asked_each_time
 from prowess.agent.toolkit import Toolkit
+from prowess.core.isolation import record_isolation
 from prowess.core.tool_table import (
     CAPABILITIES,
     COMMAND_TOOLS,
@@ -130,7 +131,7 @@ async def check_call(
         "steps": [_step(runtime, each, found, request, lists, rules) for each in found.said],
         "loads": None if loads is None or loading is None else _load_row(loads, loading),
         "limits": to_json(found.decision.limits),
-        "isolation": None if held is None else to_json(held),
+        "isolation": None if held is None else record_isolation(held),
         "isolation_error": error,
         "change": _how_to_change(runtime, found, request, named),
         "notes": notes,

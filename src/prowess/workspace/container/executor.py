@@ -132,6 +132,7 @@ class ContainerExecutor:
             network="none",
             limits=trial.limits,
             notes=(*self._notes, *notes, *_about_limits(self._limits, trial)),
+            kind="container",
         )
         return _ProvenContainer(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
 

@@ -98,6 +98,7 @@ class LocalExecutor:
             network="host",
             limits=held(self._limits, groups, disk="best-effort", processes="best-effort" if linux else "absent"),
             notes=notes if linux else (NOTE,),
+            kind="process",
         )
         room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
         limits = rlimits(self._limits, room)

@@ -164,6 +164,7 @@ class SandboxExecutor:
             network="none" if self._proxy is None else "proxy",
             limits=limits,
             notes=(*instead, *notes),
+            kind="sandbox",
         )
         return _ProvenSandbox(
             isolation=isolation,
