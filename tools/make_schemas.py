@@ -23,6 +23,7 @@ from prowess.core.values import (
     ChainHead,
     Finding,
     Isolation,
+    IsolationKind,
     SessionKey,
     SkillRef,
     Trigger,
@@ -323,6 +324,7 @@ def _run_result() -> dict[str, Any]:
         limits={"type": "object", "additionalProperties": held},
         notes=TEXTS,
     )
+    isolation["properties"]["kind"] = {"enum": list(typing.get_args(IsolationKind))}
     result = shape(
         status={"enum": ["ok", "failed", "timeout", "denied", "unavailable"]},
         stdout=TEXT,

@@ -20,8 +20,9 @@ from prowess.agent.session_secrets import SessionSecrets
 from prowess.agent.tool_call import ToolCallRunner
 from prowess.agent.toolkit_options import KitPolicy
 from prowess.core.events import ApprovalAnswered, Envelope, render_event
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, CapabilityRequest
-from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
+from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
@@ -31,9 +32,9 @@ from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.workspace.executors.none import NoExecutor
 
 KEY = SessionKey(session="s")
-SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none")
+SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", uid=64321, network="none", kind="sandbox")
 NOTHING: Any = None  # the facts are known
-LOCAL = Isolation(executor="local", mechanism="none", uid=64321)
+LOCAL = Isolation(executor="local", mechanism="none", uid=64321, kind="process")
 
 
 class Echo:
@@ -325,7 +326,7 @@ def test_being_cancelled_is_written_down_and_goes_on() -> None:
     with pytest.raises(asyncio.CancelledError):
         play.run(command="ls")
     outcome = play.events[-1]["outcome"]
-    assert outcome["status"] == "interrupted" and outcome["data"]["isolation"] == to_json(SANDBOX)
+    assert outcome["status"] == "interrupted" and outcome["data"]["isolation"] == record_isolation(SANDBOX)
     assert outcome["data"]["duration_ms"] >= 0, "how long it ran, and in what"
 
 

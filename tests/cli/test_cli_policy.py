@@ -13,9 +13,9 @@ import pytest
 from command_lines import Cli
 from kits import with_kit
 from prowess.cli.main import main
+from prowess.core.tool_table import RISKS
 from prowess.core.values import Decision
 from prowess.policy.approvals import UserApprovals
-from prowess.policy.decision import RISKS
 from prowess.skills.discover import discover
 from prowess.skills.load import load
 

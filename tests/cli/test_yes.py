@@ -10,9 +10,8 @@ import pytest
 
 from agents import call
 from prowess.cli.main import main
+from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import ALIASES
-from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.runtime.services.preapproved import parse_yes
 
 

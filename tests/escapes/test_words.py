@@ -89,7 +89,7 @@ ld.so /bin/rm
 def test_case_62_nothing_gets_around_a_list_of_commands(command: str) -> None:
     """Even in a sandbox, and even for a trusted skill: the list is the first thing that is asked. Who allows a program
     that starts others allows what it starts, but for what is denied."""
-    sandbox = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
+    sandbox = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox")
     mentioned = {"rm", "sh"} & set(re.findall(r"\w+", command))
     lists = [(("ls",), ()), *([(ALLOWED, ("rm", "sh"))] if mentioned else [])]
     for tool in ("skill_run", "skill_exec"):
@@ -104,7 +104,7 @@ def test_case_62_nothing_gets_around_a_list_of_commands(command: str) -> None:
     "command", ["ls -l", "git status", "find . -name x", "timeout 5 git log", "env A=1 ls", "/bin/ls"]
 )
 def test_case_62_and_what_is_on_the_list_runs_as_the_words_that_were_judged(command: str) -> None:
-    sandbox = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
+    sandbox = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox")
     around = PolicyContext(isolation=sandbox, commands_allow=ALLOWED)
     decision = decide(PolicyQuery(tool="skill_run", args={"command": command}, trusted=True), around)
     assert decision.verdict == "allow" and decision.limits["argv"] == command.split()

@@ -13,7 +13,7 @@ from prowess.policy.commands.check import is_program
 from prowess.policy.commands.parse import NotSimple, ShellCommand, split_command
 from prowess.policy.decision import PolicyContext, PolicyQuery, decide
 
-SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
+SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox")
 
 
 # --- one simple command ---------------------------------------------------------------------------------------------

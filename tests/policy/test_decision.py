@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from prowess.core.tool_table import NEVER_NARROWED, RISKS, TOOLS, find_risk
 from prowess.core.values import Decision, Isolation, Located
-from prowess.policy.allowed_tools import NEVER_NARROWED, TOOLS, parse_allowed
-from prowess.policy.decision import RISKS, PolicyContext, PolicyQuery, decide, find_risk, is_isolated
+from prowess.policy.allowed_tools import parse_allowed
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide, is_isolated
 from prowess.policy.rules import parse_rules, tightened
 
-SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none")
-LOCAL = Isolation(executor="local", mechanism="none")
+SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox")
+LOCAL = Isolation(executor="local", mechanism="none", kind="process")
 SESSION = {"skill_write_stdin", "skill_poll_session", "skill_kill_session"}
 
 
@@ -65,13 +66,16 @@ def test_the_table(tool: str, isolation: Isolation | None, trusted: bool, enable
         (None, False),
         (LOCAL, False),
         (SANDBOX, True),
-        (Isolation(executor="container", mechanism="docker", network="none"), True),
-        (Isolation(executor="sandbox", mechanism="landlock+seccomp", network="proxy"), True),
-        (Isolation(executor="sandbox", mechanism="", network="none"), False),
-        (Isolation(executor="sandbox", mechanism="none", network="none"), False),
-        (Isolation(executor="sandbox", mechanism="bwrap"), False),
+        (Isolation(executor="container", mechanism="docker", network="none", kind="container"), True),
+        (Isolation(executor="sandbox", mechanism="landlock+seccomp", network="proxy", kind="sandbox"), True),
+        (Isolation(executor="sandbox", mechanism="", network="none", kind="sandbox"), False),
+        (Isolation(executor="sandbox", mechanism="none", network="none", kind="sandbox"), False),
+        (Isolation(executor="sandbox", mechanism="bwrap", kind="sandbox"), False),
         (Isolation(executor="mine", mechanism="magic", network="none"), False),
         (Isolation(executor="", mechanism="bwrap", network="none"), False),
+        (Isolation(executor="mine", mechanism="magic", network="none", kind="sandbox"), True),
+        (Isolation(executor="mine", mechanism="magic", network="none", kind="process"), False),
+        (Isolation(executor="sandbox", mechanism="bwrap", network="none"), False),
     ],
 )
 def test_isolation_that_is_not_known_is_none(isolation: Isolation | None, held: bool) -> None:

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from kits import with_kit
 from prowess.agent.toolkit import Toolkit
+from prowess.core.tool_table import ALIASES, ARGUMENTS, CAPABILITIES, RISKS, Argument
 from prowess.core.values import Located, ToolCall
 from prowess.errors import ConfigError, ToolRetry
-from prowess.policy.allowed_tools import ALIASES
-from prowess.policy.call_arguments import ARGUMENTS, Argument
-from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.policy.rules import PolicyQuery, PolicyRule, parse_rules
 from prowess.policy.rules import fits as fits_there
 

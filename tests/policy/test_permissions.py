@@ -26,8 +26,9 @@ from permission_oracle import (
     Case,
     oracle,
 )
+from prowess.core.tool_table import ALIASES
 from prowess.core.values import Isolation, Located
-from prowess.policy.allowed_tools import ALIASES, AllowedTools, canonical_tools, parse_allowed
+from prowess.policy.allowed_tools import AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import PolicyContext, PolicyQuery, decide, explain
 from prowess.policy.rules import Rules, parse_rules
 from prowess.runtime.config import Config
@@ -36,9 +37,9 @@ from prowess.runtime.policy_files import find_surroundings
 ROOT = Path(__file__).resolve().parents[2]
 
 ISOLATION = {
-    "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none"),
-    "container": Isolation(executor="container", mechanism="docker", network="none"),
-    "local": Isolation(executor="local", mechanism="none", network="host"),
+    "sandbox": Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox"),
+    "container": Isolation(executor="container", mechanism="docker", network="none", kind="container"),
+    "local": Isolation(executor="local", mechanism="none", network="host", kind="process"),
     "unknown": None,
 }
 WHOSE = {

@@ -9,9 +9,9 @@ from prowess.agent.agent import Limits
 from prowess.agent.context import Conversation
 from prowess.agent.context.usage import UsageTotals
 from prowess.core.events import ModelReplied, StopReason
+from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
 from prowess.core.values import ToolCall, find_cost
 
-_SCRIPTS = ("skill_run", "skill_exec")
 _CONSTRAINTS = {"turns": "max_turns", "calls": "max_tool_calls", "scripts": "max_script_runs"}
 _LONGEST = 600
 
@@ -50,11 +50,11 @@ class Budget:
 
     def reached_by(self, call: ToolCall, under_way: int = 0) -> StopReason | None:
         """Limit that is reached before this call, while `under_way` others are being made."""
-        if call.tool == "update_plan":
+        if call.tool in UNCOUNTED_TOOLS:
             return None
         if _used_up(self._talk.spent.calls + under_way, self._limit("calls")):
             return "limit:calls"
-        if call.tool in _SCRIPTS and _used_up(self._talk.spent.scripts, self._limit("scripts")):
+        if call.tool in COMMAND_TOOLS and _used_up(self._talk.spent.scripts, self._limit("scripts")):
             return "limit:scripts"
         return None
 

@@ -11,18 +11,16 @@ from typing import Any
 
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.ports import CapabilityRequest, Toolset
+from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import SkillError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, NEVER_NARROWED, AllowedTools, canonical_tools, parse_allowed
+from prowess.policy.allowed_tools import AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import PolicyContext, decide, is_isolated, stricter
 from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
 from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import SessionWork
-
-_FILE_TOOLS = ("read_file", "list_dir", "grep")
-_BEFORE_LOADING = ("skill_list_docs", "skill_select_docs")  # tools that also work on skills that are not loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ class CallPolicy:
 
     def find_touched(self, call: ToolCall) -> Sequence[SkillIdentity]:
         """Finds skills whose files a file tool would read. Rules about a skill also apply to its files."""
-        if call.tool not in _FILE_TOOLS:
+        if call.tool not in FILE_TOOLS:
             return ()
         path = call.args.get("file_name") or call.args.get("path") or "."
         return [identify(loaded.skill) for loaded in skills_read(str(path), self._work)]
@@ -132,7 +130,7 @@ class CallPolicy:
 
     async def _find_context(self, call: ToolCall) -> PolicyContext:
         """Returns the policy context of a call. For scripts it includes the real isolation, grants and programs."""
-        if call.tool not in (*COMMAND_TOOLS, "skill_write_stdin"):
+        if call.tool not in STEERING_TOOLS:
             return self._context
         grants = self._find_grants()
         isolation = await self._work.executor.isolation()
@@ -166,7 +164,7 @@ class CallPolicy:
             if call.tool != "skill_load":
                 return identify(self._work.get(ref).skill)
         except SkillError:
-            if call.tool not in _BEFORE_LOADING:
+            if not TOOLS[call.tool].takes_unloaded:
                 return None
         return self._find_entry(ref, call.args.get("source"))
 

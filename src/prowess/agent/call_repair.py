@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from prowess.core.events import ModelReplied
+from prowess.core.tool_table import TOOLS
 from prowess.core.values import Outcome, ToolCall
-from prowess.policy.allowed_tools import TOOLS, canonical_tools
+from prowess.policy.allowed_tools import canonical_tools
 
 _AS_CALL = re.compile(r"[Ss]kill\(\s*+['\"]?+(?P<skill>[^'\"()]++)['\"]?+\s*+\)")
 _AS_TOOL = frozenset(("Skill", "skill", "select_skills"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prowess.agent.context import render_system
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, SkillAccess
+from prowess.core.tool_table import FILE_TOOLS
 from prowess.core.values import CatalogPlan, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.rules import PolicyQuery, Rules
@@ -13,7 +14,6 @@ from prowess.skills.catalog import Catalog
 from prowess.skills.render import render_catalog
 from prowess.tools.profiles import advertised, slim
 
-_FILES = ("read_file", "list_dir", "grep")
 _LISTED = ("shown", "name_only", "searchable")
 
 
@@ -79,6 +79,6 @@ def offered_tools(
     wanted = advertised(style.profile, has_skills=has_skills, can_run=style.can_run, needs_search=bool(plan.searchable))
     files = style.profile != "lean" if style.files is None else style.files
     specs = {spec.name: spec for spec in own}
-    names = [*wanted, *(_FILES if files and has_skills else ()), *(name for name in specs if name in enabled)]
+    names = [*wanted, *(FILE_TOOLS if files and has_skills else ()), *(name for name in specs if name in enabled)]
     mine = [slim(specs[name], style.profile) for name in dict.fromkeys(names) if name in specs]
     return [*mine, *given]

@@ -20,11 +20,12 @@ from prowess.agent.call_repair import CallRepair
 from prowess.agent.event_writer import EventWriter
 from prowess.agent.session_secrets import SessionSecrets
 from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
-from prowess.core.values import Decision, Outcome, Spawn, ToolCall, to_json
+from prowess.core.tool_table import COMMAND_TOOLS, TOOLS, find_risk
+from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
-from prowess.policy.allowed_tools import COMMAND_TOOLS, TOOLS, canonical_tools
-from prowess.policy.decision import find_risk
+from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
 from prowess.tools.files.write import preview_write
@@ -156,7 +157,7 @@ class ToolCallRunner:
             if changed:
                 about["changed"] = changed
         if isolation is not None:
-            about["isolation"] = to_json(isolation)
+            about["isolation"] = record_isolation(isolation)
         diff = await preview_write(self._work, facts.call)
         if diff:
             about["diff"] = self._secrets.redact_text(diff)
@@ -296,5 +297,5 @@ def _interrupted(facts: CallFacts, seconds: float) -> Outcome:
     content = ours if facts.call.tool in TOOLS else theirs
     data: dict[str, Any] = {}
     if facts.context.isolation is not None:  # a program: record its duration and isolation
-        data = {"isolation": to_json(facts.context.isolation), "duration_ms": round(1000 * seconds)}
+        data = {"isolation": record_isolation(facts.context.isolation), "duration_ms": round(1000 * seconds)}
     return Outcome(status="interrupted", code="interrupted", content=content, data=data)

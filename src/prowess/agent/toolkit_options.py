@@ -8,12 +8,12 @@ from typing import Any, Literal, Protocol
 
 from prowess.core.events import ApprovalAnswered, ProtocolName
 from prowess.core.ports import Approver, Asker
+from prowess.core.tool_table import Profile
 from prowess.core.values import CatalogPlan, Trigger
 from prowess.policy.decision import PolicyContext
 from prowess.policy.rules import Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Skill
-from prowess.tools.profiles import Profile
 
 Search = Callable[[str, int], Sequence[tuple[Entry, float]]]
 

@@ -14,6 +14,7 @@ from prowess.cli.main import COMMANDS
 from prowess.cli.screen import Screen
 from prowess.core.findings import visible
 from prowess.errors import ConfigError, SkillDenied
+from prowess.runtime.settings import EXECUTORS
 
 
 def run(args: Sequence[str]) -> int:
@@ -168,6 +169,21 @@ def roots_option(function: Any) -> Any:
         "--root", "roots", multiple=True, metavar="DIR|URL", help="Look here, not in the default places. Repeatable."
     )
     return root(bounds_options(function))
+
+
+class ExecutorChoice(click.Choice):
+    """Our own executors; those of installed packages are looked up for another name only."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in self.choices:
+            return value
+        return click.Choice([*self.choices, *EXECUTORS.added()]).convert(value, param, ctx)
+
+
+def executor_option(help: str, *, must_run: bool = False) -> Callable[[Any], Any]:
+    """Adds --executor. `must_run` leaves out `none`, with which the command could do nothing."""
+    names = [name for name in EXECUTORS.own if name != "none" or not must_run]
+    return click.option("--executor", type=ExecutorChoice(names), help=help)
 
 
 source_option = click.option(

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from prowess.cli.screen import printable
 from prowess.core.events import Answer, ApprovalAnswered
 from prowess.core.findings import visible
+from prowess.core.isolation import recorded_kind
 from prowess.core.values import Decision, ToolCall
 from prowess.runtime.services.preapproved import find_preapproval
 
@@ -139,7 +140,7 @@ def _fields(call: ToolCall, decision: Decision) -> Iterator[tuple[str, str, int]
         yield _label(name), text, _LONGEST
     if isinstance(isolation := about.get("isolation"), Mapping):
         yield "runs in", describe_enforced(isolation), _LONGEST
-        if isolation.get("executor") == "local" and is_ours(isolation.get("uid")):
+        if recorded_kind(isolation) in ("none", "process") and is_ours(isolation.get("uid")):
             yield "reaches", _AS_YOU, _LONGEST
     if isinstance(changed := about.get("changed"), Mapping):
         yield "changed", describe_changes(changed), _LONGEST

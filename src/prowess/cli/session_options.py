@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, roots_option, source_option
+from prowess.cli.app import Call, executor_option, roots_option, source_option
 from prowess.errors import ConfigError
 from prowess.runtime.services.requests import SkillRequest
 
@@ -53,11 +53,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="When a person has to be asked and nobody is there.",
     ),
     ask_timeout_option,
-    click.option(
-        "--executor",
-        type=click.Choice(["auto", "local", "sandbox", "container", "none"]),
-        help="What runs scripts.",
-    ),
+    executor_option("What runs scripts."),
     click.option("--protocol", type=click.Choice(["tools", "actions"]), help="How the model says what it wants."),
     click.option(
         "--load-mode", type=click.Choice(["turn", "once", "session"]), help="How long a loaded skill stays in view."

@@ -262,6 +262,20 @@ class Interactive(Protocol):
     async def aclose(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSetup:
+    """Settings that an executor is made with. An entry point of the group `prowess.workspaces` is a function that takes
+    this and returns an Executor. Making one starts nothing."""
+
+    dir: str  # folder of the workspaces
+    uid: int | None = None  # user of scripts when Prowess is root, else None
+    limits: Mapping[str, float] = field(default_factory=dict)  # workspace.limits
+    network_allow: tuple[str, ...] = ()
+    image: str | None = None
+    python: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)  # variables of the process, such as DOCKER_HOST
+
+
 class Executor(Protocol):
     """Opens workspaces of one kind, and finds out by trial which isolation is in force in them."""
 

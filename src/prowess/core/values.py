@@ -46,6 +46,7 @@ __all__ = [
     "Decision",
     "Finding",
     "Isolation",
+    "IsolationKind",
     "Lease",
     "LimitStatus",
     "Message",
@@ -78,6 +79,7 @@ __all__ = [
 ]
 
 Verdict = Literal["allow", "ask", "deny"]
+IsolationKind = Literal["none", "process", "sandbox", "container"]
 LimitStatus = Literal["enforced", "best-effort", "absent"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -171,6 +173,13 @@ class Isolation:
     network: str = "host"  # "none", "proxy" (an allow-list), "host"
     limits: dict[str, LimitStatus] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # facts for a person, such as why there is no stronger isolation
+    kind: IsolationKind = "none"  # set by the executor, after its self-test
+
+    @property
+    def is_isolated(self) -> bool:
+        """True when a working sandbox or container separates the run from the machine, without the host's network."""
+        is_separate = self.kind in ("sandbox", "container") and self.mechanism not in ("", "none")
+        return is_separate and self.network not in ("", "host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

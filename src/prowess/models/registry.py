@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from prowess._internal.plugins import installed
 from prowess.core.events import Envelope
 from prowess.core.ports import Model
 from prowess.errors import ConfigError, ModelAuth
@@ -161,9 +162,7 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
 
 
 def _find_installed(written: str, kind: str) -> EntryPoint:
-    from importlib.metadata import entry_points  # slow import: longer than everything else in this module
-
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = installed(GROUP)
     if kind not in found:
         _check_known(written, kind, [*PROVIDERS, *sorted(found)])
     return found[kind]

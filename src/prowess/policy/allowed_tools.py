@@ -14,55 +14,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from prowess.core.tool_table import (
+    ALIASES,
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    PATH_ARGUMENTS,
+    SESSION_TOOLS,
+    TOOLS,
+    URL_ARGUMENTS,
+)
 from prowess.policy.commands.check import begins_with
 from prowess.policy.commands.env_names import find_unlisted
 from prowess.policy.commands.parse import NotSimple, split_command
 from prowess.policy.globs import match_path, match_word
 
-_SESSION = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
-COMMAND_TOOLS = ("skill_run", "skill_exec")
-# Tool -> the argument that names a path.
-PATH_ARGUMENTS = {
-    "read_file": "file_name",
-    "list_dir": "path",
-    "grep": "path",
-    "write_file": "path",
-    "delete_file": "path",
-}
-NEVER_NARROWED = frozenset(
-    "skill_load skill_read skill_list_docs skill_select_docs skill_unload skill_search update_plan ask_user".split()
-)
-TOOLS = frozenset((*NEVER_NARROWED, *COMMAND_TOOLS, *_SESSION, *PATH_ARGUMENTS, "network_request"))
-
-# Names from other systems, in any case -> Prowess tools. A call by that name becomes a call of the first tool.
-ALIASES: dict[str, tuple[str, ...]] = {
-    "Bash": (*COMMAND_TOOLS, *_SESSION),
-    "Shell": (*COMMAND_TOOLS, *_SESSION),
-    "run_shell_command": (*COMMAND_TOOLS, *_SESSION),
-    "run_script": COMMAND_TOOLS[:1],
-    "BashOutput": ("skill_poll_session",),
-    "KillShell": ("skill_kill_session",),
-    "KillBash": ("skill_kill_session",),
-    "Read": ("read_file",),
-    "NotebookRead": ("read_file",),
-    "Write": ("write_file",),
-    "Edit": ("write_file",),
-    "MultiEdit": ("write_file",),
-    "NotebookEdit": ("write_file",),
-    "Delete": ("delete_file",),
-    "Grep": ("grep",),
-    "Glob": ("list_dir",),
-    "LS": ("list_dir",),
-    "List": ("list_dir",),
-    "WebFetch": ("network_request",),
-    "web_fetch": ("network_request",),
-    "network": ("network_request",),
-    "Skill": ("skill_load",),
-    "select_skills": ("skill_load",),
-    "load_resource": ("skill_read",),
-    "TodoWrite": ("update_plan",),
-    "AskUserQuestion": ("ask_user",),
-}
 _BY_FOLDED_NAME = {name.casefold(): tools for name, tools in ALIASES.items()}
 _WRITTEN = {"command": "{}(git status:*)", "path": "{}(docs/**)", "host": "{}(domain:example.com)"}
 _ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
@@ -125,13 +90,14 @@ def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
         return True
     if tool in COMMAND_TOOLS:
         return _allows_command([rule for rule in rules if rule.kind == "command"], args)
-    if tool in _SESSION:  # a session exists only if its command was allowed
+    if tool in SESSION_TOOLS:  # a session exists only if its command was allowed
         return bool(rules)
     if tool in PATH_ARGUMENTS:
-        path = args.get(PATH_ARGUMENTS[tool], "." if tool == "grep" else None)
+        name = PATH_ARGUMENTS[tool]
+        path = args.get(name, TOOLS[tool].arguments[name].default)
         return isinstance(path, str) and any(match_path(rule.pattern, path) for rule in rules if rule.kind == "path")
-    if tool == "network_request":
-        host = find_host(args.get("url"))
+    if tool in URL_ARGUMENTS:
+        host = find_host(args.get(URL_ARGUMENTS[tool]))
         return host is not None and any(match_host(rule.pattern, host) for rule in rules if rule.kind == "host")
     return False
 
@@ -227,7 +193,7 @@ def _parse_entry(entry: str) -> AllowRule | None:
         return _parse_command(entry, tools, pattern, is_script=name.casefold() == "run_script")
     if tools[0] in PATH_ARGUMENTS:
         return AllowRule(entry, tools, "path", pattern=pattern)
-    if tools[0] == "network_request" and pattern.startswith("domain:"):
+    if tools[0] in URL_ARGUMENTS and pattern.startswith("domain:"):
         return AllowRule(entry, tools, "host", pattern=pattern.removeprefix("domain:").strip())
     return None
 

@@ -1,7 +1,4 @@
-"""Table of the arguments of each tool, as policy sees them. Finds criteria of a rule that no tool can match.
-
-The tools declare the same arguments in their schemas. A test keeps both in step, because policy imports no tool.
-"""
+"""Finds criteria of a rule that no tool can match, by the arguments that the tool table has."""
 
 from __future__ import annotations
 
@@ -10,64 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS
+from prowess.core.tool_table import ARGUMENTS, COMMAND_TOOLS, PATH_ARGUMENTS, WRITING_TOOLS, Argument
 from prowess.policy.globs import match_anything, match_word
-from prowess.policy.path_match import WRITING, is_about_top
+from prowess.policy.path_match import is_about_top
 
-
-class Argument(NamedTuple):
-    default: str | None = None  # value when the call leaves it out
-    only: tuple[str, ...] = ()  # all possible values; empty: any
-    is_table: bool = False  # not a text, so no pattern matches it for certain
-
-
-_ANY, _TABLE = Argument(), Argument(is_table=True)
-_FLAG = Argument("false", ("false", "true"))
-_OF_SKILL = {"skill": _ANY}
-_RUN = {
-    **dict.fromkeys(("skill", "command", "script", "args", "cwd", "stdin", "output_files", "timeout"), _ANY),
-    **dict.fromkeys(("env", "inputs", "outputs"), _TABLE),
-    **dict.fromkeys(("save_as_artifacts", "omit_inline_content"), _FLAG),
-    **dict.fromkeys(("artifact_prefix", "install"), _ANY),
-}
-_WATCH = {"session_id": _ANY, "yield_ms": Argument("400"), "poll_lines": Argument("40")}
-_DOCS = {**_OF_SKILL, "docs": _ANY, "include_all_docs": _FLAG}
-ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
-    "skill_load": {**_DOCS, **dict.fromkeys(("source", "arguments", "reason"), _ANY)},
-    "skill_list_docs": _OF_SKILL,
-    "skill_select_docs": {**_DOCS, "mode": Argument("replace", ("replace", "add", "clear"))},
-    "skill_read": {
-        **_OF_SKILL,
-        **dict.fromkeys(("path", "section", "start_line", "num_lines", "section_hint"), _ANY),
-    },
-    "skill_run": _RUN,
-    "skill_exec": {**_RUN, "tty": _FLAG, "yield_ms": Argument("1000"), "poll_lines": Argument("40")},
-    "skill_write_stdin": {**_WATCH, "chars": _ANY, "submit": _FLAG, "eof": _FLAG},
-    "skill_poll_session": _WATCH,
-    "skill_kill_session": {"session_id": _ANY},
-    "skill_unload": _OF_SKILL,
-    "skill_search": {"query": _ANY, "limit": Argument("5")},
-    "update_plan": {"plan": _TABLE, "patch": _ANY},
-    "ask_user": {"question": _ANY, "choices": _ANY},
-    "read_file": dict.fromkeys(("file_name", "start_line", "num_lines"), _ANY),
-    "list_dir": {"path": Argument("."), "depth": Argument("1"), "pattern": _ANY},
-    "grep": {
-        "pattern": _ANY,
-        "path": Argument("."),
-        "glob": _ANY,
-        "max_results": Argument("50"),
-        "ignore_case": _FLAG,
-    },
-    "write_file": {"path": _ANY, "content": _ANY},
-    "delete_file": {"path": _ANY},
-    "network_request": {
-        "url": _ANY,
-        "method": Argument("GET", ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")),
-        "headers": _TABLE,
-        "body": _ANY,
-    },
-    "install_dependencies": dict.fromkeys(("skill", "script", "dependencies", "digest", "by"), _ANY),
-}
 _NAME_A_SKILL = frozenset(("skill", "session_id"))  # a running session belongs to a skill too
 _OTHER = ""  # stands for every foreign tool: it can have any argument
 
@@ -86,7 +29,7 @@ class _Criterion(NamedTuple):
 
 
 def find_default(tool: str, argument: str) -> str | None:
-    return ARGUMENTS.get(tool, {}).get(argument, _ANY).default
+    return ARGUMENTS.get(tool, {}).get(argument, Argument()).default
 
 
 def find_misfit(
@@ -131,10 +74,10 @@ def _path(paths: Sequence[str], who: str, known: Sequence[str], allows: bool) ->
     above = allows and all(map(is_about_top, paths))
 
     def fits(tool: str) -> bool:
-        return tool in PATH_ARGUMENTS and not (above and tool in WRITING)
+        return tool in PATH_ARGUMENTS and not (above and tool in WRITING_TOOLS)
 
     def explain() -> tuple[str, str]:
-        if above and not WRITING.isdisjoint(known):
+        if above and not set(WRITING_TOOLS).isdisjoint(known):
             why = f"{who} goes below work/ and out/ only, and a pattern without a slash allows nothing below a folder"
             return why, f"Write: path = 'out/**/{paths[0][:60]}'."
         hint = f"These tools have a path: {_listed(PATH_ARGUMENTS)}. For a tool that runs commands use: command."

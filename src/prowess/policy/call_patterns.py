@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from prowess._internal.text import one_line
 from prowess.core.findings import visible
-from prowess.policy.allowed_tools import ALIASES, TOOLS, canonical_tools
-from prowess.policy.call_arguments import ARGUMENTS
+from prowess.core.tool_table import ALIASES, ARGUMENTS, TOOLS
+from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.globs import match_anything
 from prowess.records.trajectory import CallStep
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from prowess.core.isolation import was_isolated
 from prowess.core.storage_values import USER_SCOPE
+from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, ENDING_TOOLS, NEVER_NARROWED, WATCHING_TOOLS, find_risk
 from prowess.core.values import Decision, Isolation, Verdict
 from prowess.policy.allowed_tools import (
-    COMMAND_TOOLS,
-    NEVER_NARROWED,
     AllowedTools,
     allows,
     allows_any,
@@ -36,7 +36,6 @@ from prowess.policy.commands.words import show
 from prowess.policy.rules import PolicyQuery, PolicyRule, Rules, fit, unlocated
 
 __all__ = [
-    "RISKS",
     "Explained",
     "Explanation",
     "PolicyContext",
@@ -44,21 +43,11 @@ __all__ = [
     "asked_isolated",
     "decide",
     "explain",
-    "find_risk",
     "is_isolated",
     "stricter",
 ]
 
-Risk = Literal["low", "medium", "high", "unknown"]
-
-RISKS: dict[str, Risk] = {
-    **dict.fromkeys((*sorted(NEVER_NARROWED), "read_file", "list_dir", "grep"), "low"),
-    **dict.fromkeys((*COMMAND_TOOLS, "skill_write_stdin", "skill_poll_session", "skill_kill_session"), "medium"),
-    **dict.fromkeys(("write_file", "delete_file", "network_request"), "high"),
-}
-CAPABILITIES = frozenset(("install_dependencies",))
 LOCAL_TRUSTED = "table:local-trusted"
-_WATCHING = frozenset(("skill_poll_session", "skill_kill_session"))
 _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
@@ -139,30 +128,14 @@ def explain(
     return Explained(replace(decision, limits=limits), said, decided)
 
 
-def find_risk(tool: str) -> Risk:
-    return RISKS.get(tool, "unknown")
-
-
 def is_isolated(isolation: Isolation | None) -> bool:
-    """True when a working sandbox or container separates the run from the machine, without the host's network.
-
-    Any other executor counts as local, because its isolation is not known.
-    """
-    return isolation is not None and _keeps_out(isolation.executor, isolation.mechanism, isolation.network)
+    return isolation is not None and isolation.is_isolated
 
 
 def asked_isolated(decision: Decision) -> bool | None:
     """True when the program that a person is asked about runs isolated. None when no program starts."""
     told = decision.about.get("isolation")
-    return _keeps_out(*map(told.get, ("executor", "mechanism", "network"))) if isinstance(told, dict) else None
-
-
-def _keeps_out(executor: object, mechanism: object, network: object) -> bool:
-    return (
-        executor in ("sandbox", "container")
-        and mechanism not in (None, "", "none")
-        and network not in (None, "", "host")
-    )
+    return was_isolated(told) if isinstance(told, dict) else None
 
 
 def _by_configuration(request: PolicyQuery, around: PolicyContext) -> Decision | None:
@@ -282,7 +255,7 @@ def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Expl
 
 def _by_digest(request: PolicyQuery, rules: Rules) -> Explanation:
     """Denies a call with a skill that was loaded before its content was denied. It can always be ended."""
-    if request.tool in (*_WATCHING, "skill_unload"):
+    if request.tool in ENDING_TOOLS:
         return Explanation("policy", path=rules.path, tightens=True)
     why = f"{rules.path} denies the content of this skill, under denied_digests."
     return Explanation("policy", _deny(f"denied_digests {rules.path}", why), rules.path, tightens=True)
@@ -353,7 +326,7 @@ def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
     if risk == "unknown":
         why = f"Nothing is known about {request.tool}, so a person is asked."
         return Decision(verdict="ask", rule="table:unknown-tool", why=why)
-    if request.tool in _WATCHING:
+    if request.tool in WATCHING_TOOLS:
         why = "It watches or ends a program whose start was decided before."
         return Decision(verdict="allow", rule="table:session", why=why)
     if is_isolated(around.isolation):

@@ -10,25 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prowess.policy.allowed_tools import PATH_ARGUMENTS
+from prowess.core.tool_table import TOOLS
 from prowess.policy.globs import is_plain_path, match_below, match_path, plain_pattern
-
-_DESCENDING = frozenset(("grep", "list_dir"))
-WRITING = frozenset(("write_file", "delete_file"))  # they write only below a folder
 
 
 def fits_path(patterns: Sequence[str], tool: str, args: Mapping[str, Any], *, strict: bool) -> bool:
     """True when one of the patterns matches. `strict` is for a rule that allows."""
-    name = PATH_ARGUMENTS.get(tool)
-    if name is None:
+    traits = TOOLS.get(tool)
+    if traits is None or traits.path_argument is None:
         return False
-    path = args.get(name)
+    path, descends = args.get(traits.path_argument), traits.searches_below
     path = "." if path is None else path
     if not isinstance(path, str) or not is_plain_path(path):
         return not strict
     if strict:
-        return any(_fits_certainly(pattern, path, descends=tool in _DESCENDING) for pattern in patterns)
-    return any(_may_fit(pattern, path, descends=tool in _DESCENDING) for pattern in patterns)
+        return any(_fits_certainly(pattern, path, descends=descends) for pattern in patterns)
+    return any(_may_fit(pattern, path, descends=descends) for pattern in patterns)
 
 
 def is_about_top(pattern: str) -> bool:

@@ -26,9 +26,10 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 from prowess._internal.toml_lines import parse_toml
 from prowess.core.catalog_values import Finding
+from prowess.core.tool_table import COMMAND_TOOLS, PATH_ARGUMENTS
 from prowess.core.values import Located, Source, Verdict
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools
+from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.call_arguments import Misfit, find_default, find_misfit
 from prowess.policy.commands.rules import (
     CommandRule,

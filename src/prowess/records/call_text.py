@@ -7,36 +7,17 @@ from typing import Any
 
 from prowess._internal.text import one_line, render_seconds
 from prowess.core.findings import visible
+from prowess.core.tool_table import TOOLS
 from prowess.core.values import Outcome, ToolCall
 
-_DOING = {
-    "skill_load": "loading",
-    "skill_unload": "unloading",
-    "skill_run": "running",
-    "skill_exec": "running",
-    "skill_write_stdin": "answering",
-    "skill_poll_session": "watching",
-    "skill_kill_session": "ending",
-    "skill_read": "reading",
-    "skill_list_docs": "looking through",
-    "skill_select_docs": "selecting docs of",
-    "skill_search": "searching for",
-    "read_file": "reading",
-    "list_dir": "looking into",
-    "grep": "searching for",
-    "write_file": "writing",
-    "delete_file": "deleting",
-    "network_request": "asking",
-    "update_plan": "planning",
-    "ask_user": "asking you",
-}
 _OBJECTS = ("script", "command", "path", "file_name", "pattern", "query", "url", "skill", "session_id")
 
 
 def render_doing(call: ToolCall) -> str:
     """Renders `running scripts/report.py sales.csv (csv-report)`."""
     what, skill = _object(call.args), call.args.get("skill")
-    words = [_DOING.get(call.tool) or f"calling {one_line(call.tool)}", one_line(what)]
+    traits = TOOLS.get(call.tool)
+    words = [traits.gerund if traits else f"calling {one_line(call.tool)}", one_line(what)]
     if isinstance(skill, str) and skill != what:
         words.append(f"({one_line(skill)})")
     return visible(" ".join(filter(None, words)))

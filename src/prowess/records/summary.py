@@ -24,6 +24,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
 )
+from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
 from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, add_usage, to_json
 from prowess.records.chain import GENESIS
 
@@ -32,8 +33,6 @@ LARGE_BYTES = 64 << 10  # a larger text of an outcome is also stored as a file
 _KEY_OUTPUT = 500  # characters
 _STDOUT = "stdout"  # no file has this name: file names start with out/, work/ or runs/
 _DEEPEST = 64
-_READING = ("skill_read", "skill_select_docs", "skill_load")
-_RUNNING = ("skill_run", "skill_exec")
 
 
 class LargeOutput(NamedTuple):
@@ -191,7 +190,7 @@ def _acted(summary: RunSummary, event: CallActed, call: ToolCall | None) -> None
     for resource in _resources(tool, outcome):
         if resource not in summary.resources:
             summary.resources.append(resource)
-    if call is not None and tool in _RUNNING:
+    if call is not None and tool in COMMAND_TOOLS:
         summary.commands.append(_command(call, outcome))
     isolation = data.get("isolation")
     if isinstance(isolation, dict) and isolation not in summary.isolation:
@@ -216,7 +215,8 @@ def _last_lines(stdout: object) -> dict[str, str] | None:
 def _resources(tool: str, outcome: Outcome) -> Iterator[dict[str, str]]:
     """Yields the files of a skill that were read besides its instructions."""
     skill = outcome.data.get("skill")
-    if tool not in _READING or outcome.status != "ok" or not isinstance(skill, str):
+    traits = TOOLS.get(tool)
+    if traits is None or not traits.reads_resources or outcome.status != "ok" or not isinstance(skill, str):
         return
     shown = outcome.data.get("show")
     for path in [outcome.data.get("path"), *(shown if isinstance(shown, list) else ())]:

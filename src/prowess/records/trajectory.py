@@ -14,6 +14,7 @@ from typing import Any, Literal
 from prowess._internal.text import one_line
 from prowess.core import events as happened
 from prowess.core.findings import visible
+from prowess.core.tool_table import UNCOUNTED_TOOLS
 from prowess.core.values import ToolCall, Trigger, Usage, add_usage
 
 _MOST_ENTRIES = 1_000  # of a timeline
@@ -73,9 +74,9 @@ class Trajectory:
 
     @property
     def calls(self) -> int:
-        """Number of calls, counted as `limits.calls` does: those of models, tried or done, without update_plan."""
+        """Number of calls, counted as `limits.calls` does: those of models, tried or done; not update_plan."""
         counted = [step for step in self.steps if step.trigger == "model" and step.status != "waiting"]
-        return sum(step.tool != "update_plan" for step in counted)
+        return sum(step.tool not in UNCOUNTED_TOOLS for step in counted)
 
     @property
     def calls_by_tool(self) -> dict[str, int]:

@@ -27,9 +27,9 @@ from prowess.agent.recorder import Observer
 from prowess.agent.task import Result
 from prowess.core.events import ApprovalAnswered, Envelope
 from prowess.core.ports import Approver, Asker, Model, SkillSource, Toolset
+from prowess.core.tool_table import CAPABILITIES, RISKS
 from prowess.core.values import Decision, Outcome, ToolCall, ToolSpec
 from prowess.errors import ConfigError
-from prowess.policy.decision import CAPABILITIES, RISKS
 from prowess.runtime.factories import preview_kit
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from prowess._internal.digest import content_sha256
 from prowess._internal.files import read_regular
@@ -105,6 +105,8 @@ def render_type(kind: Any) -> str:
     origin = get_origin(kind)
     if origin is Literal:
         return f"one of {', '.join(options)}"
+    if origin is Annotated:
+        return f"one of {', '.join(options[1].own)}"
     if origin in (Union, UnionType):
         return " or ".join(render_type(option) for option in options if option is not type(None))
     if origin is tuple:
@@ -172,6 +174,8 @@ def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
         return tuple(_fit(options[0], item, name, source) for item in value)
     if origin is dict and isinstance(value, Mapping):
         return {_fit(str, key, name, source): _fit(options[1], value[key], f"{name}.{key}", source) for key in value}
+    if origin is Annotated and not _fits(kind, value):
+        check_type(name, f"one of {', '.join(options[1].names())}", value, source)
     if not _fits(kind, value):
         check_type(name, render_type(kind), value, source)
     return value
@@ -180,6 +184,8 @@ def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
 def _fits(kind: Any, value: Any) -> bool:
     if get_origin(kind) is Literal:
         return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) is Annotated:
+        return isinstance(value, str) and get_args(kind)[1].has(value)
     if get_origin(kind) in (tuple, dict):
         return isinstance(value, (list, tuple) if get_origin(kind) is tuple else Mapping)
     if kind is str:

@@ -31,6 +31,7 @@ from prowess.core.ports import (
     Toolset,
     describe_model,
 )
+from prowess.core.tool_table import Profile
 from prowess.core.values import Lease, SessionKey, ToolSpec
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
@@ -39,6 +40,7 @@ from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     new_session,
     open_log,
@@ -49,14 +51,11 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
-from prowess.tools.profiles import Profile, advertised, slim
+from prowess.tools.profiles import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkOptions
-from prowess.workspace.executors.auto import AutoExecutor
-from prowess.workspace.executors.local import LocalExecutor
 from prowess.workspace.executors.none import NoExecutor
-from prowess.workspace.executors.sandbox import SandboxExecutor
-from prowess.workspace.isolation.selftest import DEFAULT_UID
+from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.limits import parse_limits
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.posix_client import open_processes
@@ -66,8 +65,6 @@ from prowess.workspace.session_folder import hold_session
 
 if TYPE_CHECKING:
     from prowess.runtime.runtime import Runtime
-
-IMAGE_PYTHON = "A container has the Python of its image: workspace.python has no effect."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,41 +332,21 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
 
 
 def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
-    """Makes the configured executor.
-
-    `auto` is the sandbox, or local where no sandbox works: then policy decides what may run.
-    """
+    """Makes the configured executor, ours or that of an installed package."""
     workspace = config.workspace
-    if workspace.executor == "none":
-        return NoExecutor()
-    limits, uid = parse_limits(workspace.limits), find_uid(config.workspace.run_as)
-    run_as = DEFAULT_UID if uid is None else uid
-    if workspace.executor == "container":
-        from prowess.workspace.container.executor import DEFAULT_IMAGE, ContainerExecutor
-
-        return ContainerExecutor(
-            image=workspace.image or DEFAULT_IMAGE,
-            engine=environ.get("DOCKER_HOST"),
-            run_as=run_as,
-            limits=limits,
-            folder=workspace_dir(config, places),
+    make = EXECUTORS.load(workspace.executor)
+    return make(
+        OwnExecutorSetup(
+            dir=workspace_dir(config, places),
+            uid=find_uid(workspace.run_as),
+            limits=workspace.limits,
             network_allow=workspace.network_allow,
-            notes=[IMAGE_PYTHON] if workspace.python else [],
+            image=workspace.image,
+            python=workspace.python,
+            environ=environ,
+            processes=processes,
         )
-    open_network = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
-    notes, python = [open_network] if workspace.network_allow else [], workspace.python
-    local = LocalExecutor(processes, uid=uid, limits=limits, notes=notes, python=python)
-    if workspace.executor == "local":
-        return local
-    sandbox = SandboxExecutor(
-        processes,
-        run_as=run_as,
-        limits=limits,
-        dir=workspace_dir(config, places),
-        network_allow=workspace.network_allow,
-        python=python,
     )
-    return sandbox if workspace.executor == "sandbox" else AutoExecutor(sandbox, local)
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:

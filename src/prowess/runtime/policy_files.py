@@ -13,9 +13,19 @@ from prowess._internal.files import read_regular
 from prowess._internal.json_file import file_signature
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
+from prowess.core.tool_table import (
+    CAPABILITIES,
+    ENDING_TOOLS,
+    PATH_ARGUMENTS,
+    STEERING_TOOLS,
+    SWITCHED_TOOLS,
+    TOOLS,
+    URL_ARGUMENTS,
+    WRITING_TOOLS,
+)
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, TOOLS, canonical_tools, describe_unknown
-from prowess.policy.decision import CAPABILITIES, RISKS, PolicyContext, find_risk
+from prowess.policy.allowed_tools import canonical_tools, describe_unknown
+from prowess.policy.decision import PolicyContext
 from prowess.policy.rules import PolicyRule, Rules, allows_anything, parse_rules, skipped_options
 from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime, rule_paths
@@ -30,6 +40,7 @@ _POLICY_BYTES = 1 << 20
 def find_surroundings(config: Config) -> PolicyContext:
     """Returns the part of the configuration that counts in every decision."""
     workspace = config.workspace
+    network = {"hosts": list(workspace.network_allow), "max_bytes": 1_000_000, "timeout_s": 30}
     return PolicyContext(
         enabled=enabled_tools(config.tools.enable),
         require_approval_for=config.execution.require_approval_for,
@@ -37,9 +48,8 @@ def find_surroundings(config: Config) -> PolicyContext:
         commands_deny=workspace.commands_deny,
         require_isolation=workspace.require_isolation,
         limits={
-            "network_request": {"hosts": list(workspace.network_allow), "max_bytes": 1_000_000, "timeout_s": 30},
-            "write_file": {"roots": list(workspace.host_roots)},
-            "delete_file": {"roots": list(workspace.host_roots)},
+            **{tool: dict(network) for tool in URL_ARGUMENTS},
+            **{tool: {"roots": list(workspace.host_roots)} for tool in WRITING_TOOLS},
         },
     )
 
@@ -50,15 +60,14 @@ def enabled_tools(names: Sequence[str]) -> frozenset[str]:
     Other tools need no switch, and a name that fits no high-risk tool is an error.
     """
     found = {tool for name in names for tool in canonical_tools(name)}
-    wrong = [name for name in names if find_risk(canonical_tools(name)[0]) != "high"]
+    wrong = [name for name in names if canonical_tools(name)[0] not in SWITCHED_TOOLS]
     if wrong:
-        high = [tool for tool, risk in RISKS.items() if risk == "high"]
-        near = difflib.get_close_matches(wrong[0], high, n=1)
+        near = difflib.get_close_matches(wrong[0], SWITCHED_TOOLS, n=1)
         meant = f" Did you mean '{near[0]}'?" if near else ""
         raise ConfigError(
             f"tools.enable names '{wrong[0][:80]}', which is no tool that can be switched on.{meant}",
             code="tool-unknown",
-            hint=f"There are: {', '.join(high)}.",
+            hint=f"There are: {', '.join(SWITCHED_TOOLS)}.",
         )
     return frozenset(found)
 
@@ -206,8 +215,7 @@ def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
 
 # --- trust that was revoked during a run ------------------------------------------------------------------------------
 
-_RUNNING = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))
-_ENDING = ("skill_unload", "skill_poll_session", "skill_kill_session")  # a skill can always be ended
+_RUNNING = (*STEERING_TOOLS, *sorted(CAPABILITIES))
 # Settings of an open workspace cannot be changed, so nothing more runs in it.
 _OPENED_WITH = (*(f"workspace.{name}" for name in WorkspaceConfig._fields), "secrets")
 
@@ -230,7 +238,7 @@ def _about_skills(runtime: Runtime, why: str) -> list[PolicyRule]:
     before = {entry.id for entry in runtime.library.catalog if entry.trusted}
     ids = before - {entry.id for entry in runtime.catalog if entry.trusted}
     lost = PolicyRule(0, "", None, "deny", why, ids=frozenset(ids))
-    return [lost._replace(verdict="allow", tools=_ENDING), lost] if ids else []
+    return [lost._replace(verdict="allow", tools=ENDING_TOOLS), lost] if ids else []
 
 
 def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
@@ -249,7 +257,7 @@ def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
     if used.workspace.host_roots != now.workspace.host_roots:
         rules.append(deny("workspace.host_roots", *PATH_ARGUMENTS, paths=("/**", "host:/**")))
     if used.workspace.network_allow != now.workspace.network_allow:
-        rules.append(deny("workspace.network_allow", "network_request"))
+        rules.append(deny("workspace.network_allow", *URL_ARGUMENTS))
     if off := enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable):
         rules.append(deny("tools.enable", *sorted(off)))
     if asked := {*now.execution.require_approval_for} - {*used.execution.require_approval_for}:

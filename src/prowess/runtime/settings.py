@@ -7,12 +7,29 @@ list` reads them at every start and a dataclass takes five times as long to make
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
+from prowess._internal.plugins import PluginTable
 from prowess.core.catalog_values import Mode
 from prowess.runtime.config_file import Schema, render_type
+
+if TYPE_CHECKING:
+    from prowess.core.ports import Executor, ExecutorSetup
+
+# An executor has a line here. Other packages add theirs in the entry-point group.
+EXECUTORS: PluginTable[Callable[[ExecutorSetup], Executor]] = PluginTable(
+    "prowess.workspaces",
+    "executor",
+    {
+        "auto": "prowess.workspace.executors.auto:make_auto",
+        "local": "prowess.workspace.executors.local:make_local",
+        "sandbox": "prowess.workspace.executors.sandbox:make_sandbox",
+        "container": "prowess.workspace.container.executor:make_container",
+        "none": "prowess.workspace.executors.none:make_none",
+    },
+)
 
 
 class ModelConfig(NamedTuple):
@@ -41,7 +58,7 @@ class SkillsConfig(NamedTuple):
 
 
 class WorkspaceConfig(NamedTuple):
-    executor: Literal["auto", "local", "sandbox", "container", "none"] = "auto"
+    executor: Annotated[str, EXECUTORS] = "auto"
     host_roots: tuple[str, ...] = ()
     run_as: str | int | None = None
     limits: dict[str, float] = {}
@@ -103,7 +120,7 @@ DOCS = {
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
     "skills.nested": "Also load skills that lie below another skill, as skills of their own.",
     "skills.dependencies": 'Skill name or pattern -> Python packages that its runs have, installed as wheels (`pdf = ["pypdf>=5"]`).',
-    "workspace.executor": "Executor of a skill's scripts; `none`: no script runs, and the model is offered no tool for it.",
+    "workspace.executor": "Executor of a skill's scripts; `none`: no script runs, and the model is offered no tool for it. Installed packages add more (entry points `prowess.workspaces`).",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
     "workspace.limits": "Limit of one script run (`memory`, `processes`, `cpu`, `open_files`, `file_size`, `tmp`, `disk`) -> its value in bytes, seconds or a number; 0: none.",
@@ -131,7 +148,7 @@ DOCS = {
     "redact": "Regular expressions; what matches is never shown to a model or recorded.",
     "guidance": "Replaces the guidance that the model is shown; an empty text removes it; unset: ours.",
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
-    "store": "Where sessions are kept: a path, `postgresql://…`, or `memory:`; unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
+    "store": "Where sessions are kept: a path, `postgresql://…`, `memory:`, or an address of an installed package (entry points `prowess.stores`); unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
     "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: `.agent/artifacts`, without a project in the user's folder, whatever `store` is.",
 }
 
@@ -221,7 +238,9 @@ def build_config(values: Mapping[str, Any]) -> Config:
 def load_schema() -> Schema:
     """Returns name -> type, or section. Called only when there is something to check, because it takes time."""
     kinds = get_type_hints(Config)
-    return {name: get_type_hints(kind) if name in _SECTIONS else kind for name, kind in kinds.items()}
+    return {
+        name: get_type_hints(kind, include_extras=True) if name in _SECTIONS else kind for name, kind in kinds.items()
+    }
 
 
 def _defaults() -> Iterator[tuple[str, Any]]:

@@ -7,9 +7,11 @@ import os
 import pwd
 import secrets
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prowess._internal.paths import inside
+from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
 from prowess.core.ports import EventLog
 from prowess.errors import ConfigError
@@ -20,7 +22,13 @@ from prowess.workspace.session_folder import find_dir
 if TYPE_CHECKING:
     from prowess.runtime.runtime import Runtime
 
-_POSTGRES = ("postgresql://", "postgres://")
+# Addresses NAME://… of stores. Other packages add theirs in the entry-point group: functions of the address. Besides,
+# there are `memory:` and the path of a SQLite file.
+STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
+    "prowess.stores",
+    "store",
+    dict.fromkeys(("postgresql", "postgres"), "prowess.stores.postgres:PostgresEventLog"),
+)
 
 
 def open_log(config: Config, places: ConfigPlaces) -> EventLog:
@@ -45,21 +53,25 @@ def open_marks(runtime: Runtime, place: str) -> Marks | None:
 
 
 def is_shared(config: Config) -> bool:
-    """True when other machines may use the same store."""
-    return config.store is not None and config.store.startswith(_POSTGRES)
+    """True when other machines may use the same store: it has an address."""
+    return config.store is not None and _find_server(config.store) is not None
+
+
+def _find_server(store: str) -> str | None:
+    """Returns the NAME of an address NAME://… that is known, or None."""
+    name, mark, _ = store.partition("://")
+    return name if mark and find_scheme(store) and STORES.has(name) else None
 
 
 def open_store(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens `memory:`, PostgreSQL, or a SQLite file: the project's, else the user's."""
+    """Opens `memory:`, an address such as PostgreSQL's, or a SQLite file: the project's, else the user's."""
     store = config.store
     if store == "memory:":
         from prowess.stores.memory import MemoryEventLog
 
         return MemoryEventLog()
-    if store is not None and is_shared(config):
-        from prowess.stores.postgres import PostgresEventLog
-
-        return PostgresEventLog(store)
+    if store is not None and (server := _find_server(store)):
+        return STORES.load(server)(store)
     from prowess.stores.sqlite import SqliteEventLog
 
     path = _log_file(config, places)
@@ -106,10 +118,14 @@ def _log_file(config: Config, places: ConfigPlaces) -> str:
         raise ConfigError(
             f"The setting store {is_wrong}, which is no store.",
             code="store-unknown",
-            hint=meant
-            or "Use a path for a SQLite file, postgresql://…, or memory:. A file of such a name is written ./NAME.",
+            hint=meant or f"{_there_are()} A file of such a name is written ./NAME.",
         )
     return os.path.join(places.project, os.path.expanduser(config.store))
+
+
+def _there_are() -> str:
+    added = "".join(f", {name}://…" for name in STORES.added())
+    return f"Use a path for a SQLite file, postgresql://…{added}, or memory:."
 
 
 def runs_folder(places: ConfigPlaces) -> str:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.tool_table import SWITCHED_TOOLS
 from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolRetry
 from prowess.tools.function import as_tool
 from prowess.tools.schema import Arguments, parse_arguments
-
-_SWITCHED = ("write_file", "delete_file", "network_request")  # exist only when tools.enable names them
 
 
 class Tool(Protocol):
@@ -88,6 +87,12 @@ class Tools:
         return tool
 
 
+def switched_on(tools: Sequence[Tool], enabled: Collection[str]) -> list[Tool]:
+    """Returns the tools without those of high risk that `tools.enable` does not name."""
+    off = [name for name in SWITCHED_TOOLS if name not in enabled]
+    return [tool for tool in tools if tool.spec.name not in off]
+
+
 def is_toolset(given: object) -> bool:
     """True for an object with the methods of ports.Toolset, false for a class."""
     return not isinstance(given, type) and all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))
@@ -95,7 +100,7 @@ def is_toolset(given: object) -> bool:
 
 def no_tool(name: str, known: Collection[str]) -> ToolRetry:
     there = f"There are: {', '.join(known) or 'none'}."
-    if name in _SWITCHED:
+    if name in SWITCHED_TOOLS:
         return ToolRetry(f"{name} is switched off. A person can enable it: tools.enable = ['{name}']. {there}")
     near = difflib.get_close_matches(name, known, n=1)
     meant = f" Did you mean {near[0]}?" if near else ""

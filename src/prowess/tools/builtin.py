@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from prowess.core.ports import Asker
 from prowess.core.values import Plan
 from prowess.tools.ask_user import AskUser
-from prowess.tools.base import Tool
+from prowess.tools.base import Tool, switched_on
 from prowess.tools.files.read import Activate
 from prowess.tools.files.toolset import file_tools
 from prowess.tools.plan import UpdatePlan
@@ -34,7 +34,7 @@ def make_tools(
     activate: Activate,
     skill_at: Callable[[str], str | None],
 ) -> list[Tool]:
-    return [
+    tools: list[Tool] = [
         SkillLoad(shelf),
         SkillListDocs(shelf),
         SkillSelectDocs(shelf),
@@ -48,5 +48,6 @@ def make_tools(
         SkillSearch(shelf),
         UpdatePlan(get_plan, put_plan, limits=plan_limits),
         AskUser(asker),
-        *file_tools(work, enabled=enabled, activate=activate, skill_at=skill_at),
     ]
+    files = file_tools(work, enabled=enabled, activate=activate, skill_at=skill_at)
+    return [*switched_on(tools, enabled), *files]

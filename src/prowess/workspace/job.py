@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prowess._internal.tracing import Span, span
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
 from prowess.core.values import Artifact, SessionKey, to_json
 from prowess.errors import WorkspaceError
@@ -225,7 +226,7 @@ async def finish(
         saved=tuple(saved),
         staged=prepared.staged,
         warnings=tuple(dict.fromkeys(warnings)),
-        isolation=to_json(desk.workspace.isolation),
+        isolation=record_isolation(desk.workspace.isolation),
         missing=to_json(missing) if missing else None,
         dependencies=tuple(job.dependencies),
         left_out=collected.left_out,

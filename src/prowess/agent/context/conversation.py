@@ -32,12 +32,12 @@ from prowess.core.events import (
     SkillUnloaded,
     UnknownEvent,
 )
+from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
 from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage, from_json
 from prowess.tools.skills.state import part_ref
 
 CONTEXT = "Loaded skill context:"
 SHOWN_ONCE = "shown once"  # reason of an unload
-_SCRIPTS = frozenset(("skill_run", "skill_exec"))
 
 
 class Conversation:
@@ -289,10 +289,10 @@ class Conversation:
         self._waiting[event.call_id] = event
         outcome = event.outcome
         call = next((call for call in self._reply if call.id == event.call_id), None)
-        if call is not None and call.tool != "update_plan" and outcome.status != "waiting":
+        if call is not None and call.tool not in UNCOUNTED_TOOLS and outcome.status != "waiting":
             self.spent.calls += 1
         if "exit_code" in outcome.data or "session_id" in outcome.data:
-            self.spent.scripts += bool(call is None or call.tool in _SCRIPTS or "exit_code" in outcome.data)
+            self.spent.scripts += bool(call is None or call.tool in COMMAND_TOOLS or "exit_code" in outcome.data)
         if "child" in outcome.data:
             self._count_child(event.call_id, outcome)
         if outcome.status != "waiting":

@@ -13,6 +13,7 @@ from prowess.cli.approver import is_ours
 from prowess.cli.screen import Screen, count, printable, size
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import visible
+from prowess.core.isolation import recorded_kind
 from prowess.errors import ConfigError
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.doctor import examine, problem_of
@@ -146,9 +147,10 @@ def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
         screen.text(f"  limits: {limits}")
         for note in isolation["notes"]:
             screen.text(f"  note: {printable(note)}")
-        if isolation["executor"] == "local" and is_ours(isolation["uid"]):
+        kind = recorded_kind(isolation)
+        if kind in ("none", "process") and is_ours(isolation["uid"]):
             screen.text(f"  note: {AS_YOU}")
-        if isolation["executor"] == "local":
+        if kind == "process":
             _show_differences(screen, DIFFERS["none"])
     if error is not None:
         screen.text(f"  executor: {document['configured']}: NOTHING CAN RUN: {printable(error['message'])}")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from prowess._internal.globs import Glob
-from prowess.cli.app import Call, cli_command, roots_option
+from prowess.cli.app import Call, cli_command, executor_option, roots_option
 from prowess.cli.eval_view import EvalBar, find_skill_folder, show_document
 from prowess.cli.screen import count
 from prowess.cli.session_options import yes_option
@@ -27,9 +27,7 @@ from prowess.runtime.services.preapproved import parse_yes
 _ENGINE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     roots_option,
     yes_option,
-    click.option(
-        "--executor", type=click.Choice(["auto", "local", "sandbox", "container", "none"]), help="What runs scripts."
-    ),
+    executor_option("What runs scripts."),
     click.option(
         "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where runs happen."
     ),

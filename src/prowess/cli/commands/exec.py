@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prowess.cli.app import Call, cli_command, roots_option, source_option
+from prowess.cli.app import Call, cli_command, executor_option, roots_option, source_option
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.inputs import split_inputs
 from prowess.cli.run_result import note_unredacted_secrets, show_end
@@ -53,7 +53,7 @@ _EMPTY: dict[str, Any] = {
 )
 @click.argument("skill")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What runs it.")
+@executor_option("What runs it.", must_run=True)
 @click.option("--session", metavar="ID", help="Work in this session; its files are there again.  [default: a new one]")
 @yes_option
 @ask_timeout_option

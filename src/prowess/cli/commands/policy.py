@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, cli_command, roots_option
+from prowess.cli.app import Call, cli_command, executor_option, roots_option
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.argument_words import parse_words
@@ -31,7 +31,7 @@ _NOT_MET = 1
 @click.option(
     "--skill", "skills", multiple=True, metavar="NAME", help="The skill that the call names, or that is loaded."
 )
-@click.option("--executor", type=click.Choice(["auto", "local", "sandbox", "container"]), help="What would run it.")
+@executor_option("What would run it.", must_run=True)
 @click.option("--isolation", is_flag=True, help="Say what isolation holds here even for a tool that runs nothing.")
 @click.option(
     "--require", type=click.Choice(["allow", "ask", "deny"]), help="Exit with 1 when the effective verdict is another."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, actions, cli_command, confirm_removal, roots_option
+from prowess.cli.app import Call, actions, cli_command, confirm_removal, executor_option, roots_option
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
 from prowess.cli.commands.runs_show import diff, export, render_difference, show, show_difference
@@ -160,11 +160,7 @@ def _invalid(name: str, check: Check) -> str:
 @cli_command("replay", example="prowess runs replay r-1f2e\nprowess runs replay r-1f2e --root ./skills --json")
 @click.argument("run")
 @roots_option
-@click.option(
-    "--executor",
-    type=click.Choice(["auto", "local", "sandbox", "container", "none"]),
-    help="What runs scripts.  [default: as configured]",
-)
+@executor_option("What runs scripts.  [default: as configured]")
 @click.option("--instructions", metavar="TEXT", help="Other instructions than the run was given.")
 @yes_option
 def replay(

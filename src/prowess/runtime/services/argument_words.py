@@ -7,24 +7,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from prowess.core.tool_table import ARGUMENTS, CAPABILITIES, COMMAND_TOOLS, TOOLS
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import COMMAND_TOOLS, PATH_ARGUMENTS, canonical_tools, describe_unknown
-from prowess.policy.call_arguments import ARGUMENTS
+from prowess.policy.allowed_tools import canonical_tools, describe_unknown
 from prowess.tools.arguments import ExecArguments
 
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Arguments that unnamed texts stand for, in this order. Some tool names of other systems have their own.
 _MAIN: dict[str, tuple[str, ...]] = {
-    **{tool: (name,) for tool, name in PATH_ARGUMENTS.items()},
-    **{tool: ("skill",) for tool, arguments in ARGUMENTS.items() if "skill" in arguments},
-    **{tool: ("session_id",) for tool, arguments in ARGUMENTS.items() if "session_id" in arguments},
-    **dict.fromkeys(COMMAND_TOOLS, ("command",)),
-    "grep": ("pattern", "path"),
-    "write_file": ("path", "content"),
-    "network_request": ("url", "method"),
-    "skill_read": ("skill", "path"),
-    "skill_search": ("query",),
-    "ask_user": ("question",),
+    **{each.name: each.positional for each in TOOLS.values()},
+    **dict.fromkeys(CAPABILITIES, ("skill",)),
     "run_script": ("script",),
     "glob": ("pattern", "path"),
 }

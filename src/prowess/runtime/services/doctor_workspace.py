@@ -6,8 +6,9 @@ import asyncio
 import os
 from typing import Any
 
+from prowess.core.isolation import record_isolation
 from prowess.core.ports import Executor
-from prowess.core.values import Isolation, SessionKey, to_json
+from prowess.core.values import Isolation, SessionKey
 from prowess.errors import ProwessError
 from prowess.runtime.config import Config
 from prowess.runtime.factories import make_executor
@@ -58,7 +59,7 @@ async def examine_isolation(runtime: Runtime) -> dict[str, Any]:
     except ProwessError as error:
         return {**found, "notes": [error.message], "hint": error.hint}
     hint = None
-    if isolation.mechanism == "none":
+    if not isolation.is_isolated:
         hint = "auto takes a sandbox: workspace.executor." if found["configured"] == "local" else TO_GET_ONE
     elif isolation.mechanism == LANDLOCK and why_no_bubblewrap() is not None:
         hint = "For a stronger one install bubblewrap, on Debian and Ubuntu: apt-get install bubblewrap."
@@ -100,7 +101,7 @@ async def examine_workspace(runtime: Runtime) -> dict[str, Any]:
             executor = make_executor(config, runtime.places, processes, runtime.environ)
             try:
                 isolation = await executor.isolation()
-                document["isolation"] = to_json(isolation)
+                document["isolation"] = record_isolation(isolation)
                 check_installed(isolation, config.workspace.require, parse_limits(config.workspace.limits))
                 await _open_one(executor, dir, find_uid(config.workspace.run_as))
             finally:
@@ -154,4 +155,4 @@ async def _container(runtime: Runtime) -> dict[str, Any]:
         isolation = await _find_isolation(runtime, config)
     except ProwessError as error:
         return {"works": False, "isolation": None, "error": error.to_json()}
-    return {"works": True, "isolation": to_json(isolation), "error": None, "differs": DIFFERS["container"]}
+    return {"works": True, "isolation": record_isolation(isolation), "error": None, "differs": DIFFERS["container"]}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from prowess._internal.tokens import TokenCounter
 from prowess.core.catalog_values import CatalogPlan, Finding
+from prowess.core.tool_table import Profile
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime.check import check_loaded
 from prowess.runtime.factories import fixed_prompt
@@ -16,7 +17,7 @@ from prowess.runtime.services.documents import finding_row, skill_row
 from prowess.skills.render import cost_in_catalog, render_skill, skill_tokens
 from prowess.skills.requirements import missing_requirements
 from prowess.skills.skill import Entry, Skill
-from prowess.tools.profiles import PROFILES, Profile
+from prowess.tools.profiles import PROFILES
 
 
 def inspect_skill(runtime: Runtime, entry: Entry) -> dict[str, Any]:

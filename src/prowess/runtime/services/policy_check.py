@@ -17,12 +17,21 @@ from urllib.parse import urlsplit
 from prowess.agent.approvals import approval_keys
 from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
+from prowess.core.isolation import record_isolation
+from prowess.core.tool_table import (
+    CAPABILITIES,
+    COMMAND_TOOLS,
+    NEVER_NARROWED,
+    RISKS,
+    SESSION_TOOLS,
+    STEERING_TOOLS,
+    TOOLS,
+    URL_ARGUMENTS,
+    find_risk,
+)
 from prowess.core.values import Decision, Isolation, ToolCall, to_json
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
-    COMMAND_TOOLS,
-    NEVER_NARROWED,
-    TOOLS,
     AllowedTools,
     allows,
     canonical_tools,
@@ -33,14 +42,11 @@ from prowess.policy.allowed_tools import (
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.commands.rules import FindProgram
 from prowess.policy.decision import (
-    CAPABILITIES,
-    RISKS,
     Explained,
     Explanation,
     PolicyQuery,
     decide,
     explain,
-    find_risk,
     is_isolated,
     stricter,
 )
@@ -54,8 +60,7 @@ from prowess.workspace.network.host_rules import NotAHost, denial_reason, find_r
 from prowess.workspace.process.posix_client import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
-_OF_A_PROGRAM = ("skill_write_stdin", "skill_poll_session", "skill_kill_session")
-_RUNS = (*COMMAND_TOOLS, "skill_write_stdin", *sorted(CAPABILITIES))  # tools for which isolation matters
+_RUNS = (*STEERING_TOOLS, *sorted(CAPABILITIES))  # tools for which isolation matters
 
 
 async def check_call(
@@ -90,8 +95,9 @@ async def check_call(
         *unknown_tools(rules, known),
     ]
     found = explain(request, around, lists=lists, rules=rules)
-    if call.tool == "network_request" and "url" in call.args and found.decision.verdict != "deny":
-        notes += _unreachable(call.args["url"], found.decision.limits.get("hosts", ()))
+    url = call.args.get(URL_ARGUMENTS.get(call.tool, ""))
+    if url is not None and found.decision.verdict != "deny":
+        notes += _unreachable(url, found.decision.limits.get("hosts", ()))
     loads = _find_load(runtime, kit, call)
     loading = None if loads is None else decide(loads, around, rules=rules)
     effective, because = found.decision.verdict, None
@@ -127,7 +133,7 @@ async def check_call(
         "steps": [_step(runtime, each, found, request, lists, rules) for each in found.said],
         "loads": None if loads is None or loading is None else _load_row(loads, loading),
         "limits": to_json(found.decision.limits),
-        "isolation": None if held is None else to_json(held),
+        "isolation": None if held is None else record_isolation(held),
         "isolation_error": error,
         "change": _how_to_change(runtime, found, request, named),
         "notes": notes,
@@ -164,7 +170,7 @@ def _find_skills(
     first = [_get_named(runtime, call, said)] if isinstance(said, str) and said else []
     entries = list({entry.id: entry for entry in (*first, *map(runtime.catalog.get, skills))}.values())
     notes += [hidden for entry in entries if (hidden := _hidden(runtime, entry))]
-    names_one = _takes_skill(kit, call.tool) or call.tool in (*_OF_A_PROGRAM, *CAPABILITIES)
+    names_one = _takes_skill(kit, call.tool) or call.tool in (*SESSION_TOOLS, *CAPABILITIES)
     if not names_one:
         return None, entries
     if not entries and call.tool not in NEVER_NARROWED:

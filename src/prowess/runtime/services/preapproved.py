@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prowess.core.events import ApprovalAnswered
+from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS, SWITCHED_TOOLS, find_risk
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
-from prowess.policy.allowed_tools import ALIASES, canonical_tools
-from prowess.policy.decision import CAPABILITIES, RISKS, find_risk
+from prowess.policy.allowed_tools import canonical_tools
 
 _CLASSES = {"low": ("low",), "medium": ("low", "medium")}
 
@@ -25,11 +25,10 @@ def parse_yes(said: Sequence[str]) -> dict[str, str]:
     for word in said:
         risk_said = word.strip().casefold()
         if risk_said in ("high", "unknown"):
-            high = ", ".join(tool for tool, risk in RISKS.items() if risk == "high")
             raise ConfigError(
                 f"--yes {word} is not possible: what is of that risk is approved by its name.",
                 code="usage",
-                hint=f"Name the tool: {high}.",
+                hint=f"Name the tool: {', '.join(SWITCHED_TOOLS)}.",
             )
         if risk_said in _CLASSES:
             risks = _CLASSES[risk_said]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prowess.agent.activation import SkillRequest
+from prowess.core.tool_table import RISKS
 from prowess.core.values import Usage
 from prowess.errors import ConfigError
-from prowess.policy.decision import RISKS
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import Skill
 

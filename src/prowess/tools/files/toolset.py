@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from prowess.tools.base import Tool
+from prowess.tools.base import Tool, switched_on
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.read import Activate, ReadFile
@@ -21,11 +21,5 @@ def file_tools(
     skill_at: Callable[[str], str | None] | None = None,
 ) -> list[Tool]:
     """Returns the tools, always in this order. An enabled tool is not yet allowed: policy decides every call."""
-    tools: list[Tool] = [ReadFile(work, activate=activate, skill_at=skill_at), ListDir(work), Grep(work)]
-    if "write_file" in enabled:
-        tools.append(WriteFile(work))
-    if "delete_file" in enabled:
-        tools.append(DeleteFile(work))
-    if "network_request" in enabled:
-        tools.append(NetworkRequest())
-    return tools
+    reading = (ReadFile(work, activate=activate, skill_at=skill_at), ListDir(work), Grep(work))
+    return switched_on([*reading, WriteFile(work), DeleteFile(work), NetworkRequest()], enabled)

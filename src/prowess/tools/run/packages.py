@@ -99,7 +99,7 @@ async def wanted_for(
     packages: Packages, work: SessionWork, loaded: LoadedSkill, workspace: Workspace
 ) -> WantedPackages:
     python, elsewhere = workspace.python, None
-    if workspace.isolation.executor == "container":
+    if workspace.isolation.kind == "container":
         if python not in work.pythons:
             work.pythons[python] = await find_python(loaded, workspace)
         elsewhere = work.pythons[python]

@@ -26,12 +26,14 @@ from prowess.workspace.container.spec import image_missing, refused
 from prowess.workspace.container.workspace import ContainerWorkspace, Setup
 from prowess.workspace.executors.isolation_report import Once, check_root
 from prowess.workspace.executors.preconditions import check_owner
+from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.session_folder import Place
 
 __all__ = ["DEFAULT_IMAGE", "ContainerExecutor", "sweep"]
 Files = Literal["auto", "mount", "tar"]
+IMAGE_PYTHON = "A container has the Python of its image: workspace.python has no effect."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class ContainerExecutor:
             network="none",
             limits=trial.limits,
             notes=(*self._notes, *notes, *_about_limits(self._limits, trial)),
+            kind="container",
         )
         return _ProvenContainer(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
 
@@ -186,3 +189,15 @@ async def _swept(engine: Engine) -> list[str]:
 def _about_limits(limits: RunLimits, trial: Trial) -> list[str]:
     ignored = [n for n, held in trial.limits.items() if held == "absent" and getattr(limits, n) is not None]
     return [f"The engine accepts and ignores this limit: {name}." for name in ignored]
+
+
+def make_container(setup: OwnExecutorSetup) -> ContainerExecutor:
+    return ContainerExecutor(
+        image=setup.image or DEFAULT_IMAGE,
+        engine=setup.environ.get("DOCKER_HOST"),
+        run_as=setup.run_as,
+        limits=setup.run_limits,
+        folder=setup.dir,
+        network_allow=setup.network_allow,
+        notes=[IMAGE_PYTHON] if setup.python else [],
+    )

@@ -11,7 +11,9 @@ from prowess.core.ports import Executor, Workspace
 from prowess.core.values import Isolation, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.executors.isolation_report import Once
-from prowess.workspace.executors.local import LocalExecutor
+from prowess.workspace.executors.local import LocalExecutor, make_local
+from prowess.workspace.executors.sandbox import make_sandbox
+from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.session_folder import Place
 
 
@@ -50,3 +52,7 @@ class AutoExecutor:
             self._local.note(f"No sandbox works here, so a script runs without isolation: {reasons}")
             return self._local
         return self._sandbox
+
+
+def make_auto(setup: OwnExecutorSetup) -> AutoExecutor:
+    return AutoExecutor(make_sandbox(setup), make_local(setup))

@@ -27,6 +27,7 @@ from prowess.workspace.executors.isolation_report import (
 )
 from prowess.workspace.executors.preconditions import check_owner, check_reachable
 from prowess.workspace.executors.private_copies import Here, Unbound
+from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.selftest import find_interpreter
 from prowess.workspace.limits import RunLimits
@@ -35,6 +36,8 @@ from prowess.workspace.process.command import Command, NotStarted, ProcessLimits
 from prowess.workspace.process.posix_client import NOTE
 from prowess.workspace.scripts.configured_python import try_python
 from prowess.workspace.session_folder import Place
+
+OPEN_NETWORK = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
 
 
 class LocalExecutor:
@@ -98,6 +101,7 @@ class LocalExecutor:
             network="host",
             limits=held(self._limits, groups, disk="best-effort", processes="best-effort" if linux else "absent"),
             notes=notes if linux else (NOTE,),
+            kind="process",
         )
         room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
         limits = rlimits(self._limits, room)
@@ -123,4 +127,14 @@ def _bare(program: Program, here: Here, *, uid: int | None, limits: ProcessLimit
         limits=limits,
         uid=uid,
         tty=program.tty,
+    )
+
+
+def make_local(setup: OwnExecutorSetup) -> LocalExecutor:
+    return LocalExecutor(
+        setup.processes,
+        uid=setup.uid,
+        limits=setup.run_limits,
+        notes=[OPEN_NETWORK] if setup.network_allow else [],
+        python=setup.python,
     )

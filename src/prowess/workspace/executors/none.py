@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from prowess.core.ports import ExecutorSetup
 from prowess.core.values import Isolation
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.session_folder import Place
@@ -29,3 +30,7 @@ class NoExecutor:
             code="executor-not-configured",
             hint="Set workspace.executor to auto, sandbox, container or local; or answer without running anything.",
         )
+
+
+def make_none(setup: ExecutorSetup) -> NoExecutor:
+    return NoExecutor()

@@ -27,6 +27,7 @@ from prowess.workspace.executors.isolation_report import (
 )
 from prowess.workspace.executors.preconditions import check_owner, check_reachable
 from prowess.workspace.executors.private_copies import Unbound
+from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.bwrap import find_trusted
 from prowess.workspace.isolation.mounts import WALLED_ENVIRONMENT, Boxed, walled_in
@@ -164,6 +165,7 @@ class SandboxExecutor:
             network="none" if self._proxy is None else "proxy",
             limits=limits,
             notes=(*instead, *notes),
+            kind="sandbox",
         )
         return _ProvenSandbox(
             isolation=isolation,
@@ -208,4 +210,15 @@ def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavaila
         op="isolation",
         code="no-sandbox",
         hint=TO_GET_ONE,
+    )
+
+
+def make_sandbox(setup: OwnExecutorSetup) -> SandboxExecutor:
+    return SandboxExecutor(
+        setup.processes,
+        run_as=setup.run_as,
+        limits=setup.run_limits,
+        dir=setup.dir,
+        network_allow=setup.network_allow,
+        python=setup.python,
     )
