@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -471,29 +472,51 @@ def test_a_ref_needs_a_repository(cli: Cli, project: Path) -> None:
     assert cli.refused("install", "../skill")["hint"] == "Check the path."
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminated_installation_ends_git_and_leaves_nothing(project: Path, tmp_path: Path, number: int) -> None:
-    """Also when its terminal is closed. The command for ssh holds a pipe, which ends when the last process that has
-    it is gone."""
-    os.mkfifo(tmp_path / "pipe")
+@contextmanager
+def install_that_hangs(project: Path, number: int) -> Iterator[subprocess.Popen[str]]:
+    """An installation that waits for ssh, when ssh has begun. The command for ssh holds a pipe, which ends when the
+    last process that has it is gone: the end of this waits for that."""
+    pipe = project.parent / "pipe"
+    os.mkfifo(pipe)
     command = [sys.executable, "-m", "prowess", "install", "git@example.com:x.git", "--yes"]
-    environ = {**os.environ, "GIT_SSH_COMMAND": f"exec 3>{tmp_path}/pipe; sleep {GUARD_S}; false"}
+    environ = {**os.environ, "GIT_SSH_COMMAND": f"exec 3>{pipe}; sleep {GUARD_S}; false"}
     process = subprocess.Popen(
         command,
         cwd=project,
         env=environ,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup ignores it, for all that it starts
+        preexec_fn=lambda: (
+            number == signal.SIGKILL or signal.signal(number, signal.SIG_DFL)
+        ),  # nohup ignores it, for all that it starts
     )
-    with open(tmp_path / "pipe", "rb") as pipe:  # waits until ssh has begun
+    with open(pipe, "rb") as held:
+        yield process
+        assert select.select([held], [], [], GUARD_S / 2)[0], "ssh runs on"
+        assert held.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_installation_ends_git_and_leaves_nothing(project: Path, number: int) -> None:
+    """Also when its terminal is closed."""
+    with install_that_hangs(project, number) as process:
         process.send_signal(number)
         assert process.communicate(timeout=GUARD_S)[1] == "Terminated.\n"
         assert process.returncode == 128 + number
-        assert pipe.read() == b""
     assert os.listdir(project / ".agent") == ["skills"]
     left = sorted(path.name for path in (project / ".agent/skills").rglob("*"))
     assert left == [".gitignore", ".prowess", "lock"], "nothing that was prepared"
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGKILL])
+def test_a_killed_installation_ends_git_and_the_next_command_cleans_up(cli: Cli, project: Path, number: int) -> None:
+    with install_that_hangs(project, number) as process:
+        process.send_signal(number)
+        assert process.wait(GUARD_S) == -number
+        process.communicate()
+    cli("verify")
+    left = sorted(path.name for path in (project / ".agent/skills").rglob("*"))
+    assert left == [".gitignore", ".prowess", "lock"]
 
 
 @contextmanager
