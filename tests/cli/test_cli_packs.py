@@ -625,7 +625,7 @@ def test_edits_are_not_overwritten_without_force(cli: Cli, project: Path) -> Non
     cli("install", "../skills", "--yes")
     edit(project)
     (project.parent / "skills/pdf/SKILL.md").write_text(SKILL_MD.format(name="pdf") + "New.\n")
-    for command in (["update"], ["install", "../skills"], ["install"], ["install", "--frozen"]):
+    for command in (["update", "pdf"], ["install", "../skills"], ["install"], ["install", "--frozen"]):
         assert cli.refused(*command, "--yes")["code"] == "local-edits"
     assert "Mine." in (project / ".agent/skills/pdf/SKILL.md").read_text()
     out = cli("update", "--force", "--yes")
@@ -662,6 +662,17 @@ def test_a_source_that_cannot_be_updated_is_told_after_the_others(cli: Cli, proj
     shutil.rmtree(project.parent / "skills")
     assert cli("update", "--yes", code=1) == "" and cli.err.count("\nNot updated: ") == 3
     assert "Nothing is installed" not in cli.err
+
+
+def test_a_skill_that_was_edited_is_told_after_the_others(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    for name in ("notes", "pdf"):
+        (project.parent / "skills" / name / "new.md").write_text("new")
+    edit(project, "notes")
+    assert "update  pdf" in cli("update", "--yes", code=1)
+    assert "Updated pdf in .agent/skills." in cli.err and "'notes' was edited here: SKILL.md." in cli.err
+    hint = "Keep your edits elsewhere, or use --force; a backup is kept."
+    assert cli.err.endswith(f"\nNot updated: 'notes'. {hint} [local-edits]\n")
 
 
 def test_the_configuration_that_is_named_is_read(cli: Cli, project: Path) -> None:

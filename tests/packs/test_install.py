@@ -450,6 +450,32 @@ def test_a_source_that_fails_does_not_stop_the_update_of_others(tmp_path: Path, 
     assert here.verify().same
 
 
+def test_edited_and_denied_skills_do_not_stop_the_update_of_others(tmp_path: Path, here: PackMachine) -> None:
+    source = tmp_path / "src"
+    names = ("csv", "ocr", "pdf")
+    for name in names:
+        skill_folder(source, name, {"a.md": "1"})
+    here.install(str(source))
+    before = here.on_disk()
+    skill_folder(source, "ocr", {"a.md": "2"})
+    digests = {change.name: change.skill.digest for change in here.update(dry_run=True).changes}
+    for name in names:
+        skill_folder(source, name, {"a.md": "2"})
+    (here.root / "csv/a.md").write_text("mine")
+    (here.agent / "policy.toml").write_text(f'denied_digests = ["{digests["ocr"]}"]\n')
+    codes = {"csv": "local-edits", "ocr": "digest-denied"}
+    for name, code in codes.items():
+        assert refused(lambda name=name: here.update("pdf", name)).code == code
+    assert here.on_disk()["pdf"] == before["pdf"]
+    done = here.update()
+    assert {name: error.code for name, error in done.failed.items()} == codes
+    assert [(change.name, change.action) for change in done.changes] == [("pdf", "update")]
+    assert (here.root / "csv/a.md").read_text() == "mine"
+    assert here.on_disk()["ocr"] == before["ocr"] and (here.root / "pdf/a.md").read_text() == "2"
+    assert [*here.update(force=True).failed] == ["ocr"]
+    assert (here.root / "csv/a.md").read_text() == "2"
+
+
 def test_the_only_source_that_fails_is_an_error(tmp_path: Path, here: PackMachine) -> None:
     here.install(str(skill_folder(tmp_path / "src", "pdf")))
     shutil.rmtree(tmp_path / "src")

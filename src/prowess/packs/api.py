@@ -35,7 +35,7 @@ Confirm = Callable[[InstallPlan], bool]  # True: carry it out
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """Result of an installation or update. Without `applied` nothing was changed. `failed` are skills that were not
-    updated, because their source cannot be used."""
+    updated: their source cannot be used, they were edited here, or policy denies them."""
 
     place: PackPlace
     changes: tuple[Change, ...]
@@ -98,7 +98,8 @@ def update(
     **options: Unpack[PackOptions],
 ) -> Installed:
     """Brings installed skills, or those of these names, to the newest content of their sources. Without names, a source
-    that cannot be used does not stop the others: its skills are `failed`."""
+    that cannot be used does not stop the others: its skills are `failed`. So is a skill that was edited here, or whose
+    new content policy denies."""
     settings = load_settings(progress, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
         return _carry_out(planner.update(names, force), confirm, settings.places.state_dir, dry_run)

@@ -62,7 +62,7 @@ class InstallPlan:
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()  # what the sources left out
-    failed: Mapping[str, PackError | FetchError] = field(default_factory=dict)  # skills whose sources cannot be used
+    failed: Mapping[str, PackError | FetchError] = field(default_factory=dict)  # skills that are not updated
     staging: str = ""  # prepared folder in the root; "" for a plan that is only shown
 
     @property
@@ -201,8 +201,8 @@ class Planner:
         return self._finish(changes, force)
 
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
-        """Plans to bring skills to the newest content of their sources. A source that cannot be used does not stop the
-        others, unless the skills are named."""
+        """Plans to bring skills to the newest content of their sources. A source that cannot be used and a skill that
+        may not be replaced do not stop the others, unless the skills are named."""
         # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
         locked = {name: WantedSkill(row.source, row.skill) for name, row in self._lock.items()}
         known = self._wanted = {**locked, **self._wanted}
@@ -210,7 +210,8 @@ class Planner:
             if name not in known:
                 raise not_installed(name, known)
         chosen = {name: skill for name, skill in known.items() if not names or name in names}
-        return self._finish(self._obtain_all(chosen, go_on=not names), force)
+        go_on = not names and len(chosen) > 1
+        return self._finish(self._obtain_all(chosen, go_on=go_on), force, go_on=go_on)
 
     def _obtain_all(
         self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
@@ -231,12 +232,15 @@ class Planner:
                     _tell_restored(error, sorted(names), is_pinned=sha256 is not None)
                 if not go_on or len(groups) == 1:
                     raise
-                self._failed |= dict.fromkeys(names, error)
-                self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
+                self._fail(names, error)
                 continue
             by_name = {skill.name: (skill, got) for skill, got in found}
             changes += [self._plan(name, *by_name[there]) for name, there in names.items()]
         return changes
+
+    def _fail(self, names: Collection[str], error: PackError | FetchError) -> None:
+        self._failed |= dict.fromkeys(names, error)
+        self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
 
     def _obtain(
         self, text: str, skills: Sequence[str], commit: str | None = None, sha256: str | None = None
@@ -301,8 +305,16 @@ class Planner:
         locked = WantedSkill(row.source, row.skill)
         return locked == skill == self._wanted.get(name) and row.sha256 == sha256
 
-    def _finish(self, changes: Sequence[Change], force: bool) -> InstallPlan:
-        _check(self._settings, changes, self._lock, force=force)
+    def _finish(self, changes: Sequence[Change], force: bool, *, go_on: bool = False) -> InstallPlan:
+        """Returns the plan. With `go_on`, a skill that may not be replaced is noted and left out."""
+        _check_names(changes, self._lock)
+        for change in changes:
+            error = _find_refusal(self._settings, change, force=force)
+            if error is not None and not go_on:
+                raise error
+            if error is not None:
+                self._fail([change.name], error)
+        changes = [change for change in changes if change.name not in self._failed]
         new = [change.name for change in changes if change.action == "install"]
         self._notes += [told for name in new if (told := self._settings.tell_precedence(name))]
         return InstallPlan(
@@ -356,8 +368,8 @@ def _as_locked(change: Change, row: LockedSkill) -> Change:
     return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
-def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str, LockedSkill], *, force: bool) -> None:
-    """Refuses a plan that would lose something, or that policy forbids."""
+def _check_names(changes: Sequence[Change], lock: Mapping[str, LockedSkill]) -> None:
+    """Refuses a plan with a name that is not safe, or with two skills of one name."""
     seen: dict[str, Change] = {}
     spelled = {name.casefold(): name for name in lock}
     for change in changes:
@@ -373,11 +385,16 @@ def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str,
                 code="pack-duplicate-skill",
                 hint="Install one of them, or give one another name with --as.",
             )
-        if policy := settings.denied.get(change.skill.digest):
-            raise denied_content(change.name, policy)
-        if change.action != "keep" and change.edits and not force:
-            is_link = os.path.islink(settings.place.folder(change.name))
-            raise _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
+
+
+def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:
+    """Returns an error for a change that would lose something, or that policy forbids."""
+    if policy := settings.denied.get(change.skill.digest):
+        return denied_content(change.name, policy)
+    if change.action == "keep" or not change.edits or force:
+        return None
+    is_link = os.path.islink(settings.place.folder(change.name))
+    return _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
 
 
 def denied_content(name: str, policy: str) -> PackDenied:
