@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from archive_bytes import zipped
-from command_lines import Cli
+from command_lines import Cli, run_here
 from guard import GUARD_S
+from loopback import Server
 from pack_samples import SKILL_MD, skill_folder
 from terminals import Terminal
 
@@ -558,6 +559,73 @@ def test_a_download_has_a_progress_bar_on_a_terminal_only(cli: Cli, project: Pat
         assert terminal.finish() == 0, terminal.plain
         cli("install", url, "--to", "user", "--yes")
         assert "Downloading" not in cli.err
+
+
+# --- addresses that a clone names
+
+
+@pytest.fixture
+def clone(project: Path, machine: Path) -> Iterator[tuple[Path, Server]]:
+    """A project of somebody else, whose lock names an address. What it was asked is in the server."""
+    data = zipped({"pdf/SKILL.md": SKILL_MD.format(name="pdf").encode()})
+    with Server(lambda exchange: exchange.answer(200, data)) as server:
+        run_here(["install", server.url("/pdf.zip"), "--yes"], cwd=project)
+        (machine / ".prowess/trust.json").unlink()
+        shutil.rmtree(project / ".agent/skills")
+        server.requests.clear()
+        yield project, server
+
+
+@pytest.mark.parametrize("command", ["install", "install --frozen", "install --dry-run", "update", "update --dry-run"])
+def test_a_clone_contacts_nobody_before_somebody_said_yes(cli: Cli, clone: tuple[Path, Server], command: str) -> None:
+    _, server = clone
+    error = cli.refused(*command.split())
+    assert error["code"] == "needs-yes" and server.url("/pdf.zip") in error["message"]
+    assert error["hint"] == f"No address was contacted. If you know them: prowess {command} --yes"
+    assert server.requests == []
+    cli(*command.split(), "--yes")
+    assert len(server.requests) == 1
+
+
+def test_a_person_is_asked_for_the_addresses_of_a_clone(cli: Cli, clone: tuple[Path, Server]) -> None:
+    project, server = clone
+    for answer in "ny":
+        terminal = Terminal("install", cwd=project, columns=100)
+        terminal.wait_for("Contact this address? [y/N]: ")
+        assert (
+            f"This folder is not trusted. Its skills.toml and skills.lock name:\r\n  {server.url('/pdf.zip')}\r\n"
+            in (terminal.plain)
+        )
+        assert server.requests == []
+        terminal.type(f"{answer}\n")
+        if answer == "n":
+            assert terminal.finish() == 3 and "No address was contacted, and nothing was changed." in terminal.plain
+    terminal.wait_for("Restore 'pdf'? [y/N]: ")
+    assert len(server.requests) == 1
+    terminal.type("y\n")
+    assert terminal.finish() == 0
+
+
+def test_what_a_person_trusts_accepted_or_wrote_is_contacted_at_once(
+    cli: Cli, clone: tuple[Path, Server], project: Path
+) -> None:
+    _, server = clone
+    cli("install", "--to", "user", server.url("/pdf.zip"), "--yes")
+    cli("update", "--to", "user", "--dry-run")
+    cli("install", "--yes")
+    cli("update", "--dry-run")
+    wanted = project / ".agent/skills.toml"
+    before = wanted.read_text()
+    wanted.write_text(before.replace("/pdf.zip", "/other.zip"))
+    assert server.url("/other.zip") in cli.refused("update", "--dry-run")["message"]
+    wanted.write_text(before + f'new = "{server.url("/new.zip")}"\n')
+    assert cli.refused("install")["message"].count("http") == 1
+    wanted.write_text(before)
+    shutil.rmtree(project / ".agent/skills/pdf")
+    cli("trust", "--revoke", ".agent/skills/pdf")
+    assert cli.refused("install", "--dry-run")["code"] == "needs-yes"
+    cli("trust", "--yes")
+    assert "restore  pdf" in cli("install", "--dry-run")
 
 
 # --- what is refused

@@ -27,8 +27,9 @@ from prowess.packs.disk import find_digest, make_room, write
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
 from prowess.packs.obtain import obtain
 from prowess.packs.settings import PackSettings
-from prowess.packs.source import parse_source
+from prowess.packs.source import is_remote, parse_source
 from prowess.packs.values import LockedSkill, Obtained, PackedSkill
+from prowess.policy.trust import load_trust
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.services.capabilities import read_capabilities
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
@@ -188,6 +189,7 @@ class Planner:
             told = "'{0}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {0}"
             self._notes += map(told.format, sorted(self._lock.keys() - wanted.keys()))
         changes, missing = [], {}
+        new = {name: skill for name, skill in wanted.items() if name not in self._lock}
         for name, row in self._lock.items():
             there = find_files(self._place.folder(name))
             if there is not None and digest_of(there) == row.digest:
@@ -196,8 +198,9 @@ class Planner:
                 raise _edited(self._place, name, file_differences(row.files, there))
             else:
                 missing[name] = row
+        self._ask_first(missing | new)
         changes += [_as_locked(change, missing[change.name]) for change in self._obtain_all(missing, pinned=True)]
-        changes += self._obtain_all({name: skill for name, skill in wanted.items() if name not in self._lock})
+        changes += self._obtain_all(new)
         return self._finish(changes, force)
 
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
@@ -210,8 +213,24 @@ class Planner:
             if name not in known:
                 raise not_installed(name, known)
         chosen = {name: skill for name, skill in known.items() if not names or name in names}
+        self._ask_first(chosen)
         go_on = not names and len(chosen) > 1
         return self._finish(self._obtain_all(chosen, go_on=go_on), force, go_on=go_on)
+
+    def _ask_first(self, skills: Mapping[str, WantedSkill | LockedSkill]) -> None:
+        """Shows the person the addresses that only the files of an untrusted folder name, before any is contacted. The
+        source of a skill that this person accepted here was shown to them before."""
+        place, places = self._place, self._settings.places
+        remote = {name: skill.source for name, skill in skills.items() if is_remote(skill.source)}
+        if not remote or place.base == places.home:
+            return
+        trust = load_trust(places.state_dir)
+        accepted = trust.accepted_skills
+        seen = {name: row.source for name, row in self._lock.items() if accepted.get(place.folder(name)) == row.digest}
+        addresses = sorted({source for name, source in remote.items() if source != seen.get(name)})
+        is_new = addresses and not trust.trusts_folder(place.base)
+        if is_new and not self._settings.confirm_addresses(addresses):
+            raise PackError("No address was contacted.", code="not-confirmed", hint="Nothing was changed.")
 
     def _obtain_all(
         self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
@@ -309,10 +328,9 @@ class Planner:
         """Returns the plan. With `go_on`, a skill that may not be replaced is noted and left out."""
         _check_names(changes, self._lock)
         for change in changes:
-            error = _find_refusal(self._settings, change, force=force)
-            if error is not None and not go_on:
-                raise error
-            if error is not None:
+            if error := _find_refusal(self._settings, change, force=force):
+                if not go_on:
+                    raise error
                 self._fail([change.name], error)
         changes = [change for change in changes if change.name not in self._failed]
         new = [change.name for change in changes if change.action == "install"]
