@@ -587,23 +587,22 @@ def test_a_clone_contacts_nobody_before_somebody_said_yes(cli: Cli, clone: tuple
     assert len(server.requests) == 1
 
 
-def test_a_person_is_asked_for_the_addresses_of_a_clone(cli: Cli, clone: tuple[Path, Server]) -> None:
+def test_a_person_is_asked_for_the_addresses_of_a_clone(clone: tuple[Path, Server]) -> None:
     project, server = clone
-    for answer in "ny":
-        terminal = Terminal("install", cwd=project, columns=100)
-        terminal.wait_for("Contact this address? [y/N]: ")
-        assert (
-            f"This folder is not trusted. Its skills.toml and skills.lock name:\r\n  {server.url('/pdf.zip')}\r\n"
-            in (terminal.plain)
-        )
-        assert server.requests == []
-        terminal.type(f"{answer}\n")
-        if answer == "n":
-            assert terminal.finish() == 3 and "No address was contacted, and nothing was changed." in terminal.plain
-    terminal.wait_for("Restore 'pdf'? [y/N]: ")
+    told = f"This folder is not trusted. Its skills.toml and skills.lock name:\r\n  {server.url('/pdf.zip')}\r\n"
+    refused = Terminal("install", cwd=project, columns=100)
+    refused.wait_for("Contact this address? [y/N]: ")
+    assert told in refused.plain
+    refused.type("n\n")
+    assert refused.finish() == 3 and "No address was contacted, and nothing was changed." in refused.plain
+    assert server.requests == []
+    allowed = Terminal("install", cwd=project, columns=100)
+    allowed.wait_for("Contact this address? [y/N]: ")
+    allowed.type("y\n")
+    allowed.wait_for("Restore 'pdf'? [y/N]: ")
     assert len(server.requests) == 1
-    terminal.type("y\n")
-    assert terminal.finish() == 0
+    allowed.type("y\n")
+    assert allowed.finish() == 0
 
 
 def test_what_a_person_trusts_accepted_or_wrote_is_contacted_at_once(
