@@ -40,7 +40,7 @@ class Installed:
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
-    failed: Mapping[str, PackError | FetchError]
+    failed: Mapping[str, PackError]
     applied: bool
 
 
