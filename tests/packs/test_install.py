@@ -196,6 +196,16 @@ def lock_row(here: PackMachine) -> dict[str, str]:
     return json.loads(here.lock.read_text())["skills"]["pdf"]
 
 
+def test_the_lock_has_the_folder_within_a_repository(tmp_path: Path, here: PackMachine) -> None:
+    with git_source(tmp_path) as (source, publish):
+        publish("1")
+        whole = source.removesuffix("#skills")
+        for text in (whole, source, f"{whole}#skills/pdf"):
+            here.install(text)
+            assert lock_row(here)["path"] == "skills/pdf"
+            assert here.install(frozen=True).changes and here.verify().same
+
+
 def test_another_source_of_the_same_content_is_recorded(tmp_path: Path, here: PackMachine) -> None:
     one, two = (str(skill_folder(tmp_path / name, "pdf").parent) for name in ("one", "two"))
     here.install(one)

@@ -21,7 +21,7 @@ from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_e
 from prowess._internal.json_file import now
 from prowess._internal.text import name_some
 from prowess.core.findings import visible
-from prowess.errors import FetchError, PackDenied, PackError, PackMismatch
+from prowess.errors import PackDenied, PackError, PackMismatch
 from prowess.packs.contents import find_skills
 from prowess.packs.disk import find_digest, make_room, write
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
@@ -63,7 +63,7 @@ class InstallPlan:
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()  # what the sources left out
-    failed: Mapping[str, PackError | FetchError] = field(default_factory=dict)  # skills that are not updated
+    failed: Mapping[str, PackError] = field(default_factory=dict)  # skills that are not updated
     staging: str = ""  # prepared folder in the root; "" for a plan that is only shown
 
     @property
@@ -163,7 +163,7 @@ class Planner:
         self._staging, self._folder = staging, folder
         self._lock, self._wanted = read_lock(settings.place), read_wanted(settings.place)
         self._notes = list(settings.notes)
-        self._failed: dict[str, PackError | FetchError] = {}
+        self._failed: dict[str, PackError] = {}
         self._sources = 0
 
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
@@ -246,7 +246,7 @@ class Planner:
         for (text, commit, sha256), names in groups.items():
             try:
                 found = self._obtain(text, sorted({*names.values()}), commit, sha256)
-            except (PackError, FetchError) as error:
+            except PackError as error:
                 if pinned:
                     _tell_restored(error, sorted(names), is_pinned=sha256 is not None)
                 if not go_on or len(groups) == 1:
@@ -257,7 +257,7 @@ class Planner:
             changes += [self._plan(name, *by_name[there]) for name, there in names.items()]
         return changes
 
-    def _fail(self, names: Collection[str], error: PackError | FetchError) -> None:
+    def _fail(self, names: Collection[str], error: PackError) -> None:
         self._failed |= dict.fromkeys(names, error)
         self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
 
@@ -297,7 +297,7 @@ class Planner:
             source=got.source.text,
             kind=got.source.kind,
             skill=skill.name,
-            path=skill.path,
+            path=f"{got.source.path or ''}/{skill.path}".strip("/"),
             ref=got.source.ref,
             commit=got.commit,
             sha256=got.sha256,
@@ -358,7 +358,7 @@ def _kept(name: str, row: LockedSkill, place: PackPlace) -> Change:
     return Change(name=name, action="keep", skill=skill, locked=row, before=row)
 
 
-def _tell_restored(error: PackError | FetchError, names: Sequence[str], *, is_pinned: bool) -> None:
+def _tell_restored(error: PackError, names: Sequence[str], *, is_pinned: bool) -> None:
     """Adds the skills to the error of their source, and what can be done about the lock."""
     error.message = f"Cannot restore {visible(name_some(names))}. {error.message}"
     if error.code == "source-missing":
