@@ -94,7 +94,7 @@ def test_archives_that_are_none(tmp_path: Path, get: Get):
     os.mkfifo(tmp_path / "pipe.zip")
     assert code_of(get, "text.zip") == "archive-unknown"
     (tmp_path / "empty.zip").write_bytes(b"")
-    with pytest.raises(PackError, match=r"\./empty\.zip: This file is empty\."):
+    with pytest.raises(PackError, match=r"\./empty\.zip: This file is empty: "):
         get("empty.zip")
     assert code_of(get, "cut.zip") == "archive-corrupt"
     assert code_of(get, "gone.zip") == "source-missing"
