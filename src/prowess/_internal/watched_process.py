@@ -17,8 +17,7 @@ exec 3<&0
 { read -r _ <&3; kill -KILL 0; } &
 "$@" <input 3<&-
 ended=$?
-kill -KILL $!
-wait $! 2>/dev/null
+{ kill -KILL $!; wait $!; } 2>/dev/null
 exit $ended
 """
 
