@@ -6,8 +6,7 @@
     ├─ WorkspaceError(op, retryable)   PathEscape · ExecTimeout · WorkspaceUnavailable
     ├─ ModelError(retryable)           ModelAuth · ModelOverloaded(retry_after_s) · ModelMalformed
     ├─ StoreError        SessionConflict · AuditBroken
-    ├─ PackError         PackUnsafe · PackMismatch · PackDenied (exit 3) · SignatureInvalid
-    ├─ FetchError(retryable)
+    ├─ PackError         PackUnsafe · PackMismatch · PackDenied (exit 3) · SignatureInvalid · FetchError(retryable)
     └─ MissingExtra(extra)             pip install 'prowess[serve]'
 
 A tool raises ToolRetry(why) or ToolFailed(why) as a signal to the loop. These two are not errors.
@@ -222,7 +221,7 @@ class SignatureInvalid(PackError):
     code = "signature-invalid"
 
 
-class FetchError(ProwessError):
+class FetchError(PackError):
     """A download gave no usable content. `retryable` says whether a retry can help."""
 
     code = "fetch-failed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -20,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from archive_bytes import zipped
-from command_lines import Cli
+from command_lines import Cli, run_here
 from guard import GUARD_S
+from loopback import Server
 from pack_samples import SKILL_MD, skill_folder
 from terminals import Terminal
 
@@ -471,29 +473,51 @@ def test_a_ref_needs_a_repository(cli: Cli, project: Path) -> None:
     assert cli.refused("install", "../skill")["hint"] == "Check the path."
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminated_installation_ends_git_and_leaves_nothing(project: Path, tmp_path: Path, number: int) -> None:
-    """Also when its terminal is closed. The command for ssh holds a pipe, which ends when the last process that has
-    it is gone."""
-    os.mkfifo(tmp_path / "pipe")
+@contextmanager
+def install_that_hangs(project: Path, number: int) -> Iterator[subprocess.Popen[str]]:
+    """An installation that waits for ssh, when ssh has begun. The command for ssh holds a pipe, which ends when the
+    last process that has it is gone: the end of this waits for that."""
+    pipe = project.parent / "pipe"
+    os.mkfifo(pipe)
     command = [sys.executable, "-m", "prowess", "install", "git@example.com:x.git", "--yes"]
-    environ = {**os.environ, "GIT_SSH_COMMAND": f"exec 3>{tmp_path}/pipe; sleep {GUARD_S}; false"}
+    environ = {**os.environ, "GIT_SSH_COMMAND": f"exec 3>{pipe}; sleep {GUARD_S}; false"}
     process = subprocess.Popen(
         command,
         cwd=project,
         env=environ,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup ignores it, for all that it starts
+        preexec_fn=lambda: (
+            number == signal.SIGKILL or signal.signal(number, signal.SIG_DFL)
+        ),  # nohup ignores it, for all that it starts
     )
-    with open(tmp_path / "pipe", "rb") as pipe:  # waits until ssh has begun
+    with open(pipe, "rb") as held:
+        yield process
+        assert select.select([held], [], [], GUARD_S / 2)[0], "ssh runs on"
+        assert held.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_installation_ends_git_and_leaves_nothing(project: Path, number: int) -> None:
+    """Also when its terminal is closed."""
+    with install_that_hangs(project, number) as process:
         process.send_signal(number)
         assert process.communicate(timeout=GUARD_S)[1] == "Terminated.\n"
         assert process.returncode == 128 + number
-        assert pipe.read() == b""
     assert os.listdir(project / ".agent") == ["skills"]
     left = sorted(path.name for path in (project / ".agent/skills").rglob("*"))
     assert left == [".gitignore", ".prowess", "lock"], "nothing that was prepared"
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGKILL])
+def test_a_killed_installation_ends_git_and_the_next_command_cleans_up(cli: Cli, project: Path, number: int) -> None:
+    with install_that_hangs(project, number) as process:
+        process.send_signal(number)
+        assert process.wait(GUARD_S) == -number
+        process.communicate()
+    cli("verify")
+    left = sorted(path.name for path in (project / ".agent/skills").rglob("*"))
+    assert left == [".gitignore", ".prowess", "lock"]
 
 
 @contextmanager
@@ -535,6 +559,72 @@ def test_a_download_has_a_progress_bar_on_a_terminal_only(cli: Cli, project: Pat
         assert terminal.finish() == 0, terminal.plain
         cli("install", url, "--to", "user", "--yes")
         assert "Downloading" not in cli.err
+
+
+# --- addresses that a clone names
+
+
+@pytest.fixture
+def clone(project: Path, machine: Path) -> Iterator[tuple[Path, Server]]:
+    """A project of somebody else, whose lock names an address. What it was asked is in the server."""
+    data = zipped({"pdf/SKILL.md": SKILL_MD.format(name="pdf").encode()})
+    with Server(lambda exchange: exchange.answer(200, data)) as server:
+        run_here(["install", server.url("/pdf.zip"), "--yes"], cwd=project)
+        (machine / ".prowess/trust.json").unlink()
+        shutil.rmtree(project / ".agent/skills")
+        server.requests.clear()
+        yield project, server
+
+
+@pytest.mark.parametrize("command", ["install", "install --frozen", "install --dry-run", "update", "update --dry-run"])
+def test_a_clone_contacts_nobody_before_somebody_said_yes(cli: Cli, clone: tuple[Path, Server], command: str) -> None:
+    _, server = clone
+    error = cli.refused(*command.split())
+    assert error["code"] == "needs-yes" and server.url("/pdf.zip") in error["message"]
+    assert error["hint"] == f"No address was contacted. If you know them: prowess {command} --yes"
+    assert server.requests == []
+    cli(*command.split(), "--yes")
+    assert len(server.requests) == 1
+
+
+def test_a_person_is_asked_for_the_addresses_of_a_clone(clone: tuple[Path, Server]) -> None:
+    project, server = clone
+    told = f"This folder is not trusted. Its skills.toml and skills.lock name:\r\n  {server.url('/pdf.zip')}\r\n"
+    refused = Terminal("install", cwd=project, columns=100)
+    refused.wait_for("Contact this address? [y/N]: ")
+    assert told in refused.plain
+    refused.type("n\n")
+    assert refused.finish() == 3 and "No address was contacted, and nothing was changed." in refused.plain
+    assert server.requests == []
+    allowed = Terminal("install", cwd=project, columns=100)
+    allowed.wait_for("Contact this address? [y/N]: ")
+    allowed.type("y\n")
+    allowed.wait_for("Restore 'pdf'? [y/N]: ")
+    assert len(server.requests) == 1
+    allowed.type("y\n")
+    assert allowed.finish() == 0
+
+
+def test_what_a_person_trusts_accepted_or_wrote_is_contacted_at_once(
+    cli: Cli, clone: tuple[Path, Server], project: Path
+) -> None:
+    _, server = clone
+    cli("install", "--to", "user", server.url("/pdf.zip"), "--yes")
+    cli("update", "--to", "user", "--dry-run")
+    cli("install", "--yes")
+    cli("update", "--dry-run")
+    wanted = project / ".agent/skills.toml"
+    before = wanted.read_text()
+    wanted.write_text(before.replace("/pdf.zip", "/other.zip"))
+    assert server.url("/other.zip") in cli.refused("update", "--dry-run")["message"]
+    wanted.write_text(before + f'new = "{server.url("/new.zip")}"\n')
+    assert cli.refused("install")["message"].count("http") == 1
+    wanted.write_text(before)
+    shutil.rmtree(project / ".agent/skills/pdf")
+    cli("trust", "--revoke", ".agent/skills/pdf")
+    assert cli.refused("install", "--dry-run")["code"] == "needs-yes"
+    cli("trust", "--yes")
+    assert "restore  pdf" in cli("install", "--dry-run")
 
 
 # --- what is refused
@@ -602,7 +692,7 @@ def test_edits_are_not_overwritten_without_force(cli: Cli, project: Path) -> Non
     cli("install", "../skills", "--yes")
     edit(project)
     (project.parent / "skills/pdf/SKILL.md").write_text(SKILL_MD.format(name="pdf") + "New.\n")
-    for command in (["update"], ["install", "../skills"], ["install"], ["install", "--frozen"]):
+    for command in (["update", "pdf"], ["install", "../skills"], ["install"], ["install", "--frozen"]):
         assert cli.refused(*command, "--yes")["code"] == "local-edits"
     assert "Mine." in (project / ".agent/skills/pdf/SKILL.md").read_text()
     out = cli("update", "--force", "--yes")
@@ -639,6 +729,17 @@ def test_a_source_that_cannot_be_updated_is_told_after_the_others(cli: Cli, proj
     shutil.rmtree(project.parent / "skills")
     assert cli("update", "--yes", code=1) == "" and cli.err.count("\nNot updated: ") == 3
     assert "Nothing is installed" not in cli.err
+
+
+def test_a_skill_that_was_edited_is_told_after_the_others(cli: Cli, project: Path) -> None:
+    cli("install", "../skills", "--yes")
+    for name in ("notes", "pdf"):
+        (project.parent / "skills" / name / "new.md").write_text("new")
+    edit(project, "notes")
+    assert "update  pdf" in cli("update", "--yes", code=1)
+    assert "Updated pdf in .agent/skills." in cli.err and "'notes' was edited here: SKILL.md." in cli.err
+    hint = "Keep your edits elsewhere, or use --force; a backup is kept."
+    assert cli.err.endswith(f"\nNot updated: 'notes'. {hint} [local-edits]\n")
 
 
 def test_the_configuration_that_is_named_is_read(cli: Cli, project: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import resource
+import shutil
 import stat
 import struct
 import tarfile
@@ -176,11 +177,24 @@ def test_mac_junk_is_skipped(place: Place, pack: Callable[[dict[str, bytes]], by
 def test_dots_slashes_and_folders_named_twice_are_harmless(place: Place):
     folders = [member(name, tarfile.DIRTYPE) for name in (".", "./", "./pdf/", "pdf", "pdf//x/./y/")]
     assert place.extract(tar_of(*folders, member("./pdf//SKILL.md", content=b"1"))) == {"pdf/SKILL.md": b"1"}
-    assert (place.into / "pdf" / "x" / "y").is_dir()
 
 
-def test_an_empty_folder_in_a_zip(place: Place):
-    assert place.extract(zipped({"pdf/": b"", "pdf/SKILL.md": b"1"})) == {"pdf/SKILL.md": b"1"}
+def test_an_empty_folder_is_not_made(place: Place):
+    """No digest has it, so nobody could tell that it is there."""
+    folders = [member(name, tarfile.DIRTYPE) for name in ("pdf", "pdf/.git", "pdf/.git/hooks")]
+    for data in (
+        zipped({"pdf/": b"", "pdf/.git/hooks/": b"", "pdf/SKILL.md": b"1"}),
+        tar_of(*folders, member("pdf/SKILL.md", content=b"1")),
+    ):
+        assert place.extract(data) == {"pdf/SKILL.md": b"1"}
+        assert os.listdir(place.into / "pdf") == ["SKILL.md"]
+        shutil.rmtree(place.into)
+
+
+def test_an_empty_folder_has_a_name_like_any_other(place: Place):
+    assert place.refused(zipped({"pdf/a/": b"", "pdf/a": b"1"})) == "pack-unsafe-duplicate"
+    assert place.refused(zipped({"pdf/a": b"1", "pdf/a/": b""})) == "pack-unsafe-duplicate"
+    assert place.refused(zipped({"pdf/a/": b"", "pdf/A": b"1"})) == "pack-unsafe-case"
 
 
 def test_an_empty_zip_is_an_empty_folder(place: Place):
@@ -417,6 +431,8 @@ def test_limits(place: Place, pack: Callable[[dict[str, bytes]], bytes], limits:
 
 def test_few_names_cannot_make_many_folders(place: Place):
     data = tarred({f"{n}/" + "/".join("abcdefghij"): b"" for n in range(10)})
+    assert place.refused(data, ArchiveLimits(max_entries=50)) == "pack-too-many-entries"
+    data = zipped({f"{n}/" + "/".join("abcdefghij/"): b"" for n in range(10)})
     assert place.refused(data, ArchiveLimits(max_entries=50)) == "pack-too-many-entries"
 
 

@@ -42,3 +42,11 @@ def test_a_signal_at_the_moment_of_the_start_ends_the_program(tmp_path: Path, nu
     finally:
         sys.setprofile(None)
         signal.signal(number, before)
+
+
+def test_a_program_reads_writes_and_ends_as_itself(tmp_path: Path) -> None:
+    program = "import sys; print(sys.stdin.read()); sys.exit(7)"
+    ended = run_watched([sys.executable, "-c", program], str(tmp_path), env={}, given=b"a\nb", watch=lambda: None)
+    assert ended == 7
+    assert (tmp_path / "output").read_text() == "a\nb\n"
+    assert (tmp_path / "errors").read_text() == ""

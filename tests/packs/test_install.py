@@ -196,6 +196,16 @@ def lock_row(here: PackMachine) -> dict[str, str]:
     return json.loads(here.lock.read_text())["skills"]["pdf"]
 
 
+def test_the_lock_has_the_folder_within_a_repository(tmp_path: Path, here: PackMachine) -> None:
+    with git_source(tmp_path) as (source, publish):
+        publish("1")
+        whole = source.removesuffix("#skills")
+        for text in (whole, source, f"{whole}#skills/pdf"):
+            here.install(text)
+            assert lock_row(here)["path"] == "skills/pdf"
+            assert here.install(frozen=True).changes and here.verify().same
+
+
 def test_another_source_of_the_same_content_is_recorded(tmp_path: Path, here: PackMachine) -> None:
     one, two = (str(skill_folder(tmp_path / name, "pdf").parent) for name in ("one", "two"))
     here.install(one)
@@ -448,6 +458,32 @@ def test_a_source_that_fails_does_not_stop_the_update_of_others(tmp_path: Path, 
     after = here.state()
     assert {name for name in before[0] if before[0][name] != after[0][name]} == {"pdf"}
     assert here.verify().same
+
+
+def test_edited_and_denied_skills_do_not_stop_the_update_of_others(tmp_path: Path, here: PackMachine) -> None:
+    source = tmp_path / "src"
+    names = ("csv", "ocr", "pdf")
+    for name in names:
+        skill_folder(source, name, {"a.md": "1"})
+    here.install(str(source))
+    before = here.on_disk()
+    skill_folder(source, "ocr", {"a.md": "2"})
+    digests = {change.name: change.skill.digest for change in here.update(dry_run=True).changes}
+    for name in names:
+        skill_folder(source, name, {"a.md": "2"})
+    (here.root / "csv/a.md").write_text("mine")
+    (here.agent / "policy.toml").write_text(f'denied_digests = ["{digests["ocr"]}"]\n')
+    codes = {"csv": "local-edits", "ocr": "digest-denied"}
+    for name, code in codes.items():
+        assert refused(lambda name=name: here.update("pdf", name)).code == code
+    assert here.on_disk()["pdf"] == before["pdf"]
+    done = here.update()
+    assert {name: error.code for name, error in done.failed.items()} == codes
+    assert [(change.name, change.action) for change in done.changes] == [("pdf", "update")]
+    assert (here.root / "csv/a.md").read_text() == "mine"
+    assert here.on_disk()["ocr"] == before["ocr"] and (here.root / "pdf/a.md").read_text() == "2"
+    assert [*here.update(force=True).failed] == ["ocr"]
+    assert (here.root / "csv/a.md").read_text() == "2"
 
 
 def test_the_only_source_that_fails_is_an_error(tmp_path: Path, here: PackMachine) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from archive_bytes import tarred, zipped
 from loopback import Server, cutting, redirecting, serving
-from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
+from prowess.errors import PackError, PackMismatch, PackUnsafe
 from prowess.packs.obtain import obtain
 from prowess.packs.source import parse_source
 from prowess.packs.values import Obtained
@@ -31,7 +31,7 @@ def get(tmp_path: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory)
         into = tmp_path_factory.mktemp("into") / "new"
         try:
             obtained = obtain(source, str(into), environ=environ or {}, **options)  # pyright: ignore[reportArgumentType]
-        except (PackError, FetchError):
+        except PackError:
             assert not into.exists() or os.listdir(into) == [], "something was left behind"
             raise
         assert os.listdir(into) == ([os.path.basename(obtained.folder)] if obtained.is_ours else [])
@@ -46,7 +46,7 @@ def files_of(obtained: Obtained) -> dict[str, bytes]:
 
 
 def code_of(get: Get, *arguments: str, **options: object) -> str:
-    with pytest.raises((PackError, FetchError)) as caught:
+    with pytest.raises(PackError) as caught:
         get(*arguments, **options)
     assert caught.value.hint
     return str(caught.value.code)
@@ -93,6 +93,9 @@ def test_archives_that_are_none(tmp_path: Path, get: Get):
     (tmp_path / "folder.zip.d").mkdir()
     os.mkfifo(tmp_path / "pipe.zip")
     assert code_of(get, "text.zip") == "archive-unknown"
+    (tmp_path / "empty.zip").write_bytes(b"")
+    with pytest.raises(PackError, match=r"\./empty\.zip: This file is empty: "):
+        get("empty.zip")
     assert code_of(get, "cut.zip") == "archive-corrupt"
     assert code_of(get, "gone.zip") == "source-missing"
     assert code_of(get, "./pipe.zip") == "pack-io"

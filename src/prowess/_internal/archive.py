@@ -228,8 +228,8 @@ class _Tree:
             raise unsafe_name("special", member.name, why, "Pack plain files.")
         if not parts or parts[0] == "__MACOSX" or parts[-1] == ".DS_Store":
             return
-        if member.kind == "folder":
-            self._make_folders(parts)
+        if member.kind == "folder":  # no digest has an empty folder, so a folder is made with its first file
+            self._take_in_folder("/".join(parts))
         else:
             self._make_folders(parts[:-1])
             self._make_file("/".join(parts), member)
@@ -266,15 +266,19 @@ class _Tree:
             path = "/".join(parts[:depth])
             if path in self._folders:
                 continue
-            if len(self._folders) > self.limits.max_entries:  # a few deep paths can ask for very many folders
-                raise _too_many(self.limits)
-            self._names.add_folder(path)
+            self._take_in_folder(path)
             target = self._place(path)
             try:
                 os.mkdir(target, 0o755)
             except FileExistsError as error:
                 raise duplicate_name(path) from error
             self._folders[path] = target
+
+    def _take_in_folder(self, path: str) -> None:
+        """Checks a folder's name, and counts it: a few deep paths can ask for very many folders."""
+        self._names.add_folder(path)
+        if self._names.folder_count > self.limits.max_entries:
+            raise _too_many(self.limits)
 
     def _place(self, path: str) -> str:
         """Resolved path of a new file or folder: its parts are plain names, and its folder was made here."""

@@ -69,6 +69,10 @@ class PortableNames:
         self._files: set[str] = set()
         self._folders: set[str] = {""}
 
+    @property
+    def folder_count(self) -> int:
+        return len(self._folders) - 1
+
     def add_file(self, path: str) -> None:
         if path in self._files or path in self._folders:
             raise duplicate_name(path)

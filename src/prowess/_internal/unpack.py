@@ -34,7 +34,7 @@ def unpack(
     data = read_regular(download, MAX_SKILL_BYTES, follow=True)
     if len(data) > MAX_SKILL_BYTES or next(text_lines(data), None) != "---":
         raise PackError(
-            f"{shown}: This is neither an archive nor a SKILL.md.",
+            f"{shown}: {'This' if data else 'This file is empty: it'} is neither an archive nor a SKILL.md.",
             code="archive-unknown",
             hint="Use a .zip, .tar or .tar.gz file, or a SKILL.md that begins with '---'.",
         )

@@ -10,26 +10,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _STREAMS = ("input", "output", "errors")
 _POLL_S = 0.1
+# Runs "$@" and a reader of a pipe that only we can write to. When we are gone, by whatever signal, the pipe ends, and
+# the reader kills the process group, which is also its own.
+_LIFELINE = """
+exec 3<&0
+{ read -r _ <&3; kill -KILL 0; } &
+"$@" <input 3<&-
+ended=$?
+{ kill -KILL $!; wait $!; } 2>/dev/null
+exit $ended
+"""
 
 
 def run_watched(
     argv: Sequence[str], folder: str, *, env: Mapping[str, str], given: bytes = b"", watch: Callable[[], None]
 ) -> int:
     """Returns the exit code of a program that ran in `folder`. The files `input`, `output` and `errors` there are its
-    streams, so that nothing waits for a reader. An error that `watch` or a signal's handler raises kills the whole
-    process group."""
+    streams, so that nothing waits for a reader. The whole process group is killed by an error that `watch` or a
+    signal's handler raises, and when this process is killed."""
     import subprocess
 
     process = None
     try:
         with contextlib.ExitStack() as stack:
             paths = [os.path.join(folder, name) for name in _STREAMS]
-            stdin, stdout, stderr = (stack.enter_context(open(path, "w+b")) for path in paths)
+            stdin, stdout, stderr = (stack.enter_context(open(path, "wb")) for path in paths)
             stdin.write(given)
-            stdin.seek(0)
+            stdin.flush()
             stack.enter_context(_hold_signals())  # else one could come when the program runs and nobody knows of it
             process = subprocess.Popen(  # noqa: S603 - the caller has checked the arguments
-                argv, cwd=folder, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+                ["/bin/sh", "-c", _LIFELINE, "sh", *argv],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
             )
         ended = None
         while ended is None:
@@ -41,6 +57,8 @@ def run_watched(
         if process is not None and process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
 
 
 @contextlib.contextmanager

@@ -164,10 +164,11 @@ class PlanView:
 
 
 class PlanQuestion:
-    """Shows a plan and asks the person at the terminal. `yes` answers for them."""
+    """Shows a plan and asks the person at the terminal. `yes` answers for them. `command` is what they typed, in
+    short."""
 
-    def __init__(self, call: Call, bars: ProgressBars, *, yes: bool) -> None:
-        self._call, self._bars, self._yes = call, bars, yes
+    def __init__(self, call: Call, bars: ProgressBars, *, yes: bool, command: str) -> None:
+        self._call, self._bars, self._yes, self._command = call, bars, yes, command
         self.view: PlanView | None = None
 
     def __call__(self, plan: InstallPlan) -> bool:
@@ -180,6 +181,26 @@ class PlanQuestion:
             self._ask(question)
         return True
 
+    def confirm_addresses(self, addresses: Sequence[str]) -> bool:
+        """Asks before addresses are contacted that only the files of an untrusted folder name."""
+        if self._yes:
+            return True
+        if not self._is_answered:
+            named = visible(name_some(addresses, 5, quote="")[:600])
+            message = f"This folder is not trusted, and its skills come from {named}. Nobody is there to say yes."
+            hint = f"No address was contacted. If you know them: {self._command} --yes"
+            raise ConfigError(message, code="needs-yes", hint=hint)
+        self._call.screen.note("This folder is not trusted. Its skills.toml and skills.lock name:")
+        for address in addresses:
+            self._call.screen.note(f"  {visible(address)}")
+        them = "this address" if len(addresses) == 1 else f"these {len(addresses)} addresses"
+        ask_person(f"Contact {them}?", unless="No address was contacted, and nothing was changed.")
+        return True
+
+    @property
+    def _is_answered(self) -> bool:
+        return not self._call.screen.is_json and sys.stdin.isatty()
+
     def _question(self, plan: InstallPlan) -> str | None:
         """Returns the question. None if nothing changes and no new content is accepted."""
         if not plan.pending:
@@ -191,7 +212,7 @@ class PlanQuestion:
         return f"{verb} {_named(plan.pending)}{warned}?"
 
     def _ask(self, question: str) -> None:
-        if self._call.screen.is_json or not sys.stdin.isatty():
+        if not self._is_answered:
             hint = "Look with --dry-run, then add --yes."
             raise ConfigError("Nobody is there to say yes. Nothing was changed.", code="needs-yes", hint=hint)
         ask_person(question, unless="Nothing was changed.")

@@ -24,7 +24,7 @@ from prowess.packs.plan import Change, InstallPlan, lock_missing, not_installed,
 from prowess.packs.remove import rollback, uninstall
 from prowess.packs.settings import PackOptions, load_settings
 from prowess.packs.source import parse_source
-from prowess.packs.values import Progress, no_progress
+from prowess.packs.values import ConfirmAddresses, Progress, StrPath, no_progress
 from prowess.policy.trust import grant_skills, load_trust
 
 __all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify", "verify_file"]
@@ -35,12 +35,12 @@ Confirm = Callable[[InstallPlan], bool]  # True: carry it out
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """Result of an installation or update. Without `applied` nothing was changed. `failed` are skills that were not
-    updated, because their source cannot be used."""
+    updated: their source cannot be used, they were edited here, or policy denies them."""
 
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
-    failed: Mapping[str, PackError | FetchError]
+    failed: Mapping[str, PackError]
     applied: bool
 
 
@@ -58,13 +58,14 @@ class Verified:
 
 
 def install(
-    *sources: str | os.PathLike[str],
+    *sources: StrPath,
     skills: str | Sequence[str] = (),
     name: str | None = None,
     frozen: bool = False,
     dry_run: bool = False,
     force: bool = False,
     confirm: Confirm = lambda plan: True,
+    confirm_addresses: ConfirmAddresses = lambda addresses: True,
     progress: Progress = no_progress,
     **options: Unpack[PackOptions],
 ) -> Installed:
@@ -72,15 +73,16 @@ def install(
 
     Without a source it brings the disk to the state of `skills.lock`; `frozen` refuses a lock that is not up to date.
     `skills` chooses some, `name` gives the only one another name. `force` replaces edited skills and keeps a backup.
-    `confirm` sees the plan before anything is changed. `options`: `to` (`project`, `user` or a folder), `config`, `cwd`
-    and `environ`. A path object is always a path, also if it looks like `owner/repo`.
+    `confirm` sees the plan before anything is changed. `confirm_addresses` sees those that only skills.toml and
+    skills.lock of an untrusted folder name, before they are contacted. `options`: `to` (`project`, `user` or a
+    folder), `config`, `cwd` and `environ`. A path object is always a path, also if it looks like `owner/repo`.
     """
     if frozen and (sources or force):
         message = "--frozen restores exactly what the lock says."
         raise PackError(message, code="usage", hint="Leave the other options out.")
     if not sources and (skills or name):
         raise PackError("Skills can be chosen and named for a SOURCE only.", code="usage", hint="Name the source.")
-    settings = load_settings(progress, **options)
+    settings = load_settings(progress, confirm_addresses, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
         cwd = settings.places.cwd
         texts = [each if isinstance(each, str) else os.path.join(cwd, each) for each in sources]
@@ -94,12 +96,13 @@ def update(
     dry_run: bool = False,
     force: bool = False,
     confirm: Confirm = lambda plan: True,
+    confirm_addresses: ConfirmAddresses = lambda addresses: True,
     progress: Progress = no_progress,
     **options: Unpack[PackOptions],
 ) -> Installed:
-    """Brings installed skills, or those of these names, to the newest content of their sources. Without names, a source
-    that cannot be used does not stop the others: its skills are `failed`."""
-    settings = load_settings(progress, **options)
+    """Brings installed skills, or those of these names, to the newest content of their sources. Without names, a skill
+    that cannot be updated does not stop the others: it is `failed`."""
+    settings = load_settings(progress, confirm_addresses, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
         return _carry_out(planner.update(names, force), confirm, settings.places.state_dir, dry_run)
 
@@ -121,12 +124,7 @@ def verify(*names: str, progress: Progress = no_progress, **options: Unpack[Pack
     return Verified(place=place, skills=found, unknown=() if names else tuple(_find_unknown(place, lock)))
 
 
-def pack(
-    *folders: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    force: bool = False,
-    cwd: str | os.PathLike[str] = ".",
-) -> WrittenPack:
+def pack(*folders: StrPath, output: StrPath, force: bool = False, cwd: StrPath = ".") -> WrittenPack:
     """Writes the skills of some folders into one reproducible archive with a manifest."""
     base = os.path.abspath(cwd)
     skills = []

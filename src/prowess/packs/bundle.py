@@ -24,7 +24,7 @@ from prowess._internal.reproducible_zip import ZipMember, write_zip
 from prowess.core.findings import visible
 from prowess.core.values import from_json, to_json
 from prowess.errors import PackError, PackMismatch, PathEscape
-from prowess.packs.values import PackedSkill
+from prowess.packs.values import PackedSkill, StrPath
 from prowess.skills.file_list import digest_of, from_records, to_records
 from prowess.skills.skill import SkillFile
 
@@ -44,7 +44,7 @@ class WrittenPack:
     left_out: tuple[str, ...]
 
 
-def write_pack(skills: Sequence[PackedSkill], to: str | os.PathLike[str], *, force: bool = False) -> WrittenPack:
+def write_pack(skills: Sequence[PackedSkill], to: StrPath, *, force: bool = False) -> WrittenPack:
     """Writes a `.zip` of skills, or a `.skill` of one. The file appears whole or not at all."""
     target = os.path.abspath(os.fspath(to))
     packed = tuple(_without_junk(skill) for skill in sorted(skills, key=lambda skill: skill.name))

@@ -12,7 +12,7 @@ from prowess._internal.files import hash_regular
 from prowess._internal.portable_names import shown_name
 from prowess.errors import PackError
 from prowess.packs.bundle import MANIFEST, read_manifest
-from prowess.packs.values import LockedSkill
+from prowess.packs.values import LockedSkill, StrPath
 from prowess.runtime.services.compare_folder import Comparison, compare_folder
 from prowess.skills.file_list import digest_of
 from prowess.skills.scanner import scan
@@ -40,7 +40,7 @@ def compare(folder: str, locked: LockedSkill) -> Comparison:
     return compare_folder(folder, locked.digest, locked.files)
 
 
-def verify_file(path: str | os.PathLike[str]) -> VerifiedPack:
+def verify_file(path: StrPath) -> VerifiedPack:
     """Hashes the skills of an archive or of a folder, and compares them with the pack's manifest."""
     given = os.path.abspath(os.fspath(path))
     if os.path.isdir(given):

@@ -21,14 +21,15 @@ from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_e
 from prowess._internal.json_file import now
 from prowess._internal.text import name_some
 from prowess.core.findings import visible
-from prowess.errors import FetchError, PackDenied, PackError, PackMismatch
+from prowess.errors import PackDenied, PackError, PackMismatch
 from prowess.packs.contents import find_skills
 from prowess.packs.disk import find_digest, make_room, write
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
 from prowess.packs.obtain import obtain
 from prowess.packs.settings import PackSettings
-from prowess.packs.source import parse_source
+from prowess.packs.source import is_remote, parse_source
 from prowess.packs.values import LockedSkill, Obtained, PackedSkill
+from prowess.policy.trust import load_trust
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.services.capabilities import read_capabilities
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
@@ -62,7 +63,7 @@ class InstallPlan:
     place: PackPlace
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()  # what the sources left out
-    failed: Mapping[str, PackError | FetchError] = field(default_factory=dict)  # skills whose sources cannot be used
+    failed: Mapping[str, PackError] = field(default_factory=dict)  # skills that are not updated
     staging: str = ""  # prepared folder in the root; "" for a plan that is only shown
 
     @property
@@ -162,7 +163,7 @@ class Planner:
         self._staging, self._folder = staging, folder
         self._lock, self._wanted = read_lock(settings.place), read_wanted(settings.place)
         self._notes = list(settings.notes)
-        self._failed: dict[str, PackError | FetchError] = {}
+        self._failed: dict[str, PackError] = {}
         self._sources = 0
 
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
@@ -188,6 +189,7 @@ class Planner:
             told = "'{0}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {0}"
             self._notes += map(told.format, sorted(self._lock.keys() - wanted.keys()))
         changes, missing = [], {}
+        new = {name: skill for name, skill in wanted.items() if name not in self._lock}
         for name, row in self._lock.items():
             there = find_files(self._place.folder(name))
             if there is not None and digest_of(there) == row.digest:
@@ -196,13 +198,14 @@ class Planner:
                 raise _edited(self._place, name, file_differences(row.files, there))
             else:
                 missing[name] = row
+        self._ask_first(missing | new)
         changes += [_as_locked(change, missing[change.name]) for change in self._obtain_all(missing, pinned=True)]
-        changes += self._obtain_all({name: skill for name, skill in wanted.items() if name not in self._lock})
+        changes += self._obtain_all(new)
         return self._finish(changes, force)
 
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
-        """Plans to bring skills to the newest content of their sources. A source that cannot be used does not stop the
-        others, unless the skills are named."""
+        """Plans to bring skills to the newest content of their sources. A source that cannot be used and a skill that
+        may not be replaced do not stop the others, unless the skills are named."""
         # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
         locked = {name: WantedSkill(row.source, row.skill) for name, row in self._lock.items()}
         known = self._wanted = {**locked, **self._wanted}
@@ -210,7 +213,24 @@ class Planner:
             if name not in known:
                 raise not_installed(name, known)
         chosen = {name: skill for name, skill in known.items() if not names or name in names}
-        return self._finish(self._obtain_all(chosen, go_on=not names), force)
+        self._ask_first(chosen)
+        go_on = not names and len(chosen) > 1
+        return self._finish(self._obtain_all(chosen, go_on=go_on), force, go_on=go_on)
+
+    def _ask_first(self, skills: Mapping[str, WantedSkill | LockedSkill]) -> None:
+        """Shows the person the addresses that only the files of an untrusted folder name, before any is contacted. The
+        source of a skill that this person accepted here was shown to them before."""
+        place, places = self._place, self._settings.places
+        remote = {name: skill.source for name, skill in skills.items() if is_remote(skill.source)}
+        if not remote or place.base == places.home:
+            return
+        trust = load_trust(places.state_dir)
+        accepted = trust.accepted_skills
+        seen = {name: row.source for name, row in self._lock.items() if accepted.get(place.folder(name)) == row.digest}
+        addresses = sorted({source for name, source in remote.items() if source != seen.get(name)})
+        is_new = addresses and not trust.trusts_folder(place.base)
+        if is_new and not self._settings.confirm_addresses(addresses):
+            raise PackError("No address was contacted.", code="not-confirmed", hint="Nothing was changed.")
 
     def _obtain_all(
         self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
@@ -226,17 +246,20 @@ class Planner:
         for (text, commit, sha256), names in groups.items():
             try:
                 found = self._obtain(text, sorted({*names.values()}), commit, sha256)
-            except (PackError, FetchError) as error:
+            except PackError as error:
                 if pinned:
                     _tell_restored(error, sorted(names), is_pinned=sha256 is not None)
                 if not go_on or len(groups) == 1:
                     raise
-                self._failed |= dict.fromkeys(names, error)
-                self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
+                self._fail(names, error)
                 continue
             by_name = {skill.name: (skill, got) for skill, got in found}
             changes += [self._plan(name, *by_name[there]) for name, there in names.items()]
         return changes
+
+    def _fail(self, names: Collection[str], error: PackError) -> None:
+        self._failed |= dict.fromkeys(names, error)
+        self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
 
     def _obtain(
         self, text: str, skills: Sequence[str], commit: str | None = None, sha256: str | None = None
@@ -274,7 +297,7 @@ class Planner:
             source=got.source.text,
             kind=got.source.kind,
             skill=skill.name,
-            path=skill.path,
+            path=f"{got.source.path or ''}/{skill.path}".strip("/"),
             ref=got.source.ref,
             commit=got.commit,
             sha256=got.sha256,
@@ -301,8 +324,15 @@ class Planner:
         locked = WantedSkill(row.source, row.skill)
         return locked == skill == self._wanted.get(name) and row.sha256 == sha256
 
-    def _finish(self, changes: Sequence[Change], force: bool) -> InstallPlan:
-        _check(self._settings, changes, self._lock, force=force)
+    def _finish(self, changes: Sequence[Change], force: bool, *, go_on: bool = False) -> InstallPlan:
+        """Returns the plan. With `go_on`, a skill that may not be replaced is noted and left out."""
+        _check_names(changes, self._lock)
+        for change in changes:
+            if error := _find_refusal(self._settings, change, force=force):
+                if not go_on:
+                    raise error
+                self._fail([change.name], error)
+        changes = [change for change in changes if change.name not in self._failed]
         new = [change.name for change in changes if change.action == "install"]
         self._notes += [told for name in new if (told := self._settings.tell_precedence(name))]
         return InstallPlan(
@@ -328,7 +358,7 @@ def _kept(name: str, row: LockedSkill, place: PackPlace) -> Change:
     return Change(name=name, action="keep", skill=skill, locked=row, before=row)
 
 
-def _tell_restored(error: PackError | FetchError, names: Sequence[str], *, is_pinned: bool) -> None:
+def _tell_restored(error: PackError, names: Sequence[str], *, is_pinned: bool) -> None:
     """Adds the skills to the error of their source, and what can be done about the lock."""
     error.message = f"Cannot restore {visible(name_some(names))}. {error.message}"
     if error.code == "source-missing":
@@ -356,8 +386,8 @@ def _as_locked(change: Change, row: LockedSkill) -> Change:
     return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
-def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str, LockedSkill], *, force: bool) -> None:
-    """Refuses a plan that would lose something, or that policy forbids."""
+def _check_names(changes: Sequence[Change], lock: Mapping[str, LockedSkill]) -> None:
+    """Refuses a plan with a name that is not safe, or with two skills of one name."""
     seen: dict[str, Change] = {}
     spelled = {name.casefold(): name for name in lock}
     for change in changes:
@@ -373,11 +403,16 @@ def _check(settings: PackSettings, changes: Sequence[Change], lock: Mapping[str,
                 code="pack-duplicate-skill",
                 hint="Install one of them, or give one another name with --as.",
             )
-        if policy := settings.denied.get(change.skill.digest):
-            raise denied_content(change.name, policy)
-        if change.action != "keep" and change.edits and not force:
-            is_link = os.path.islink(settings.place.folder(change.name))
-            raise _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
+
+
+def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:
+    """Returns an error for a change that would lose something, or that policy forbids."""
+    if policy := settings.denied.get(change.skill.digest):
+        return denied_content(change.name, policy)
+    if change.action == "keep" or not change.edits or force:
+        return None
+    is_link = os.path.islink(settings.place.folder(change.name))
+    return _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
 
 
 def denied_content(name: str, policy: str) -> PackDenied:

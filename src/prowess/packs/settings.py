@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from prowess._internal.folder_swap import recover
 from prowess.packs.lock import PackPlace, find_place
-from prowess.packs.values import Progress, no_progress
+from prowess.packs.values import ConfirmAddresses, Progress, StrPath, no_progress
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.policy_files import find_denied_digests, find_problems
 from prowess.runtime.runtime import open_runtime
@@ -20,8 +20,8 @@ class PackOptions(TypedDict, total=False):
     """Keywords that `install`, `update`, `uninstall`, `rollback` and `verify` share."""
 
     to: str  # place of the skills: `project` (the default), `user`, or a folder
-    config: str | os.PathLike[str] | None  # configuration file instead of the project's
-    cwd: str | os.PathLike[str]  # working folder; the default is that of the process
+    config: StrPath | None  # configuration file instead of the project's
+    cwd: StrPath  # working folder; the default is that of the process
     environ: Mapping[str, str] | None  # variables instead of those of the process
 
 
@@ -35,15 +35,17 @@ class PackSettings:
     denied: Mapping[str, str]  # path of the policy by each digest that it denies
     notes: Sequence[str]  # why a policy denies nothing
     progress: Progress
+    confirm_addresses: ConfirmAddresses
     tell_precedence: Callable[[str], str]  # which skill elsewhere has the name of a new one
 
 
 def load_settings(
     progress: Progress = no_progress,
+    confirm_addresses: ConfirmAddresses = lambda addresses: True,
     *,
     to: str = "project",
-    config: str | os.PathLike[str] | None = None,
-    cwd: str | os.PathLike[str] = ".",
+    config: StrPath | None = None,
+    cwd: StrPath = ".",
     environ: Mapping[str, str] | None = None,
 ) -> PackSettings:
     """Reads configuration and policy, and cleans up after a command that was killed."""
@@ -59,5 +61,6 @@ def load_settings(
             denied=find_denied_digests(runtime),
             notes=[each.message for each in find_problems(runtime) if each.code == "policy-ignored-untrusted"],
             progress=progress,
+            confirm_addresses=confirm_addresses,
             tell_precedence=find_precedence(runtime, place.root),
         )

@@ -80,6 +80,12 @@ def parse_source(text: str, *, cwd: str, home: str) -> PackSource:
     return found
 
 
+def is_remote(text: str) -> bool:
+    """Tells whether a canonical text, as the lock has it, names another machine. A text that means nothing does not."""
+    is_local = text.startswith("python:") or _PATH.fullmatch(text) or _FILE.fullmatch(text)
+    return not is_local and (_SCHEME.match(text) or _remote(text)) is not None
+
+
 def _address(text: str) -> PackSource | None:
     parts = _ADDRESS.fullmatch(text)
     if text.lower().startswith("file:"):

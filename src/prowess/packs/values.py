@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,8 +11,10 @@ from prowess.core.catalog_values import Finding
 from prowess.skills.skill import SkillFile
 
 SourceKind = Literal["folder", "archive", "url", "git", "site", "package"]
+StrPath = str | os.PathLike[str]
 # Called while work goes on: what is being done, units done so far, all units or None when nobody knows.
 Progress = Callable[[str, int, int | None], None]
+ConfirmAddresses = Callable[[Sequence[str]], bool]  # True: they may be contacted
 
 
 def no_progress(what: str, done: int, total: int | None) -> None:

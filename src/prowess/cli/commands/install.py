@@ -60,7 +60,10 @@ def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int
     """
     _check_options(sources, given)
     with end_in_order(), ProgressBars(call.screen) as bars, repository_hint(call, sources):
-        question = PlanQuestion(call, bars, yes=given["yes"])
+        flags = [f"--{name}" for name in ("frozen", "force") if given[name]]
+        flags += ["--dry-run"] * given["dry_run"]
+        command = shlex.join(["prowess", "install", *flags])
+        question = PlanQuestion(call, bars, yes=given["yes"], command=command)
         done = api.install(
             *sources,
             skills=given["skills"],
@@ -69,6 +72,7 @@ def _install(call: Call, sources: tuple[str, ...], to: str, **given: Any) -> int
             dry_run=given["dry_run"],
             force=given["force"],
             confirm=question,
+            confirm_addresses=question.confirm_addresses,
             progress=bars,
             **pack_options(call, to),
         )
@@ -88,9 +92,17 @@ def _update(call: Call, names: tuple[str, ...], to: str, dry_run: bool, force: b
     prowess rollback NAME returns to it.
     """
     with end_in_order(), ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
-        question = PlanQuestion(call, bars, yes=yes)
-        options = pack_options(call, to)
-        done = api.update(*names, dry_run=dry_run, force=force, confirm=question, progress=bars, **options)
+        flags = ["--dry-run"] * dry_run + ["--force"] * force
+        question = PlanQuestion(call, bars, yes=yes, command=shlex.join(["prowess", "update", *names, *flags]))
+        done = api.update(
+            *names,
+            dry_run=dry_run,
+            force=force,
+            confirm=question,
+            confirm_addresses=question.confirm_addresses,
+            progress=bars,
+            **pack_options(call, to),
+        )
     return _show_result(call, done, question.view, is_update=True)
 
 
