@@ -26,7 +26,7 @@ from prowess.errors import EvalError, ProwessError
 from prowess.evals.case import Case
 from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
 from prowess.evals.run_task import TaskOutcome
-from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
+from prowess.evals.runner import Driver, EvalOptions, Tell, check_models, open_driver, shared_fields
 from prowess.evals.store import EvalHeader, StoredRun
 from prowess.workspace.export import open_outside
 
@@ -67,6 +67,7 @@ async def run_batch(
         source, target = user_path(cwd, requests), user_path(cwd, output)
         own = {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
         fields = shared_fields(runtime, options) | own
+        check_models(runtime, options, fields["model"])
         read = read_requests(source, requests)
         decides = [[each.model_dump() for each in read], fields["model"], fields["settings"]]
         digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()

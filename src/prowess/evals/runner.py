@@ -19,6 +19,7 @@ from prowess._internal.files import write_whole
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
+from prowess.core.values import Usage, add_usage
 from prowess.errors import EvalError
 from prowess.evals.arms import Arm, Arms, case_in_arm
 from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
@@ -30,7 +31,7 @@ from prowess.evals.suite import Suite, SuiteCase, check_skill_names
 from prowess.evals.task_runtime import forget_runtimes, skills_digest, task_runtime
 from prowess.models.model_info import is_live
 from prowess.runtime.api import make_approver
-from prowess.runtime.factories import find_prices, price_unknown
+from prowess.runtime.factories import SessionOptions, check_price, find_prices, make_model
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
 from prowess.runtime.services.portable import as_values
 
@@ -118,14 +119,6 @@ def open_driver(options: EvalOptions) -> Iterator[Runtime]:
 def shared_fields(runtime: Runtime, options: EvalOptions, more: Sequence[SkillPlace] = ()) -> dict[str, Any]:
     """Fields that all tasks have. The driver finds out folder, roots, trust and settings once."""
     found, model = as_values(runtime, options.roots), options.model or runtime.config.model.provider or "offline"
-    for each in (model, options.judge or ""):
-        if options.engine == "ray" and ":" in each and not is_live(each):
-            what = f"The engine ray cannot play '{each}': its nodes do not have this file."
-            hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
-            raise EvalError(what, code="ray-model-file", hint=hint)
-    for each in (None if options.replay and not options.record else model, options.judge):
-        if options.max_cost is not None and each and is_live(each) and not find_prices(runtime, each):
-            raise price_unknown(each)
     return {
         "cwd": found.cwd,
         "places": (*more, *(SkillPlace.model_validate(root, from_attributes=True) for root in found.roots)),
@@ -138,6 +131,29 @@ def shared_fields(runtime: Runtime, options: EvalOptions, more: Sequence[SkillPl
     }
 
 
+def check_models(runtime: Runtime, options: EvalOptions, model: str, cases: Iterable[Case] = ()) -> None:
+    """Checks that the model and the judge can be asked, before a run costs money."""
+    limits = [case.constraints.max_cost for case in cases if case.constraints]
+    limits += [options.max_cost, runtime.config.limits.cost]
+    is_limited = any(limit is not None for limit in limits)
+    if model != "scripted" and (options.replay is None or options.record is not None):
+        _check_model(runtime, options, model, is_limited=is_limited, is_needed=options.replay is None)
+    if options.judge is not None:
+        _check_model(runtime, options, options.judge, is_limited=options.max_cost is not None, is_needed=True)
+
+
+def _check_model(runtime: Runtime, options: EvalOptions, name: str, *, is_limited: bool, is_needed: bool) -> None:
+    """Checks file and key of a model, unless it is needed only for recordings that are missing; and its price."""
+    if options.engine == "ray" and ":" in name and not is_live(name):
+        what = f"The engine ray cannot play '{name}': its nodes do not have this file."
+        hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
+        raise EvalError(what, code="ray-model-file", hint=hint)
+    if is_needed and options.address is None and not name.startswith("replay:"):  # other nodes have keys of their own
+        make_model(runtime, SessionOptions(model=name))
+    if is_limited and is_live(name):
+        check_price(name, find_prices(runtime, name))
+
+
 class _Plan:
     """Suite with everything that the driver finds out once."""
 
@@ -145,6 +161,7 @@ class _Plan:
         self._suite, self._options, self._runtime = suite, options, runtime
         own = self._skills_of_suite()
         self._fields = shared_fields(runtime, options, own)
+        check_models(runtime, options, self._fields["model"], [each.case for each in suite.cases])
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
         self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
@@ -244,7 +261,8 @@ class Driver:
         todo = [task for task in tasks if task.key not in stored.finished]
         self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
         self._cap = CostCap(options.max_cost, worst)
-        self._cap.spent = sum(stored.finished.get(task.key, 0.0) for task in tasks)
+        for cost in stored.costs.values():
+            self._cap.settle(0.0, cost)
         self.resumed = len(tasks) - len(todo)
         self._meter = WorkMeter(len(tasks), self.resumed)
         self.notes: list[str] = []
@@ -277,6 +295,8 @@ class Driver:
         return tuple(found[task.key] for task in self._tasks)
 
     def _add(self, record: RunRecord) -> None:
+        if (cost := self._stored.costs.get(record.key)) is not None:  # an earlier run of this key was paid for, too
+            record = record.model_copy(update={"usage": add_usage(record.usage, Usage(cost=cost))})
         self._stored.append(record)
         state = self._meter.step()
         if self._tell is not None:

@@ -47,7 +47,7 @@ class EvalHeader(EvalRecord):
 
 class StoredRun:
     """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header.
-    `finished` has the costs of runs that are not repeated: no error, and no recording, which may have changed."""
+    `finished` are the runs that are not repeated; `costs` is the money of all."""
 
     def __init__(self, folder: str, header: EvalHeader) -> None:
         path = os.path.join(folder, FILE)
@@ -71,12 +71,8 @@ class StoredRun:
             what = f"{folder} is of another suite or of other requests, or they have changed since."
             hint = "Begin anew: without --resume, or with another output."
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
-        self.finished = {
-            record.key: record.usage.cost or 0.0
-            for record in records
-            if not (record.status == "error" or record.replayed)
-            and (record.error is None or record.error.code not in _FOR_LATER)
-        }
+        self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
+        self.finished = {record.key for record in records if _is_finished(record)}
 
     def append(self, record: RunRecord) -> None:
         self._journal.append(record.model_dump_json(exclude_defaults=True).encode())
@@ -86,6 +82,12 @@ class StoredRun:
 
     def __exit__(self, *error: object) -> None:
         self._journal.close()
+
+
+def _is_finished(record: RunRecord) -> bool:
+    """False for an error, for a recording, which may have changed, and for a skip whose reason may be gone."""
+    is_for_later = record.error is not None and record.error.code in _FOR_LATER
+    return not (record.status == "error" or record.replayed or is_for_later)
 
 
 def eval_runs_folder(places: ConfigPlaces) -> str:
