@@ -8,6 +8,7 @@ come from outside: one that takes too long is a failed check.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,9 +26,11 @@ from prowess.evals.results import CheckKind, CheckResult, Status
 from prowess.policy.call_patterns import parse_call_pattern
 from prowess.records.trajectory import CallStep, Trajectory, well_formed
 from prowess.workspace.dirfd import FoundPath, open_child, walk
+from prowess.workspace.layout import resolve_pattern
 from prowess.workspace.outputs import read_pattern
 
 _MOST_BYTES = 8 << 20  # of a file that is read
+_LOOKS_AROUND = re.compile(r"[\^$]|\\[AbBZ]|\(\?<?[=!]")  # in a pattern: at the start, the end, or other characters
 _CANNOT_BE_MADE = (ValueError, OSError, WorkspaceError, RecursionError)
 
 
@@ -50,9 +53,10 @@ def check_case(case: Case, base: str) -> list[tuple[str, str]]:
     forms: dict[str, Callable[[Any], object]] = {
         **dict.fromkeys(("files", "script"), partial(_get_path, base)),
         **dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls),
-        **dict.fromkeys(("matches", "not_matches"), partial(search, text="")),
+        "matches": _check_pattern,
+        "not_matches": partial(search, text=""),
         "json_schema": lambda schema: check_schema(_load_schema(base, schema)),
-        "path": read_pattern,
+        "path": _check_glob,
     }
     found: list[tuple[str, str]] = []
     for path, name, value in _values_of(case):
@@ -78,12 +82,28 @@ def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[
 
 def _check_calls(text: str) -> None:
     for test in parse_call_pattern(text).arguments:
+        if test.is_pattern and not test.value:
+            raise ValueError(f"the pattern of {test.name!r} is empty")
         if test.is_pattern:
             search(test.value, "")
 
 
+def _check_pattern(pattern: str) -> None:
+    """Refuses a pattern that matches nothing at all at the start of every text. One that looks around may fail."""
+    if search(pattern, "") and not _LOOKS_AROUND.search(pattern):
+        raise ValueError("matches every text")
+
+
+def _check_glob(path: str) -> None:
+    if not resolve_pattern(path):
+        raise ValueError("names no file")
+    read_pattern(path)
+
+
 def _get_path(base: str, name: str) -> str:
     path = inside(base, name)
+    if not name.strip():
+        raise ValueError("is empty")
     if not os.path.exists(path):
         raise ValueError(f"there is no file '{name}'")
     return path
