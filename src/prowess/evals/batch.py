@@ -74,7 +74,7 @@ async def run_batch(
         tasks = [_make_task(each, digest, fields) for each in read]
         _check_free(target, force)
         with StoredRun(f"{target}.journal", EvalHeader(suite="batch", digest=digest, model=fields["model"])) as journal:
-            driver = Driver(journal, tasks, options, on_progress)
+            driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
             await driver.run(partial(_write_files, cwd, output_dir, force))
             records = driver.load_records()
             write_whole(target, (_render(record) for record in records))

@@ -10,7 +10,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -256,7 +256,10 @@ class Driver:
         options: EvalOptions,
         on_progress: Tell,
         worst: Callable[[EvalTask], float | None] = lambda task: None,
+        *,
+        go_on: str = "Then go on with --resume latest.",
     ) -> None:
+        self._go_on = go_on
         self._stored, self._tasks, self._options, self._tell = stored, tasks, options, on_progress
         todo = [task for task in tasks if task.key not in stored.finished]
         self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
@@ -276,12 +279,17 @@ class Driver:
             work = do_all(
                 self._todo, engine.perform, slots=engine.slots, cap=cap, cost=lambda done: done.record.usage.cost or 0.0
             )
-            async with aclosing(work) as results:
-                async for task, outcome in results:
+            try:
+                async for task, outcome in work:
                     if task.record_to is not None and outcome.recording:
                         write_whole(task.record_to, (f"{line}\n".encode() for line in outcome.recording))
                     self.notes += keep(outcome)
                     self._add(outcome.record)
+            except EvalError as error:
+                what = f"{error.message} {self._meter.done} of {len(self._tasks)} results are kept."
+                raise EvalError(what, code=error.code, hint=f"{error.hint or ''} {self._go_on}".strip()) from error
+            finally:
+                await work.aclose()
         if self._todo:
             self.notes.append(f"{len(self._todo)} runs were skipped, because the cost cap was reached.")
         for task in self._todo:
