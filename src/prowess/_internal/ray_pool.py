@@ -18,6 +18,7 @@ from typing import Any
 from prowess.errors import EvalError, MissingExtra
 
 _CONNECT_S = 5.0
+_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # a setting of Ray
 _PROBE_S = 1.0  # between two questions to the head
 _TRIES = 5  # of a call whose worker dies
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"  # how a client of HTTP/2 begins
@@ -77,7 +78,7 @@ async def _wait_until_lost(head: str) -> None:
     """Returns when the head of a cluster has not answered for a third of the time that Ray itself waits for it: closing
     takes time, too."""
     host, _, port = head.rpartition(":")
-    patience_s = float(os.environ.get("RAY_gcs_rpc_server_reconnect_timeout_s") or 60) / 3
+    patience_s = float(os.environ.get(_PATIENCE) or 60) / 3
     answered_at = time.monotonic()
     while time.monotonic() < answered_at + patience_s:
         await asyncio.sleep(_PROBE_S)

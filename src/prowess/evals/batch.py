@@ -26,7 +26,7 @@ from prowess.errors import EvalError, ProwessError
 from prowess.evals.case import Case
 from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
 from prowess.evals.run_task import TaskOutcome
-from prowess.evals.runner import Driver, EvalOptions, Tell, check_models, open_driver, shared_fields
+from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
 from prowess.evals.store import EvalHeader, StoredRun
 from prowess.workspace.export import open_outside
 
@@ -67,7 +67,6 @@ async def run_batch(
         source, target = user_path(cwd, requests), user_path(cwd, output)
         own = {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
         fields = shared_fields(runtime, options) | own
-        check_models(runtime, options, fields["model"])
         read = read_requests(source, requests)
         decides = [[each.model_dump() for each in read], fields["model"], fields["settings"]]
         digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()
@@ -114,11 +113,9 @@ def read_requests(path: str, shown: str) -> list[BatchRequest]:
         if not found:
             raise ValueError("there are no requests")
     except (OSError, ValueError) as error:
-        raise EvalError(
-            f"{shown}:{number}: {visible(describe_fault(error))}.",
-            code="batch-invalid",
-            hint='A line is such as {"id": "a", "request": "…", "files": ["x.csv"], "skills": ["csv-report"]}.',
-        ) from error
+        what = f"{shown}:{number}: {visible(describe_fault(error))}."
+        hint = 'A line is such as {"id": "a", "request": "…", "files": ["x.csv"], "skills": ["csv-report"]}.'
+        raise EvalError(what, code="batch-invalid", hint=hint) from error
     return [*found.values()]
 
 

@@ -26,7 +26,6 @@ from prowess.evals.results import CheckKind, CheckResult, Status
 from prowess.policy.call_patterns import parse_call_pattern
 from prowess.records.trajectory import CallStep, Trajectory, well_formed
 from prowess.workspace.dirfd import FoundPath, open_child, walk
-from prowess.workspace.layout import resolve_pattern
 from prowess.workspace.outputs import read_pattern
 
 _MOST_BYTES = 8 << 20  # of a file that is read
@@ -48,24 +47,22 @@ NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and th
 # --- before a case runs -----------------------------------------------------------------------------------------------
 
 
-def check_case(case: Case, base: str) -> list[tuple[str, str]]:
-    """Returns (path in the case, message) for everything that is wrong."""
+def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
+    """Yields (path in the case, message) for everything that is wrong."""
     forms: dict[str, Callable[[Any], object]] = {
         **dict.fromkeys(("files", "script"), partial(_get_path, base)),
         **dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls),
         "matches": _check_pattern,
         "not_matches": partial(search, text=""),
         "json_schema": lambda schema: check_schema(_load_schema(base, schema)),
-        "path": _check_glob,
+        "path": read_pattern,
     }
-    found: list[tuple[str, str]] = []
     for path, name, value in _values_of(case):
         try:
             if name in forms and (isinstance(value, str) or (name == "json_schema" and value is not None)):
                 forms[name](value)
         except _CANNOT_BE_MADE as error:
-            found.append((path.lstrip("."), visible(one_line(str(error), 300))))
-    return found
+            yield path.lstrip("."), visible(one_line(str(error), 300))
 
 
 def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[str, str, object]]:
@@ -82,22 +79,14 @@ def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[
 
 def _check_calls(text: str) -> None:
     for test in parse_call_pattern(text).arguments:
-        if test.is_pattern and not test.value:
+        if test.is_pattern and search(test.value, "") and not test.value:
             raise ValueError(f"the pattern of {test.name!r} is empty")
-        if test.is_pattern:
-            search(test.value, "")
 
 
 def _check_pattern(pattern: str) -> None:
     """Refuses a pattern that matches nothing at all at the start of every text. One that looks around may fail."""
     if search(pattern, "") and not _LOOKS_AROUND.search(pattern):
         raise ValueError("matches every text")
-
-
-def _check_glob(path: str) -> None:
-    if not resolve_pattern(path):
-        raise ValueError("names no file")
-    read_pattern(path)
 
 
 def _get_path(base: str, name: str) -> str:
@@ -149,7 +138,7 @@ def _make(kind: CheckKind, name: str, check: Callable[[], CheckAnswer]) -> Check
         found = check()
     except _CANNOT_BE_MADE as error:
         found = CheckAnswer(False, f"could not be checked: {error}")
-    return CheckResult(kind=kind, name=name, passed=found.passed, evidence=found.evidence, vacuous=found.vacuous)
+    return CheckResult(kind=kind, name=name, **found._asdict())
 
 
 def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[NamedCheck]:

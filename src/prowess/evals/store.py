@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -25,7 +25,6 @@ from prowess.runtime.config import ConfigPlaces
 
 FILE = "results.jsonl"
 _CUT = "The last line of {} was cut off, and is dropped."
-_FOR_LATER = ("budget-reached", "no-judge", "no-script")  # reasons why a run was skipped that may be gone
 
 
 class EvalHeader(EvalRecord):
@@ -40,9 +39,6 @@ class EvalHeader(EvalRecord):
     model: str
     arms: tuple[str, ...] = ()
     prowess: str = __version__
-
-    def render(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
 
 
 class StoredRun:
@@ -72,7 +68,10 @@ class StoredRun:
             hint = "Begin anew: without --resume, or with another output."
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
         self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
-        self.finished = {record.key for record in records if _is_finished(record)}
+        decided = [record for record in records if record.status in ("passed", "failed")]
+        self.finished = frozenset(
+            record.key for record in decided if not record.replayed
+        )  # recordings may have changed
 
     def append(self, record: RunRecord) -> None:
         self._journal.append(record.model_dump_json(exclude_defaults=True).encode())
@@ -84,23 +83,12 @@ class StoredRun:
         self._journal.close()
 
 
-def _is_finished(record: RunRecord) -> bool:
-    """False for an error, for a recording, which may have changed, and for a skip whose reason may be gone."""
-    is_for_later = record.error is not None and record.error.code in _FOR_LATER
-    return not (record.status == "error" or record.replayed or is_for_later)
-
-
 def eval_runs_folder(places: ConfigPlaces) -> str:
     """Folder of the eval runs: the project's, else the user's. A link in a project must not lead elsewhere."""
     folder = state_folder(places.project, places.state_dir)
     if folder == places.state_dir:
         return os.path.join(folder, "eval-runs")
     return inside(places.project, os.path.join(".agent", "eval-runs"))
-
-
-def load_run(places: ConfigPlaces, ref: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]:
-    """Loads a run: its header, the last record of each key in the order of the file, and what a reader should know."""
-    return read_run(find_run(places, ref))
 
 
 def list_runs(places: ConfigPlaces) -> list[str]:
@@ -125,7 +113,7 @@ def find_run(places: ConfigPlaces, ref: str) -> str:
 
 
 def read_run(folder: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]:
-    """Reads a run as `load_run` does, in a folder."""
+    """Reads a run: its header, the last record of each key in the order of the file, and what a reader should know."""
     path = os.path.join(folder, FILE)
     header: EvalHeader | None = None
     records: dict[RunKey, RunRecord] = {}
@@ -145,9 +133,7 @@ def read_run(folder: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]
         if header is None:
             raise ValueError("it is empty")
     except (OSError, ValueError) as error:  # a ValidationError is a ValueError
-        raise EvalError(
-            f"{path}:{number}: This is no record of an eval run: {visible(describe_fault(error))}.",
-            code="eval-run-invalid",
-            hint="It was changed, or a newer release wrote it. Name another run, or run the suite again.",
-        ) from error
+        what = f"{path}:{number}: This is no record of an eval run: {visible(describe_fault(error))}."
+        hint = "It was changed, or a newer release wrote it. Name another run, or run the suite again."
+        raise EvalError(what, code="eval-run-invalid", hint=hint) from error
     return header, [*records.values()], notes
