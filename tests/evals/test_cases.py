@@ -208,6 +208,65 @@ def test_a_fault_has_its_file_its_line_and_a_hint(
     assert says in error.message and hint in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("checks", "says"),
+    [
+        ("output: {contains: ''}", "expect.output.contains.0: is empty"),
+        ("output: {contains: [North, ' ']}", "expect.output.contains.1: is empty"),
+        ("output: {matches: ''}", "expect.output.matches.0: is empty"),
+        ("output: {not_matches: ['']}", "expect.output.not_matches.0: is empty"),
+        ("output: {matches: '.*'}", "expect.output.matches.0: matches every text"),
+        ("output: {matches: '(?i)a?'}", "expect.output.matches.0: matches every text"),
+        ("output: {}", "expect.output: checks nothing"),
+        ("output: {contains: []}", "expect.output: checks nothing"),
+        ("output: {json_schema: ''}", "expect.output.json_schema: is empty"),
+        ("files: [{path: ''}]", "expect.files.0.path: is empty"),
+        ("files: [{path: ./}]", "expect.files.0.path: string should match pattern '[^./]'"),
+        ("files: [{path: a, matches: ['']}]", "expect.files.0.matches.0: is empty"),
+        ("steps: [{}]", "expect.steps.0: a step has exactly one of"),
+        ("steps: [{never: []}]", "expect.steps.0: never needs a pattern"),
+        ("steps: [{never: ''}]", "expect.steps.0.never.0: is empty"),
+        ("steps: [{requires: ''}]", "expect.steps.0.requires: is empty"),
+        ("steps: [{before: [grep, '']}]", "expect.steps.0.before.1: is empty"),
+        ("steps: [{count: grep, min: 0}]", "expect.steps.0: count needs a min above 0, or max"),
+        ("steps: [{requires: grep, min: 2}]", "expect.steps.0: min and max need count"),
+        ("steps: [{never: grep, after: skill_load}]", "expect.steps.0: after needs requires"),
+        ("steps: [{requires: \"grep(pattern=~'')\"}]", "expect.steps.0.requires: the pattern of 'pattern' is empty"),
+        ("skills: {load: ['']}", "expect.skills.load.0: is empty"),
+        ("skills: {not_load: ''}", "expect.skills.not_load.0: is empty"),
+        ("judge: ['']", "expect.judge.0: is empty"),
+    ],
+)
+def test_a_check_that_cannot_fail_is_refused(tmp_path: Path, checks: str, says: str) -> None:
+    write(tmp_path / "bad.yaml", f"cases:\n- id: x\n  prompt: y\n  expect:\n    {checks}\n")
+    error = refused(tmp_path, "bad.yaml")
+    assert error.message.startswith(f"bad.yaml:5: case 'x': {says}") and error.code == "eval-case-invalid"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("prompt: ''", "prompt: is empty"),
+        ("turns: [a, ' ']", "turns.1: is empty"),
+        ("{prompt: y, files: ['']}", "files.0: is empty"),
+        ("{prompt: y, script: ''}", "script: is empty"),
+        ("{prompt: y, arms: ['']}", "arms.0: is empty"),
+        ("{prompt: y, constraints: {forbidden_tools: ['']}}", "constraints.forbidden_tools.0: is empty"),
+    ],
+)
+def test_an_empty_text_is_refused(tmp_path: Path, fields: str, says: str) -> None:
+    case = parse_yaml(fields).value
+    write(tmp_path / "bad.json", json.dumps({"cases": [{"id": "x", **case}]}, indent=1))
+    assert f": case 'x': {says}" in refused(tmp_path, "bad.json").message
+
+
+@pytest.mark.parametrize("pattern", ["^$", "^[^a]*$", "(?!.*error)", "a|b", r"\ba?"])
+def test_a_pattern_that_some_text_does_not_match_is_read(tmp_path: Path, pattern: str) -> None:
+    case = {"id": "x", "prompt": "y", "expect": {"output": {"matches": pattern, "not_matches": [], "equals": None}}}
+    write(tmp_path / "good.json", {"cases": [case]})
+    assert only(read(tmp_path)).id == "x"
+
+
 def test_unknown_keys_are_tolerated_and_told(tmp_path: Path) -> None:
     text = "colour: red\ncases:\n- id: x\n  prompt: y\n  reapets: 3\n  catalog:\n    sed: 1\n"
     write(tmp_path / "cases.yaml", text)

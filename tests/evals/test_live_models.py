@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, ModelAuth, ProwessError
 from prowess.evals.results import EvalTask, RunKey
 from prowess.evals.run_task import run_task
-from prowess.evals.runner import CANARY, EvalOptions, EvalRun, run_suite
+from prowess.evals.runner import CANARY, EvalOptions, EvalProgress, EvalRun, run_suite
 from prowess.evals.suite import Suite, read_suite
 from stub_provider import Answer, Stub, chat, open_stub
 
@@ -41,10 +41,10 @@ def write_cases(folder: Path, number: int, **fields: Any) -> Suite:
     return read_suite(["cases.json"], cwd=str(folder))
 
 
-def run(folder: Path, suite: Suite, **options: Any) -> EvalRun:
+def run(folder: Path, suite: Suite, told: list[EvalProgress] | None = None, **options: Any) -> EvalRun:
     settings = {"prices": PRICES, **options.pop("settings", {})}
-    given = EvalOptions(cwd=str(folder), model=MODEL, concurrency=1, settings=settings, **options)
-    return asyncio.run(run_suite(suite, given))
+    given = {"cwd": str(folder), "model": MODEL, "concurrency": 1, **options, "settings": settings}
+    return asyncio.run(run_suite(suite, EvalOptions(**given), on_progress=None if told is None else told.append))
 
 
 def test_a_canary_runs_with_a_live_suite(stub: Stub, tmp_path: Path) -> None:
@@ -103,9 +103,65 @@ def test_without_a_limit_twice_the_highest_cost_is_reserved(stub: Stub, tmp_path
     assert [record.status for record in done.records] == ["passed", "skipped", "skipped", "passed"]  # 1.5 are left
 
 
-def test_a_cost_cap_needs_a_price(stub: Stub, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no price of the model 'openai:big-1' is known"):
-        run(tmp_path, write_cases(tmp_path, 1), max_cost=1.0, settings={"prices": {}})
+@pytest.mark.parametrize("prices", [{}, {MODEL: {"input": 1.0}}])  # without the price of output, no cost is known
+def test_a_cost_cap_needs_a_price(stub: Stub, tmp_path: Path, prices: dict[str, Any]) -> None:
+    capped = {"max_cost": 1.0}, {"settings": {"limits.cost": 1.0}}
+    for options in capped:
+        settings = {**options.pop("settings", {}), "prices": prices}
+        with pytest.raises(ConfigError, match="no price of the model 'openai:big-1' is known") as caught:
+            run(tmp_path, write_cases(tmp_path, 1), settings=settings, **options)
+        assert caught.value.hint and '[prices."openai:big-1"] input = ' in caught.value.hint
+    with pytest.raises(ConfigError, match="no price of the model"):
+        run(tmp_path, write_cases(tmp_path, 1, constraints={"max_cost": 1.0}), settings={"prices": prices})
+    assert stub.asked == [] and not (tmp_path / ".prowess").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"judge": "anthropic:x"}, "model-no-key"),
+        ({"model": "anthropic:x"}, "model-no-key"),
+        ({"judge": "scripted"}, "model-incomplete"),
+        ({"judge": "scripted:none.yaml"}, "script-unreadable"),
+        ({"model": "scripted:none.yaml"}, "script-unreadable"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_told_before_anything_runs(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], code: str
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".agent").mkdir()
+    with pytest.raises(ProwessError) as caught:
+        run(tmp_path, write_cases(tmp_path, 1), **options)
+    assert caught.value.code == code
+    assert stub.asked == [] and not (tmp_path / ".agent" / "eval-runs").exists()
+
+
+def test_a_replay_needs_no_key_of_its_model(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = write_cases(tmp_path, 1)
+    stub.say(*say("READY", "yes"))
+    run(tmp_path, suite, record="tapes")
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name)
+    assert [record.status for record in run(tmp_path, suite, replay="tapes").records] == ["passed"]
+    assert [record.status for record in run(tmp_path, suite, replay="tapes", record="tapes").records] == ["passed"] * 2
+    with pytest.raises(ModelAuth, match="OPENAI_API_KEY is not set"):
+        run(tmp_path, suite)
+
+
+def test_money_of_a_run_with_an_error_counts_after_a_resume(stub: Stub, tmp_path: Path) -> None:
+    suite = write_cases(tmp_path, 2, expect={"judge": ["It is polite."]})
+    stub.say(*say("READY", "yes", "Nonsense.", "yes", "Nonsense."))
+    first = run(tmp_path, suite, judge=MODEL)
+    assert [(record.status, record.usage.cost) for record in first.records][:2] == [("error", 2.0)] * 2
+    told: list[EvalProgress] = []
+    done = run(tmp_path, suite, told, judge=MODEL, resume=first.id, max_cost=5.5)
+    assert [record.status for record in done.records] == ["skipped", "skipped", "passed"]  # 5 of 5.5 are spent
+    assert [record.usage.cost for record in done.records] == [2.0, 2.0, 1.0] and told[-1].cost == 5.0
+    stub.say(*say("yes", "Nonsense.", "yes", "Nonsense."))
+    done = run(tmp_path, suite, told, judge=MODEL, resume=first.id)
+    assert [record.usage.cost for record in done.records] == [4.0, 4.0, 1.0] and told[-1].cost == 9.0
 
 
 def test_a_judge_costs_too(stub: Stub, tmp_path: Path) -> None:

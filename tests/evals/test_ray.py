@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,6 +128,43 @@ def test_an_address_that_does_not_answer_is_told_at_once(place: Path) -> None:
         run(place, suite, engine="ray", address=address)
     with pytest.raises(EvalError, match="is no address of a Ray cluster"):
         run(place, suite, engine="ray", address="http://x")
+
+
+def test_a_lost_head_is_told_and_the_run_goes_on(place: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    suite = write_cases(place, 8, 0.3)
+    lost = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    patience = {"RAY_gcs_rpc_server_reconnect_timeout_s": "24"}  # Ray itself ends the driver after so many seconds
+    command = [sys.executable, "-c", DRIVER, str(place / "project"), lost.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **patience}) as driver:
+        assert driver.stdout is not None
+        assert [driver.stdout.readline() for _ in range(2)] == ["1\n", "2\n"]
+        lost.remove_node(lost.head_node, allow_graceful=False)
+        *lines, code, message, hint = driver.stdout.read().splitlines()
+    told = [line for line in lines if line.isdecimal()]  # Ray itself may say something, too
+    assert (driver.returncode, code) == (2, "ray-lost"), message
+    assert f"{len(told) + 2} of 8 results are kept" in message and hint.endswith("Then go on with --resume latest.")
+    more: list[EvalProgress] = []
+    again = run(place, suite, more.append, resume="latest")
+    assert [record.status for record in again.records] == ["passed"] * 8 and len(more) == 6 - len(told)
+
+
+DRIVER = """
+import asyncio, sys
+from prowess.errors import EvalError
+from prowess.evals.runner import EvalOptions, run_suite
+from prowess.evals.suite import read_suite
+project, address = sys.argv[1:]
+options = EvalOptions(cwd=project, roots=(f"{project}/skills",), model="scripted", approved=("skill_run",),
+                      settings={"workspace.executor": "local"}, engine="ray", address=address)
+suite = read_suite([f"{project}/cases.json"], cwd=project)
+try:
+    asyncio.run(run_suite(suite, options, on_progress=lambda progress: print(progress.done, flush=True)))
+except EvalError as error:
+    print(error.code, error.message, error.hint, sep="\\n", flush=True)
+    sys.exit(2)
+"""
 
 
 def test_a_model_that_is_a_file_is_refused(place: Path) -> None:

@@ -60,13 +60,13 @@ class WorkMeter:
     """Counts finished work. What was finished before this process began has no share in the rate."""
 
     def __init__(self, total: int, before: int) -> None:
-        self._total, self._before, self._done = total, before, before
+        self._total, self._before, self.done = total, before, before
         self._began = time.monotonic()
 
     def step(self) -> WorkState:
-        self._done += 1
-        rate = (self._done - self._before) / max(time.monotonic() - self._began, 1e-9)
-        return WorkState(self._done, self._total, rate, (self._total - self._done) / rate)
+        self.done += 1
+        rate = (self.done - self._before) / max(time.monotonic() - self._began, 1e-9)
+        return WorkState(self.done, self._total, rate, (self._total - self.done) / rate)
 
 
 async def do_all(

@@ -1,6 +1,7 @@
 """Runs a function on the nodes of a Ray cluster. Text goes in and comes back; bytes that all calls share travel once.
 
-A call whose worker or node dies is made again elsewhere by Ray.
+A call whose worker or node dies is made again elsewhere by Ray. Without its head, a cluster is lost: Ray waits for it
+for a while, and then ends this process. The pool gives up earlier, with an error.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import asyncio
 import os
 import re
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from prowess.errors import EvalError, MissingExtra
 
 _CONNECT_S = 5.0
+_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"  # a setting of Ray
+_PROBE_S = 1.0  # between two questions to the head
 _TRIES = 5  # of a call whose worker dies
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"  # how a client of HTTP/2 begins
 _ADDRESS = re.compile(r"(?:ray://)?(\[[0-9A-Fa-f:.]{2,45}\]|[^:/\[\]]{1,253}):(\d{1,5})")
@@ -34,26 +39,65 @@ class RayPool:
         processors = max(1.0, ray.cluster_resources().get("CPU", 1.0))
         self.slots = slots or int(processors) * 2  # twice, so that no node waits for the driver
         share = 1.0 if slots is None or slots <= processors else processors / slots
+        client = (address or "").removeprefix("ray://")  # of a client, only this port of the head may be in reach
+        self._head: str = client if client != (address or "") else ray.get_runtime_context().gcs_address
+        self._lost: asyncio.Task[None] | None = None
         self._shared = ray.put(shared)
         self._work = ray.remote(work).options(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")
 
     async def perform(self, text: str) -> str:
+        if self._lost is None:
+            self._lost = asyncio.create_task(_wait_until_lost(self._head))
         reference = self._work.remote(text, self._shared)
+        work = asyncio.ensure_future(reference)
         try:
-            return await reference
+            await asyncio.wait((work, self._lost), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._ray.cancel(reference)
+            if not self._lost.done():
+                self._ray.cancel(reference)
             raise
-        except self._ray.exceptions.RayError as error:
+        if not work.done():
             raise EvalError(
-                f"The cluster lost a task {_TRIES + 1} times: {_shown(str(error).strip().splitlines()[-1])}",
-                code="ray-failed",
-                hint="Look at the logs of its nodes, then go on with --resume.",
-            ) from error
+                f"The Ray cluster at {_shown(self._head)} is lost: its head does not answer any more.",
+                code="ray-lost",
+                hint="Look at the logs of its head, and start it again.",
+            )
+        try:
+            return work.result()
+        except self._ray.exceptions.RayError as error:
+            raise _failed(error) from error
 
     async def aclose(self) -> None:
+        if self._lost is not None:
+            self._lost.cancel()
         if self._is_ours:
             await asyncio.to_thread(self._ray.shutdown)
+
+
+async def _wait_until_lost(head: str) -> None:
+    """Returns when the head of a cluster has not answered for a third of the time that Ray itself waits for it: closing
+    takes time, too."""
+    host, _, port = head.rpartition(":")
+    patience_s = float(os.environ.get(_PATIENCE) or 60) / 3
+    answered_at = time.monotonic()
+    while time.monotonic() < answered_at + patience_s:
+        await asyncio.sleep(_PROBE_S)
+        with suppress(OSError):  # a TimeoutError is one
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+            answered_at = time.monotonic()
+
+
+def _failed(error: Exception) -> EvalError:
+    """Returns the error of our own that a node raised, or else what Ray says."""
+    if isinstance(cause := getattr(error, "cause", None), EvalError):
+        return cause
+    return EvalError(
+        f"The cluster could not run a task: {_shown(str(error).strip().splitlines()[-1])}",
+        code="ray-failed",
+        hint=f"A task whose worker dies is tried {_TRIES + 1} times. Look at the logs of the nodes.",
+    )
 
 
 def _import_ray() -> Any:

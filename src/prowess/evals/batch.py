@@ -73,7 +73,7 @@ async def run_batch(
         tasks = [_make_task(each, digest, fields) for each in read]
         _check_free(target, force)
         with StoredRun(f"{target}.journal", EvalHeader(suite="batch", digest=digest, model=fields["model"])) as journal:
-            driver = Driver(journal, tasks, options, on_progress)
+            driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
             await driver.run(partial(_write_files, cwd, output_dir, force))
             records = driver.load_records()
             write_whole(target, (_render(record) for record in records))
@@ -113,11 +113,9 @@ def read_requests(path: str, shown: str) -> list[BatchRequest]:
         if not found:
             raise ValueError("there are no requests")
     except (OSError, ValueError) as error:
-        raise EvalError(
-            f"{shown}:{number}: {visible(describe_fault(error))}.",
-            code="batch-invalid",
-            hint='A line is such as {"id": "a", "request": "…", "files": ["x.csv"], "skills": ["csv-report"]}.',
-        ) from error
+        what = f"{shown}:{number}: {visible(describe_fault(error))}."
+        hint = 'A line is such as {"id": "a", "request": "…", "files": ["x.csv"], "skills": ["csv-report"]}.'
+        raise EvalError(what, code="batch-invalid", hint=hint) from error
     return [*found.values()]
 
 

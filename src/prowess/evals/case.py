@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from prowess.policy.call_patterns import parse_call_pattern
+
+
+def _check_filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 _ID = {"type": ["string", "integer"], "minLength": 1}
-_TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 _as_list = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-Texts = Annotated[tuple[str, ...], _as_list, WithJsonSchema(_TEXTS)]  # one text, or several
+Text = Annotated[str, AfterValidator(_check_filled), WithJsonSchema(_TEXT)]  # a check for an empty one always passes
+Texts = Annotated[tuple[Text, ...], _as_list, WithJsonSchema(_TEXTS)]  # one text, or several
 
 
 class EvalShape(BaseModel):
@@ -41,12 +50,12 @@ class StepRule(EvalShape):
     - count: `min` to `max` such calls
     """
 
-    before: tuple[str, ...] | None = None
-    requires: str | None = None
-    after: str | None = None
+    before: tuple[Text, ...] | None = None
+    requires: Text | None = None
+    after: Text | None = None
     same: Literal["skill"] | None = None
     never: Texts | None = None
-    count: str | None = None
+    count: Text | None = None
     min: Count | None = None
     max: Count | None = None
 
@@ -61,14 +70,18 @@ class StepRule(EvalShape):
     @model_validator(mode="after")
     def _check_one(self) -> StepRule:
         given = [name for name in ("before", "requires", "never", "count") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError("a step has exactly one of before, requires, never and count")
-        if self.before is not None and len(self.before) < 2:
-            raise ValueError("before needs two patterns or more")
-        if self.count is not None and self.min is None and self.max is None:
-            raise ValueError("count needs min or max")
-        if self.same is not None and self.after is None:
-            raise ValueError("same needs after")
+        faults = {
+            "a step has exactly one of before, requires, never and count": len(given) != 1,
+            "before needs two patterns or more": self.before is not None and len(self.before) < 2,
+            "never needs a pattern": self.never == (),
+            "after needs requires": self.after is not None and self.requires is None,
+            "same needs after": self.same is not None and self.after is None,
+            "min and max need count": self.count is None and (self.min, self.max) != (None, None),
+            "count needs a min above 0, or max": self.count is not None and not self.min and self.max is None,
+        }
+        for what, is_wrong in faults.items():
+            if is_wrong:
+                raise ValueError(what)
         return self
 
 
@@ -81,11 +94,17 @@ class OutputExpected(EvalShape):
     equals: Any = None  # a text, or the JSON value of the answer
     json_schema: dict[str, Any] | str | None = None
 
+    @model_validator(mode="after")
+    def _check_any(self) -> OutputExpected:
+        if not (self.contains or self.matches or self.not_matches) and self.equals is self.json_schema is None:
+            raise ValueError("checks nothing")
+        return self
+
 
 class FileExpected(EvalShape):
     """File that a run makes. `path` is a glob below the workspace, such as `out/*.png`."""
 
-    path: str
+    path: Annotated[Text, Field(pattern="[^./]")]
     min_bytes: Count = 1
     max_bytes: Count | None = None
     contains: Texts = ()
@@ -137,7 +156,7 @@ class Case(CaseDefaults):
     """Case of a file. `prompt` is one request, `turns` are several of one conversation."""
 
     id: Annotated[str, Field(min_length=1, coerce_numbers_to_str=True), WithJsonSchema(_ID)]
-    prompt: str | None = None
+    prompt: Text | None = None
     turns: Texts = ()
     expect: Expected = Expected()
     script: tuple[dict[str, Any], ...] | str | None = None  # replies for --model scripted, or the path of a script

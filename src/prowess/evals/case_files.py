@@ -58,11 +58,9 @@ def read_case_file(path: str, *, shown: str) -> CasesRead:
         lined = read_lined(path, LIMIT_BYTES)
     except (OSError, ValueError) as error:
         line, why = getattr(error, "line", None), getattr(error, "strerror", None) or str(error)
-        raise EvalError(
-            f"{shown}:{line or 1}: {visible(one_line(why, 200))}.",
-            code="eval-file-invalid",
-            hint="Use JSON, or YAML without tabs, anchors, aliases and tags. Put other files in a folder below.",
-        ) from error
+        what = f"{shown}:{line or 1}: {visible(one_line(why, 200))}."
+        hint = "Use JSON, or YAML without tabs, anchors, aliases and tags. Put other files in a folder below."
+        raise EvalError(what, code="eval-file-invalid", hint=hint) from error
     key, entries = _find_entries(lined.value)
     if not entries:
         return CasesRead(None, [], [f"{shown}: left out, because it has no cases."])

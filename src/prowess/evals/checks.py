@@ -8,6 +8,7 @@ come from outside: one that takes too long is a failed check.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from prowess.workspace.dirfd import FoundPath, open_child, walk
 from prowess.workspace.outputs import read_pattern
 
 _MOST_BYTES = 8 << 20  # of a file that is read
+_LOOKS_AROUND = re.compile(r"[\^$]|\\[AbBZ]|\(\?<?[=!]")  # in a pattern: at the start, the end, or other characters
 _CANNOT_BE_MADE = (ValueError, OSError, WorkspaceError, RecursionError)
 
 
@@ -45,23 +47,22 @@ NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and th
 # --- before a case runs -----------------------------------------------------------------------------------------------
 
 
-def check_case(case: Case, base: str) -> list[tuple[str, str]]:
-    """Returns (path in the case, message) for everything that is wrong."""
+def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
+    """Yields (path in the case, message) for everything that is wrong."""
     forms: dict[str, Callable[[Any], object]] = {
         **dict.fromkeys(("files", "script"), partial(_get_path, base)),
         **dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls),
-        **dict.fromkeys(("matches", "not_matches"), partial(search, text="")),
+        "matches": _check_pattern,
+        "not_matches": partial(search, text=""),
         "json_schema": lambda schema: check_schema(_load_schema(base, schema)),
         "path": read_pattern,
     }
-    found: list[tuple[str, str]] = []
     for path, name, value in _values_of(case):
         try:
             if name in forms and (isinstance(value, str) or (name == "json_schema" and value is not None)):
                 forms[name](value)
         except _CANNOT_BE_MADE as error:
-            found.append((path.lstrip("."), visible(one_line(str(error), 300))))
-    return found
+            yield path.lstrip("."), visible(one_line(str(error), 300))
 
 
 def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[str, str, object]]:
@@ -78,12 +79,20 @@ def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[
 
 def _check_calls(text: str) -> None:
     for test in parse_call_pattern(text).arguments:
-        if test.is_pattern:
-            search(test.value, "")
+        if test.is_pattern and search(test.value, "") and not test.value:
+            raise ValueError(f"the pattern of {test.name!r} is empty")
+
+
+def _check_pattern(pattern: str) -> None:
+    """Refuses a pattern that matches nothing at all at the start of every text. One that looks around may fail."""
+    if search(pattern, "") and not _LOOKS_AROUND.search(pattern):
+        raise ValueError("matches every text")
 
 
 def _get_path(base: str, name: str) -> str:
     path = inside(base, name)
+    if not name.strip():
+        raise ValueError("is empty")
     if not os.path.exists(path):
         raise ValueError(f"there is no file '{name}'")
     return path
@@ -129,7 +138,7 @@ def _make(kind: CheckKind, name: str, check: Callable[[], CheckAnswer]) -> Check
         found = check()
     except _CANNOT_BE_MADE as error:
         found = CheckAnswer(False, f"could not be checked: {error}")
-    return CheckResult(kind=kind, name=name, passed=found.passed, evidence=found.evidence, vacuous=found.vacuous)
+    return CheckResult(kind=kind, name=name, **found._asdict())
 
 
 def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[NamedCheck]:

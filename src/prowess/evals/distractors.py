@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection
 from functools import cache
@@ -15,18 +16,14 @@ _BODY = "Ask for what is missing. Do the work that the description names, and no
 
 def choose_distractors(count: int, seed: int, taken: Collection[str]) -> tuple[Skill, ...]:
     """Returns as many skills, whose names are not taken. A larger count adds to the same skills."""
-    import hashlib
 
     def rank(name: str) -> bytes:  # `random` may choose differently in another Python
         return hashlib.sha256(f"{seed}:{name}".encode()).digest()
 
     free = sorted(read_distractors().keys() - {*taken}, key=rank)
     if count > len(free):
-        raise EvalError(
-            f"{count} distractors are wanted, but there are {len(free)}.",
-            code="distractors-too-many",
-            hint=f"Set catalog.distractors to {len(free)} or less.",
-        )
+        what = f"{count} distractors are wanted, but there are {len(free)}."
+        raise EvalError(what, code="distractors-too-many", hint=f"Set catalog.distractors to {len(free)} or less.")
     return tuple(map(_make_skill, free[:count]))
 
 

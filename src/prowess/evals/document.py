@@ -23,7 +23,7 @@ from prowess.evals.gate import GateReport, compare
 from prowess.evals.results import CheckResult, RunRecord, Status
 from prowess.evals.runner import EvalRun
 from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score
-from prowess.evals.store import load_run
+from prowess.evals.store import find_run, read_run
 from prowess.evals.suite import Suite
 from prowess.runtime.config import ConfigPlaces
 
@@ -147,7 +147,7 @@ def find_finished(ref: str, places: ConfigPlaces) -> EvalDocument:
     file = os.path.join(places.cwd, os.path.expanduser(ref))
     if os.path.isfile(file):
         return load_document(file, ref)
-    header, records, notes = load_run(places, ref)
+    header, records, notes = read_run(find_run(places, ref))
     return make_document(header.suite, records, run=header.id, notes=notes, created_at=header.started_at)
 
 

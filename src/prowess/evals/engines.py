@@ -72,22 +72,17 @@ def ship(tasks: Iterable[EvalTask]) -> FileBundle:
     try:
         return pack_folders(folders, _MOST_BYTES)
     except BundleTooLarge as error:
-        raise EvalError(
-            f"The skills and files of this suite are larger than {_MOST_BYTES >> 20} MiB.",
-            code="shipment-too-large",
-            hint=f"Keep large files such as {error} out, or use --engine local.",
-        ) from error
+        what = f"The skills and files of this suite are larger than {_MOST_BYTES >> 20} MiB."
+        hint = f"Keep large files such as {error} out, or use --engine local."
+        raise EvalError(what, code="shipment-too-large", hint=hint) from error
 
 
 def perform_shipped(work: str, shipped: bytes) -> str:
     """Runs one task on a node. JSON in, JSON out."""
     given = json.loads(work)
     if given["version"] != __version__:
-        raise EvalError(
-            f"The driver has prowess {given['version']}, and this node has {__version__}.",
-            code="ray-other-version",
-            hint="Install the same version on all nodes.",
-        )
+        what = f"The driver has prowess {given['version']}, and this node has {__version__}."
+        raise EvalError(what, code="ray-other-version", hint="Install the same version on all nodes.")
     cache = find_places(os.getcwd(), os.environ).cache_dir
     table = unpack_folders(FileBundle(shipped, given["digest"]), os.path.join(cache, "eval-inputs"))
     task: dict[str, Any] = given["task"]

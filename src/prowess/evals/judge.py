@@ -79,15 +79,10 @@ def not_judged(statements: Sequence[str], why: str = "no judge was given") -> li
 
 
 def _render(statements: Sequence[str], trajectory: Trajectory) -> str:
-    calls = [
-        {
-            "tool": step.tool,
-            "skill": step.skill,
-            "args": json.dumps(step.args, ensure_ascii=False, default=str)[:_MOST_ARGS],
-            "status": step.status,
-        }
-        for step in trajectory.steps[:_MOST_CALLS]
-    ]
+    calls: list[dict[str, str]] = []
+    for step in trajectory.steps[:_MOST_CALLS]:
+        args = json.dumps(step.args, ensure_ascii=False, default=str)[:_MOST_ARGS]
+        calls.append({"tool": step.tool, "skill": step.skill, "args": args, "status": step.status})
     run = {
         "requests": [text[:_MOST_TEXT] for text in trajectory.requests],
         "loaded_skills": trajectory.loaded,

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field
@@ -46,11 +47,12 @@ _MOST_FILE_BYTES = 64 << 20  # of all files of one run that are returned
 _GRACE_S = 30.0  # for opening and closing, after a limit of the run itself
 _LONGEST_TEXT = 20_000  # characters of an answer in a record
 _SAME = ("calls_by_tool", "turns", "questions", "stop_reason", "timeline")  # in a trajectory and in a record
-_SKIPS = {  # reasons why a case is not run
-    "no-script": ("The case has no script.", "Write its replies under 'script', or run it with another --model."),
-    "no-judge": ("The case has only statements for a judge.", "Name a model: --judge MODEL. Or add other checks."),
-    "no-checks": ("The case checks nothing.", "Say under 'expect' what a good run does."),
-}
+_REASONS = (  # why a case is not run
+    ("no-script", "The case has no script.", "Write its replies under 'script', or run it with another --model."),
+    ("no-judge", "The case has only statements for a judge.", "Name a model: --judge MODEL. Or add other checks."),
+    ("no-checks", "The case checks nothing.", "Say under 'expect' what a good run does."),
+)
+_SKIPS = {code: RunFault(code=code, message=message, hint=hint) for code, message, hint in _REASONS}
 
 
 class TaskOutcome(EvalRecord):
@@ -64,8 +66,8 @@ class TaskOutcome(EvalRecord):
 
 async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> TaskOutcome:
     """Runs a task without writing anything that stays."""
-    if (code := _find_skip(task)) is not None:
-        return TaskOutcome(record=begin_record(task, _skip(code)))
+    if (reason := _find_skip(task)) is not None:
+        return TaskOutcome(record=begin_record(task, _SKIPS[reason]))
     attempts, spent = 0, Usage()
     while True:
         attempts += 1
@@ -110,11 +112,6 @@ def _find_skip(task: EvalTask) -> str | None:
     return "no-judge" if task.judge is None else None
 
 
-def _skip(code: str) -> RunFault:
-    message, hint = _SKIPS[code]
-    return RunFault(code=code, message=message, hint=hint)
-
-
 def _replays(task: EvalTask) -> bool:
     """True if the task plays a recording. With `record_to` as well, a recording that is missing is made."""
     return task.replay_from is not None and (task.record_to is None or os.path.exists(task.replay_from))
@@ -130,7 +127,6 @@ class _Attempt:
         self.error: ProwessError | None = None
         self.contents: dict[str, str] = {}
         self._cassette: Cassette | None = None
-        self._trajectory: Trajectory | None = None
         self._checks: list[CheckResult] = []
         self._files: dict[str, FileMade] = {}
         self._judge: PricedModel | None = None
@@ -142,10 +138,9 @@ class _Attempt:
         if self.error is None:
             self.error = await find_error(self._ask_judge())
 
-    @property
+    @cached_property
     def trajectory(self) -> Trajectory:
-        self._trajectory = self._trajectory or read_trajectory(self.log.events)
-        return self._trajectory
+        return read_trajectory(self.log.events)
 
     @property
     def usage(self) -> Usage:
@@ -257,7 +252,7 @@ class _Attempt:
         if status == "passed" and (reason := self.trajectory.stop_reason) not in ("answer", "error"):
             hint = "Raise the limit in the configuration, or set it under 'constraints'."
             return "failed", RunFault(code="run-stopped", message=f"The run has no answer: {reason}.", hint=hint)
-        return status, _skip("no-judge" if self._checks else "no-checks") if status == "skipped" else None
+        return status, _SKIPS["no-judge" if self._checks else "no-checks"] if status == "skipped" else None
 
 
 def _find_limits(runtime: Runtime, task: EvalTask) -> Limits:

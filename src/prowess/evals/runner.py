@@ -10,15 +10,16 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from prowess._internal.capped_work import CostCap, WorkMeter, do_all
 from prowess._internal.files import write_whole
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
+from prowess.core.values import Usage, add_usage
 from prowess.errors import EvalError
 from prowess.evals.arms import Arm, Arms, case_in_arm
 from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
@@ -30,12 +31,13 @@ from prowess.evals.suite import Suite, SuiteCase, check_skill_names
 from prowess.evals.task_runtime import forget_runtimes, skills_digest, task_runtime
 from prowess.models.model_info import is_live
 from prowess.runtime.api import make_approver
-from prowess.runtime.factories import find_prices, price_unknown
+from prowess.runtime.factories import SessionOptions, check_price, find_prices, make_model
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
 from prowess.runtime.services.portable import as_values
 
 CANARY = "prowess-canary"
 _MOST_RUNS = 100_000
+_GO_ON = "Then go on with --resume latest."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,7 @@ class EvalOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalProgress:
+class EvalProgress(NamedTuple):
     """State of an eval run, after each record."""
 
     done: int
@@ -77,8 +78,7 @@ class EvalProgress:
 Tell = Callable[[EvalProgress], None] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalRun:
+class EvalRun(NamedTuple):
     """Finished eval run. `records` are in the order of cases, arms and repeats; that of the canary comes last."""
 
     id: str
@@ -93,14 +93,13 @@ async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = N
     with open_driver(options) as runtime:
         plan = _Plan(suite, options, runtime)
         with plan.open_store() as stored:
-            driver = Driver(stored, plan.make_tasks(stored.folder), options, on_progress, plan.find_worst)
+            driver = Driver(stored, plan.make_tasks(stored.folder), options, on_progress)
             await driver.run()
             records = driver.load_records()
     notes = [*driver.notes, *plan.notes, *suite.notes, *stored.notes]
     if any(record.canary and record.status in ("failed", "error") for record in records):
         notes.insert(0, "The canary did not pass: the model or this machine may be at fault. All results are suspect.")
-    header = stored.header
-    return EvalRun(id=header.id, folder=stored.folder, header=header, records=records, notes=tuple(notes))
+    return EvalRun(stored.header.id, stored.folder, stored.header, records, tuple(notes))
 
 
 @contextmanager
@@ -115,17 +114,18 @@ def open_driver(options: EvalOptions) -> Iterator[Runtime]:
         yield runtime
 
 
-def shared_fields(runtime: Runtime, options: EvalOptions, more: Sequence[SkillPlace] = ()) -> dict[str, Any]:
-    """Fields that all tasks have. The driver finds out folder, roots, trust and settings once."""
+def shared_fields(
+    runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = (), more: Sequence[SkillPlace] = ()
+) -> dict[str, Any]:
+    """Fields that all tasks have. The driver finds out folder, roots, trust and settings once. Checks the models."""
     found, model = as_values(runtime, options.roots), options.model or runtime.config.model.provider or "offline"
-    for each in (model, options.judge or ""):
-        if options.engine == "ray" and ":" in each and not is_live(each):
-            what = f"The engine ray cannot play '{each}': its nodes do not have this file."
-            hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
-            raise EvalError(what, code="ray-model-file", hint=hint)
-    for each in (None if options.replay and not options.record else model, options.judge):
-        if options.max_cost is not None and each and is_live(each) and not find_prices(runtime, each):
-            raise price_unknown(each)
+    limits = [case.constraints.max_cost for case in cases if case.constraints]
+    limits += [runtime.config.limits.cost, options.max_cost]
+    if model != "scripted" and (options.replay is None or options.record is not None):
+        is_limited = any(limit is not None for limit in limits)
+        _check_model(runtime, options, model, is_limited=is_limited, is_needed=options.replay is None)
+    if options.judge is not None:
+        _check_model(runtime, options, options.judge, is_limited=options.max_cost is not None)
     return {
         "cwd": found.cwd,
         "places": (*more, *(SkillPlace.model_validate(root, from_attributes=True) for root in found.roots)),
@@ -138,13 +138,28 @@ def shared_fields(runtime: Runtime, options: EvalOptions, more: Sequence[SkillPl
     }
 
 
+def _check_model(
+    runtime: Runtime, options: EvalOptions, name: str, *, is_limited: bool, is_needed: bool = True
+) -> None:
+    """Checks that a model can be asked, before a run costs money: its file or key, and its price if cost is limited. A
+    model that is only needed for recordings that are missing may lack its key."""
+    if options.engine == "ray" and ":" in name and not is_live(name):
+        what = f"The engine ray cannot play '{name}': its nodes do not have this file."
+        hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
+        raise EvalError(what, code="ray-model-file", hint=hint)
+    if is_needed and options.address is None and not name.startswith("replay:"):  # other nodes have keys of their own
+        make_model(runtime, SessionOptions(model=name))
+    if is_limited and is_live(name):
+        check_price(name, find_prices(runtime, name))
+
+
 class _Plan:
     """Suite with everything that the driver finds out once."""
 
     def __init__(self, suite: Suite, options: EvalOptions, runtime: Runtime) -> None:
         self._suite, self._options, self._runtime = suite, options, runtime
         own = self._skills_of_suite()
-        self._fields = shared_fields(runtime, options, own)
+        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases], own)
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
         self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
@@ -169,9 +184,8 @@ class _Plan:
             raise EvalError(f"A suite has at most {_MOST_RUNS} runs.", code="eval-too-many-runs", hint=hint)
         canary = SuiteCase(case=_CANARY, base=folder, file="", line=None, skill=None)
         whole = self._make_task(canary, Arm("with_skill"), 1)
-        arms = Arms(
-            task_runtime(whole.model_copy(update={"case": Case(id="-", prompt="-")})), folder, self._options.arms
-        )
+        plain = whole.model_copy(update={"case": Case(id="-", prompt="-")})
+        arms = Arms(task_runtime(plain), folder, self._options.arms)
         tasks: list[EvalTask] = []
         left_out: list[str] = []
         for each in self._suite.cases:
@@ -202,14 +216,6 @@ class _Plan:
         )
         return task.model_copy(update={"key": key.model_copy(update={"skills": skills_digest(task)})})
 
-    def find_worst(self, task: EvalTask) -> float | None:
-        """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
-        limits a judge."""
-        own = (task.case.constraints or Constraints()).max_cost
-        limits = [cost for cost in (own, self._runtime.config.limits.cost) if cost is not None]
-        is_judged = task.judge is not None and is_live(task.judge) and task.case.expect.judge
-        return min(limits) * len(task.case.requests) if limits and not is_judged else None
-
     def _recording(self, folder: str | None, key: RunKey) -> str | None:
         if folder is None:
             return None
@@ -233,18 +239,14 @@ class Driver:
     """Runs tasks through an engine into the store, and keeps count. Records are on disk, not in memory."""
 
     def __init__(
-        self,
-        stored: StoredRun,
-        tasks: Sequence[EvalTask],
-        options: EvalOptions,
-        on_progress: Tell,
-        worst: Callable[[EvalTask], float | None] = lambda task: None,
+        self, stored: StoredRun, tasks: Sequence[EvalTask], options: EvalOptions, tell: Tell, go_on: str = _GO_ON
     ) -> None:
-        self._stored, self._tasks, self._options, self._tell = stored, tasks, options, on_progress
+        self._stored, self._tasks, self._options, self._tell, self._go_on = stored, tasks, options, tell, go_on
         todo = [task for task in tasks if task.key not in stored.finished]
         self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
-        self._cap = CostCap(options.max_cost, worst)
-        self._cap.spent = sum(stored.finished.get(task.key, 0.0) for task in tasks)
+        self._cap = CostCap(options.max_cost, _find_worst)
+        for cost in stored.costs.values():
+            self._cap.settle(0.0, cost)
         self.resumed = len(tasks) - len(todo)
         self._meter = WorkMeter(len(tasks), self.resumed)
         self.notes: list[str] = []
@@ -258,12 +260,17 @@ class Driver:
             work = do_all(
                 self._todo, engine.perform, slots=engine.slots, cap=cap, cost=lambda done: done.record.usage.cost or 0.0
             )
-            async with aclosing(work) as results:
-                async for task, outcome in results:
+            try:
+                async for task, outcome in work:
                     if task.record_to is not None and outcome.recording:
                         write_whole(task.record_to, (f"{line}\n".encode() for line in outcome.recording))
                     self.notes += keep(outcome)
                     self._add(outcome.record)
+            except EvalError as error:
+                what = f"{error.message} {self._meter.done} of {len(self._tasks)} results are kept."
+                raise EvalError(what, code=error.code, hint=f"{error.hint or ''} {self._go_on}".strip()) from error
+            finally:
+                await work.aclose()
         if self._todo:
             self.notes.append(f"{len(self._todo)} runs were skipped, because the cost cap was reached.")
         for task in self._todo:
@@ -277,10 +284,21 @@ class Driver:
         return tuple(found[task.key] for task in self._tasks)
 
     def _add(self, record: RunRecord) -> None:
+        if (cost := self._stored.costs.get(record.key)) is not None:  # an earlier run of this key was paid for, too
+            record = record.model_copy(update={"usage": add_usage(record.usage, Usage(cost=cost))})
         self._stored.append(record)
         state = self._meter.step()
         if self._tell is not None:
             self._tell(EvalProgress(**state._asdict(), cost=self._cap.spent, record=record))
+
+
+def _find_worst(task: EvalTask) -> float | None:
+    """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
+    limits a judge."""
+    own = (task.case.constraints or Constraints()).max_cost
+    limits = [cost for cost in (own, task.settings.get("limits.cost")) if cost is not None]
+    is_judged = task.judge is not None and is_live(task.judge) and task.case.expect.judge
+    return min(limits) * len(task.case.requests) if limits and not is_judged else None
 
 
 _CANARY = Case(

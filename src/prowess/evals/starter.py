@@ -18,11 +18,8 @@ def write_starter(skill_folder: str) -> str:
     """Writes `evals/cases.yaml` of a skill and returns its path. A file that is there is never changed."""
     skill = find_skill(skill_folder)
     if skill is None:
-        raise EvalError(
-            f"{skill_folder} is not the folder of a skill: it has no SKILL.md.",
-            code="evals-no-skill",
-            hint="Name the folder of a skill. See: prowess list",
-        )
+        what = f"{skill_folder} is not the folder of a skill: it has no SKILL.md."
+        raise EvalError(what, code="evals-no-skill", hint="Name the folder of a skill. See: prowess list")
     target = os.path.join(skill_folder, "evals", "cases.yaml")
     if os.path.lexists(inside(skill_folder, "evals/cases.yaml")):
         raise EvalError(f"{target} is there already.", code="evals-exist", hint=f"Run it: prowess eval {skill_folder}")

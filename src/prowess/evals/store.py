@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -25,7 +25,6 @@ from prowess.runtime.config import ConfigPlaces
 
 FILE = "results.jsonl"
 _CUT = "The last line of {} was cut off, and is dropped."
-_FOR_LATER = ("budget-reached", "no-judge", "no-script")  # reasons why a run was skipped that may be gone
 
 
 class EvalHeader(EvalRecord):
@@ -41,13 +40,10 @@ class EvalHeader(EvalRecord):
     arms: tuple[str, ...] = ()
     prowess: str = __version__
 
-    def render(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
-
 
 class StoredRun:
     """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header.
-    `finished` has the costs of runs that are not repeated: no error, and no recording, which may have changed."""
+    `finished` are the runs that are not repeated; `costs` is the money of all."""
 
     def __init__(self, folder: str, header: EvalHeader) -> None:
         path = os.path.join(folder, FILE)
@@ -71,12 +67,11 @@ class StoredRun:
             what = f"{folder} is of another suite or of other requests, or they have changed since."
             hint = "Begin anew: without --resume, or with another output."
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
-        self.finished = {
-            record.key: record.usage.cost or 0.0
-            for record in records
-            if not (record.status == "error" or record.replayed)
-            and (record.error is None or record.error.code not in _FOR_LATER)
-        }
+        self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
+        decided = [record for record in records if record.status in ("passed", "failed")]
+        self.finished = frozenset(
+            record.key for record in decided if not record.replayed
+        )  # recordings may have changed
 
     def append(self, record: RunRecord) -> None:
         self._journal.append(record.model_dump_json(exclude_defaults=True).encode())
@@ -94,11 +89,6 @@ def eval_runs_folder(places: ConfigPlaces) -> str:
     if folder == places.state_dir:
         return os.path.join(folder, "eval-runs")
     return inside(places.project, os.path.join(".agent", "eval-runs"))
-
-
-def load_run(places: ConfigPlaces, ref: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]:
-    """Loads a run: its header, the last record of each key in the order of the file, and what a reader should know."""
-    return read_run(find_run(places, ref))
 
 
 def list_runs(places: ConfigPlaces) -> list[str]:
@@ -123,7 +113,7 @@ def find_run(places: ConfigPlaces, ref: str) -> str:
 
 
 def read_run(folder: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]:
-    """Reads a run as `load_run` does, in a folder."""
+    """Reads a run: its header, the last record of each key in the order of the file, and what a reader should know."""
     path = os.path.join(folder, FILE)
     header: EvalHeader | None = None
     records: dict[RunKey, RunRecord] = {}
@@ -143,9 +133,7 @@ def read_run(folder: str) -> tuple[EvalHeader, list[RunRecord], tuple[str, ...]]
         if header is None:
             raise ValueError("it is empty")
     except (OSError, ValueError) as error:  # a ValidationError is a ValueError
-        raise EvalError(
-            f"{path}:{number}: This is no record of an eval run: {visible(describe_fault(error))}.",
-            code="eval-run-invalid",
-            hint="It was changed, or a newer release wrote it. Name another run, or run the suite again.",
-        ) from error
+        what = f"{path}:{number}: This is no record of an eval run: {visible(describe_fault(error))}."
+        hint = "It was changed, or a newer release wrote it. Name another run, or run the suite again."
+        raise EvalError(what, code="eval-run-invalid", hint=hint) from error
     return header, [*records.values()], notes

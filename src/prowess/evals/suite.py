@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -116,8 +117,6 @@ def fixtures(case: Case, base: str) -> list[str]:
 
 
 def _digest(cases: Sequence[SuiteCase]) -> str:
-    import hashlib
-
     whole, hashed = hashlib.sha256(), cache(_hash_files)
     for each in sorted(cases, key=lambda each: each.case.id):  # the order of the paths does not matter
         text = json.dumps([each.skill, each.case.model_dump(mode="json")], sort_keys=True, ensure_ascii=True)

@@ -32,7 +32,7 @@ from prowess.core.ports import (
     describe_model,
 )
 from prowess.core.tool_table import Profile
-from prowess.core.values import Lease, SessionKey, ToolSpec
+from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, find_cost
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.models.registry import resolve_model
 from prowess.policy.approvals import UserApprovals
@@ -125,7 +125,8 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
     )
-    check_prices(agent)
+    if agent.limits.cost is not None:
+        check_price(name, agent.prices)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
         if is_ours and isinstance(model, ClosableModel):
@@ -182,17 +183,14 @@ def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
     return prices.get(model) or prices.get(model.partition(":")[2]) or {}
 
 
-def check_prices(agent: AgentSpec) -> None:
-    if agent.limits.cost is not None and not agent.prices:
-        raise price_unknown(agent.model.name)
-
-
-def price_unknown(model: str) -> ConfigError:
-    return ConfigError(
-        f"There is a cost limit, but no price of the model '{model}' is known.",
-        code="price-unknown",
-        hint=f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …',
-    )
+def check_price(model: str, prices: Mapping[str, float]) -> None:
+    """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
+    if find_cost(Usage(), prices) is None:
+        raise ConfigError(
+            f"There is a cost limit, but no price of the model '{model}' is known.",
+            code="price-unknown",
+            hint=f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …',
+        )
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:

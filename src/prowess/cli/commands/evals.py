@@ -10,7 +10,7 @@ from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.evals.document import find_finished
 from prowess.evals.starter import write_starter
-from prowess.evals.store import list_runs, load_run
+from prowess.evals.store import find_run, list_runs, read_run
 
 
 @cli_command("list", example="prowess evals list")
@@ -19,8 +19,8 @@ def _list(call: Call, limit: int) -> int:
     """Show the eval runs there are, the last one first."""
     with call.runtime() as runtime:
         ids = list_runs(runtime.places)[::-1]
-        headers = [load_run(runtime.places, name)[0] for name in ids[:limit]]
-    rows = [header.render() for header in headers]
+        headers = [read_run(find_run(runtime.places, name))[0] for name in ids[:limit]]
+    rows = [header.model_dump(mode="json", by_alias=True) for header in headers]
     if call.screen.is_json:
         call.screen.document({"schema": "prowess.eval-runs/1", "runs": rows, "more": len(ids) > limit})
         return 0

@@ -43,9 +43,8 @@ def check_kind(kind: str) -> None:
 def write_report(kind: str, file: str, document: EvalDocument) -> None:
     """Writes one report. EvalError for an unknown kind, and for a file that cannot be written."""
     check_kind(kind)
-    text = KINDS[kind](document)
     try:
-        write_whole(file, text.encode("utf-8", "backslashreplace"))
+        write_whole(file, KINDS[kind](document).encode("utf-8", "backslashreplace"))
     except OSError as error:
         message = f"The report {visible(file)} cannot be written: {error.strerror}."
         raise EvalError(message, code="report-unwritable", hint="The run is kept: prowess evals show latest") from error
