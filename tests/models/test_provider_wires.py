@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from model_contract import CHAT, KEY, MESSAGES, RESPONSES, WEATHER, Wire, check_request, user
 from prowess.core.events import ModelReplied
-from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
+from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, find_cost
 from prowess.errors import MissingExtra, ModelError, ModelOverloaded
-from prowess.models.model_info import find_cost
 from prowess.models.providers.client import check_sdk
 from prowess.models.providers.message_order import Assistant, LateSystemMessage, User, arrange, wire_id, wire_name
 from prowess.models.providers.sse import BrokenEvent, EventReader
