@@ -225,7 +225,14 @@ def all_schemas() -> dict[str, dict[str, Any]]:
                 problem=TEXT_OR_NULL,
             ),
         ),
-        "image": shape(tag=TEXT, id=TEXT, size_bytes=WHOLE),
+        "image": shape(
+            tag=TEXT,
+            id=TEXT,
+            size_bytes=WHOLE,
+            python=TEXT,
+            built_from={"enum": ["image", "dockerfile", "packages"]},
+            packages=TEXTS,
+        ),
         "artifacts": shape(
             store=TEXT,
             artifacts=many(shape(session=TEXT_OR_NULL, **_artifact(), versions=many(WHOLE))),

@@ -157,7 +157,7 @@ def _start_engine(folder: str) -> str:
     address = started.stdout.strip()
     client = docker.DockerClient(base_url=address)
     try:
-        build_image(client)
+        build_image(client, offline=True)
     finally:
         client.close()
     return address

@@ -22,12 +22,15 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import docker.errors
+import jsonschema
 import pytest
 
+from prowess.cli.main import main
 from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container import init as inside
@@ -68,7 +71,7 @@ def engine() -> Iterator[Engine]:
             ).stdout.strip()
         found = connect(named)
         try:
-            build_image(found.client)
+            build_image(found.client, offline=True)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(
                     "REQUIRE_TIERS", f"{os.environ.get('REQUIRE_TIERS', '')},docker"
@@ -766,6 +769,50 @@ def test_a_base_image_is_checked_and_gets_our_name(engine: Engine) -> None:
     assert info.tag == "prowess-test-based:1" and info.python.startswith("3.") and info.packages == () and said
     assert info.id == engine.client.api.inspect_image("prowess-test-based:1")["Id"]
     engine.client.api.remove_image("prowess-test-based:1")
+
+
+@pytest.mark.parametrize(("exit_code", "built_from"), [(0, "dockerfile"), (100, "packages")])
+def test_the_image_comes_from_the_dockerfile_or_else_from_packages(
+    engine: Engine, tmp_path: Path, exit_code: int, built_from: str
+) -> None:
+    """The image of the registry is one of ours, with an apt-get that installs nothing, and has a set-id file."""
+    api, tag, said = engine.client.api, "prowess-test-built:1", []
+    name = re.search(r"^FROM (\S+)$", (files(inside.__package__) / "Dockerfile").read_text("utf-8"), re.M)
+    assert name is not None
+    before = [each["Id"] for each in api.images(name[1])]
+    apt = f"printf '#!/bin/sh\\nexit {exit_code}\\n' > /usr/bin/apt-get && chmod 4755 /usr/bin/apt-get"
+    (tmp_path / "Dockerfile").write_text(f"FROM {DEFAULT_IMAGE}\nUSER 0\nRUN {apt}\n", encoding="utf-8")
+    for line in api.build(path=str(tmp_path), tag=name[1], rm=True, decode=True, network_mode="none"):
+        assert "error" not in line, line
+    try:
+        info = build_image(engine.client, tag=tag, on_line=said.append)
+    finally:
+        api.remove_image(name[1], force=True)
+        for each in before:
+            api.tag(each, *name[1].split(":"))
+    assert info.built_from == built_from and bool(info.packages) == (built_from == "packages")
+    assert any("could not be built here" in line for line in said) == (built_from == "packages")
+    assert ("from the Dockerfile" if built_from == "dockerfile" else "from this machine's packages") in said[-1]
+    assert api.inspect_image(tag)["Config"]["User"] == f"{DEFAULT_UID}:{DEFAULT_UID}"
+
+    async def story(desk: Desk) -> None:
+        assert await desk.sh("find / -xdev -type f -perm /6000 2>/dev/null; id -un; python3 -c 'print(1)'") == [
+            "box",
+            "1",
+        ]
+
+    through(engine.address, story, image=tag)
+    api.remove_image(tag, force=True)
+
+
+def test_the_command_builds_offline_and_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("DOCKER_HOST", engine.address)
+    assert main(["workspaces", "build-image", "--offline", "--tag", "prowess-test-offline", "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    jsonschema.validate(document, json.loads((files("prowess") / "schemas" / "image.json").read_text("utf-8")))
+    assert document["tag"] == "prowess-test-offline" and document["built_from"] == "packages"
+    engine.client.api.remove_image("prowess-test-offline")
+    assert main(["workspaces", "build-image", "--offline", "--from", DEFAULT_IMAGE]) == 2
 
 
 def test_folders_that_an_image_would_make_writable_are_not(engine: Engine, tmp_path: Path) -> None:

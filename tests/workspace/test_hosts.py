@@ -10,17 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prowess._internal.addresses import address_problem
+from prowess._internal.urls import HostTarget, NotAHost, parse_target
 from prowess.errors import ConfigError
-from prowess.workspace.network.host_rules import (
-    HostTarget,
-    NotAHost,
-    denial_reason,
-    find_rule,
-    is_listed,
-    parse_rule,
-    parse_rules,
-    parse_target,
-)
+from prowess.workspace.network.host_rules import denial_reason, find_rule, is_listed, parse_rule, parse_rules
 
 RULES = parse_rules(
     [

@@ -51,6 +51,11 @@ def is_own(address: Address) -> bool:
             return False
 
 
+def look_up(host: str) -> list[str]:
+    """Asks the resolver for the addresses of a name. It cannot be cancelled."""
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
 def new_socket(address: Address, kind: socket.SocketKind) -> socket.socket:
     return socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, kind)
 

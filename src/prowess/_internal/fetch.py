@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from prowess._internal.addresses import PUBLIC, Address
+from prowess._internal.addresses import PUBLIC, Address, look_up
 from prowess._internal.files import open_regular
-from prowess._internal.redirects import Hop, Resolve, look_up, next_hop
+from prowess._internal.redirects import Hop, Resolve, next_hop
 from prowess._internal.urls import insecure, refused_scheme, shown_url
 from prowess.errors import FetchError
 

@@ -9,7 +9,6 @@ that this machine finds are checked anyway.
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,10 +32,6 @@ class Hop(NamedTuple):
     addresses: tuple[Address, ...]  # checked; empty if only the proxy can look up the name
     proxy: str | None
     inside: int  # PUBLIC, PRIVATE or OWN
-
-
-def look_up(host: str) -> list[str]:
-    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
 
 
 def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve, wait_s: float) -> Hop:

@@ -12,8 +12,8 @@ import posixpath
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
+from prowess._internal.urls import NotAHost, parse_url_target
 from prowess.core.tool_table import (
     ALIASES,
     COMMAND_TOOLS,
@@ -150,16 +150,10 @@ def match_host(pattern: str, host: str) -> bool:
 
 def find_host(url: Any) -> str | None:
     """Returns the host that a request really goes to, or None when URL parsers could disagree about it."""
-    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or re.search(r"[\\\s]", url):
-        return None
     try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
+        return parse_url_target(url).host if isinstance(url, str) else None
+    except NotAHost:
         return None
-    if parts.scheme not in ("http", "https") or not host or "%" in host or "@" in parts.netloc:
-        return None
-    return host.rstrip(".")
 
 
 def command_words(args: Mapping[str, Any], *, plain: bool = False) -> list[tuple[str, ...]]:

@@ -12,42 +12,30 @@ neither a listed host name nor a wildcard leads to a private or loopback address
 from __future__ import annotations
 
 import asyncio
-import functools
-import ipaddress
 import json
 import re
-import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prowess._internal.addresses import Address, why_not_outside
+from prowess._internal.addresses import Address, look_up
 from prowess._internal.mime import is_text
-from prowess._internal.urls import shown_url
+from prowess._internal.urls import WEB_PORTS, HostTarget, NotAHost, is_plain_url, parse_url_target, shown_url
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
 from prowess.tools.arguments import RequestArguments
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.workspace.network.connection import MOST_ADDRESSES, Resolve
-from prowess.workspace.network.host_rules import (
-    HostRule,
-    HostTarget,
-    NotAHost,
-    denial_reason,
-    find_rule,
-    is_listed,
-    parse_rules,
-    parse_target,
-)
+from prowess.workspace.network.connection import Resolve, find_addresses
+from prowess.workspace.network.host_rules import HostRule, denial_reason, find_rule, parse_rules
+from prowess.workspace.network.http import Refused
 
 if TYPE_CHECKING:
     import httpx
 
 
-_PORTS = {"http": 80, "https": 443}
 _MOST_SHOWN = 20
 
 
@@ -56,13 +44,13 @@ class Reached(NamedTuple):
 
     url: httpx.URL
     target: HostTarget
-    addresses: tuple[Address, ...]
+    addresses: Sequence[Address]
 
     @property
     def authority(self) -> str:
         """Value of the Host header."""
         host = f"[{self.target.host}]" if ":" in self.target.host else self.target.host
-        return host if self.target.port == _PORTS[self.url.scheme] else f"{host}:{self.target.port}"
+        return host if self.target.port == WEB_PORTS[self.url.scheme] else f"{host}:{self.target.port}"
 
 
 async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule], resolve: Resolve) -> Reached:
@@ -70,31 +58,31 @@ async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule]
     url = _parsed(text, previous)
     shown = shown_url(str(url))
     try:
-        target = parse_target(f"{_host(url)}:{url.port or _PORTS[url.scheme]}")
+        target = parse_url_target(str(url))
     except NotAHost as error:
-        raise _refused(f"{shown} names no host: {error}.", "url-refused", "Check its spelling.") from None
+        hint = "Write http://host/… or https://host/…; what the host needs to know goes into a header."
+        raise _refused(f"{shown} is refused: {error}.", "url-refused", hint) from None
     rule = find_rule(rules, target)
     if rule is None:
         allowed = ", ".join(each.text for each in rules[:_MOST_SHOWN]) or "no host at all"
         raise _refused(
             f"{shown} is refused: {denial_reason(rules, target)}.", "host-not-allowed", f"Allowed: {allowed}."
         )
-    found = [target.address] if target.address is not None else await _addresses(target, resolve)
-    problems = {address: _why_not(address, target, rules) for address in found}
-    good = tuple(address for address, problem in problems.items() if problem is None)
-    if not good:
-        why = "; ".join(problem for problem in list(problems.values())[:MOST_ADDRESSES] if problem)
-        hint = "A person can list that address itself, if it is meant."
-        raise _refused(f"{target.host} leads to no public address: {why}.", "address-not-allowed", hint)
-    return Reached(url, target, good[:MOST_ADDRESSES])
+    try:
+        return Reached(url, target, await find_addresses(target, rules, resolve))
+    except Refused as refused:
+        if refused.status == 403:
+            hint = "A person can list that address itself, if it is meant."
+            raise _refused(f"{refused.why}.", "address-not-allowed", hint) from None
+        hint = "Check the spelling of the host, or try later."
+        raise FetchError(f"{refused.why}.", code="request-failed", retryable=True, hint=hint) from refused
 
 
-async def look_up(host: str) -> list[str]:
+async def look_up_apart(host: str) -> list[str]:
     """Resolves a host in its own thread. A lookup cannot be cancelled, so it must not block a shared thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")
     try:
-        ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in await asyncio.get_running_loop().run_in_executor(thread, ask)]
+        return await asyncio.get_running_loop().run_in_executor(thread, look_up, host)
     finally:
         thread.shutdown(wait=False, cancel_futures=True)
 
@@ -102,7 +90,7 @@ async def look_up(host: str) -> list[str]:
 def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
     import httpx
 
-    if not text.isascii() or not text.isprintable() or "\\" in text or " " in text:
+    if not is_plain_url(text):
         hint = "Write it in ASCII, other characters as %XX or xn--…"
         raise _refused("The URL holds characters that readers of URLs disagree about.", "url-refused", hint)
     try:
@@ -110,41 +98,10 @@ def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
     except httpx.InvalidURL:  # its message quotes the URL
         raise _refused(f"{shown_url(text)} is not a URL.", "url-refused", "Check its spelling.") from None
     shown = shown_url(str(url))
-    if url.scheme not in _PORTS or not url.host:
-        raise _refused(f"{shown} is not an http or https address.", "url-refused", "Use http:// or https://.")
-    if url.userinfo:
-        hint = "Leave them out; what a host needs to know goes into a header."
-        raise _refused(f"{shown} came with a user or password.", "url-refused", hint)
     if previous is not None and previous.scheme == "https" and url.scheme == "http":
         why = f"{shown_url(str(previous))} redirects to {shown}, without encryption."
         raise _refused(why, "url-refused", "Ask for the address that it should lead to.")
     return url
-
-
-def _host(url: httpx.URL) -> str:
-    host = url.raw_host.decode("ascii")
-    return f"[{host}]" if ":" in host else host
-
-
-async def _addresses(target: HostTarget, resolve: Resolve) -> list[Address]:
-    try:
-        found = [ipaddress.ip_address(text) for text in dict.fromkeys(await resolve(target.host))]
-    except (OSError, ValueError) as error:
-        raise FetchError(
-            f"The address of {target.host} was not found: {error}.",
-            code="request-failed",
-            retryable=True,
-            hint="Check the spelling of the host, or try later.",
-        ) from error
-    if not found:
-        raise FetchError(f"{target.host} has no address.", code="request-failed", hint="Check its spelling.")
-    return found
-
-
-def _why_not(address: Address, target: HostTarget, rules: Sequence[HostRule]) -> str | None:
-    if is_listed(rules, address, target.port):
-        return None
-    return why_not_outside(address)
 
 
 def _refused(message: str, code: str, hint: str) -> FetchError:
@@ -191,7 +148,7 @@ class Answer(NamedTuple):
 class NetworkRequest:
     """The network_request tool. `resolve` turns a host name into addresses."""
 
-    def __init__(self, *, resolve: Resolve = look_up) -> None:
+    def __init__(self, *, resolve: Resolve = look_up_apart) -> None:
         self._resolve = resolve
         self.spec = ToolSpec(
             name="network_request",

@@ -37,8 +37,9 @@ _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 @click.option("--all", "everything", is_flag=True, help="Clean all that are not in use.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--from", "base", metavar="IMAGE", help="For build-image: start from this image, not from this machine.")
-@click.option("--tag", metavar="NAME", help="For build-image: what to call it.  [default: prowess-box]")
+@click.option("--from", "base", metavar="IMAGE", help="For build-image: use this image as it is.")
+@click.option("--offline", is_flag=True, help="For build-image: download nothing, use the packages of this machine.")
+@click.option("--tag", metavar="NAME", default="prowess-box", show_default=True, help="For build-image: its name.")
 def command(call: Call, action: str, **given: Any) -> int:
     """Show and clean what sessions have left on disk; build the image for containers.
 
@@ -46,7 +47,7 @@ def command(call: Call, action: str, **given: Any) -> int:
     cleaned, nor is a published skill that a session may go on from. Artifacts and records are kept elsewhere and stay.
     """
     if action == "build-image":
-        return _build(call, given["base"], given["tag"])
+        return _build(call, given["base"], given["tag"], given["offline"])
     if action == "list":
         with call.runtime() as runtime:
             found = list_workspaces(runtime)
@@ -171,14 +172,14 @@ def _counted(left: Leftovers) -> str:
     return " · ".join([*parts, size(left.size_bytes)])
 
 
-def _build(call: Call, base: str | None, tag: str | None) -> int:
+def _build(call: Call, base: str | None, tag: str, offline: bool) -> int:
     from prowess.runtime.services.container_image import build_container_image
 
-    built = build_container_image(tag=tag, base=base, on_line=call.screen.note)
+    if base is not None and offline:
+        raise ConfigError("--from and --offline exclude each other.", code="usage", hint="Leave one of them out.")
+    built = build_container_image(tag=tag, base=base, offline=offline, on_line=call.screen.note)
     if call.screen.is_json:
-        call.screen.document(
-            {"schema": "prowess.image/1", "tag": built.tag, "id": built.id, "size_bytes": built.size_bytes}
-        )
+        call.screen.document({"schema": "prowess.image/1", **built._asdict()})
     else:
         call.screen.text(f"{built.tag}  {built.id}  {size(built.size_bytes)}")
     return 0

@@ -9,11 +9,16 @@ from prowess.workspace.container.image import DEFAULT_IMAGE, ImageInfo, build_im
 
 
 def build_container_image(
-    *, tag: str | None = None, base: str | None = None, on_line: Callable[[str], None] | None = None
+    *,
+    tag: str = DEFAULT_IMAGE,
+    base: str | None = None,
+    offline: bool = False,
+    on_line: Callable[[str], None] | None = None,
 ) -> ImageInfo:
-    """Builds the image from `base`, else from this machine's packages. `on_line` is told each step."""
+    """Builds the image from `base`, else from the Dockerfile, else (and with `offline`) from this machine's packages.
+    `on_line` is told each step."""
     engine = connect()
     try:
-        return build_image(engine.client, tag=tag or DEFAULT_IMAGE, base=base, on_line=on_line)
+        return build_image(engine.client, tag=tag, base=base, offline=offline, on_line=on_line)
     finally:
         engine.close()

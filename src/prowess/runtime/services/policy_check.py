@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
-from urllib.parse import urlsplit
 
+from prowess._internal.urls import NotAHost, parse_url_target
 from prowess.agent.approvals import approval_keys
 from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
@@ -36,7 +36,6 @@ from prowess.policy.allowed_tools import (
     allows,
     canonical_tools,
     describe_unknown,
-    find_host,
     parse_allowed,
 )
 from prowess.policy.approvals import UserApprovals
@@ -56,7 +55,7 @@ from prowess.runtime.policy_files import find_surroundings, load_rules, unknown_
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.files.read import ReadFile
-from prowess.workspace.network.host_rules import NotAHost, denial_reason, find_rule, parse_rules, parse_target
+from prowess.workspace.network.host_rules import denial_reason, find_rule, parse_rules
 from prowess.workspace.process.posix_client import open_processes
 
 _NAMES_OF_SKILL = frozenset(("skill", "skill_name", "name", "skills"))
@@ -269,14 +268,13 @@ def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] |
 
 def _unreachable(url: Any, hosts: Sequence[str]) -> list[str]:
     """Returns notes for a URL that policy allows but the listed hosts do not."""
-    host = find_host(url)
-    if host is None:
-        return ["It would be refused all the same: the URL names no host for certain. Write https://…"]
-    parts = urlsplit(url)
+    try:
+        target = parse_url_target(str(url))
+    except NotAHost as error:
+        return [f"It would be refused all the same: the URL names no host for certain ({error}). Write https://…"]
     try:
         listed = parse_rules(hosts)
-        target = parse_target(parts.netloc, default_port=443 if parts.scheme == "https" else 80)
-    except (NotAHost, ConfigError) as error:
+    except ConfigError as error:
         return [f"It would be refused all the same: {error}"]
     if find_rule(listed, target) is not None:
         return []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -170,33 +170,13 @@ def not_found(rel: str, root: str, *, folders: bool = False) -> WorkspaceError:
 def match_glob(pattern: str, rel: str) -> bool:
     """True if `rel` matches. `*.md` matches names in any folder; a pattern with a slash matches the path, and `**`
     crosses folders. Many stars do not make it slow."""
-    parts = pattern.split("/")
-    if len(parts) == 1:
-        return Glob(pattern, sets=True).fullmatch(rel.rpartition("/")[2])
-    ends = _over_nothing(parts, {0})
-    for name in rel.split("/"):
-        going = {at for at in ends if at < len(parts)}
-        after = {at if parts[at] == "**" else at + 1 for at in going if _fits(parts[at], name)}
-        ends = _over_nothing(parts, after)
-    return len(parts) in ends
+    name = rel if "/" in pattern else rel.rpartition("/")[2]
+    return Glob(pattern, sets=True).fullmatch(name)
 
 
 def shown(text: str) -> str:
     """Escapes line breaks and control characters, because names and lines are foreign text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _fits(part: str, name: str) -> bool:
-    return part == "**" or Glob(part, sets=True).fullmatch(name)
-
-
-def _over_nothing(parts: list[str], ends: Iterable[int]) -> set[int]:
-    """Adds positions after `**`, because `**` also matches no folder."""
-    found = set(ends)
-    for at in range(len(parts)):
-        if at in found and parts[at] == "**":
-            found.add(at + 1)
-    return found
 
 
 def _names(root: str, *, folders: bool) -> list[str]:

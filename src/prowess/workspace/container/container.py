@@ -21,9 +21,9 @@ from typing import Any
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container import init as inside
 from prowess.workspace.container.engine import Engine, remove_container
+from prowess.workspace.container.image import image_unfit
 from prowess.workspace.container.init_protocol import InitConnection
 from prowess.workspace.container.spec import (
-    BUILD_HINT,
     ContainerSpec,
     create_container,
     image_missing,
@@ -107,12 +107,7 @@ class Container:
             self.gone = f"it did not begin within {START_S:g} seconds"
         if self.gone is not None:
             said = self._line.last_words.decode("utf-8", "replace").strip()
-            raise WorkspaceUnavailable(
-                f"The image '{self.plan.image}' cannot run programs: {said or self.gone}.",
-                op="start",
-                code="container-image-unfit",
-                hint=BUILD_HINT,
-            )
+            raise image_unfit(self.plan.image, f"cannot run programs: {said or self.gone}.")
         for folder in self.plan.folders:
             told = 3 if folder.write else 2  # the owner matters only for writable folders
             if tuple(self.facts["seen"].get(folder.target) or ())[:told] != folder.identity[:told]:

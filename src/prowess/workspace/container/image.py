@@ -1,8 +1,9 @@
 """Builds and checks the image of the containers: a few programs and Python, and no data of the build machine.
 
-Without a base image, it uses the packages installed on this Debian, so nothing is downloaded: the files of those
-packages, and of /etc only those named here. No password, key, host name, resolver or setting of the machine gets in, no
-file keeps a set-id bit, and the same packages give the same bytes.
+The engine builds it from the Dockerfile beside this module. Where it can reach no registry, the image is made of the
+packages installed on this Debian, so nothing is downloaded: the files of those packages, and of /etc only those named
+here. No password, key, host name, resolver or setting of the machine gets in, no file keeps a set-id bit, and the same
+packages give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, NamedTuple
+from importlib.resources import files
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.isolation.selftest import DEFAULT_UID
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import docker
 
 DEFAULT_IMAGE = "prowess-box"
+BUILD_HINT = "Build one that fits: prowess workspaces build-image"
 DIGEST_LABEL = "prowess.digest"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PACKAGES = "bash coreutils dash diffutils findutils grep gzip mawk python3 sed tar".split()
@@ -42,7 +44,7 @@ _WRITTEN = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 _CHECK = "import ctypes, sqlite3, ssl, sys; print('.'.join(map(str, sys.version_info[:3])))"
-_CHECK_S, _IMPORT_S = 60, 600
+_CHECK_S, _BUILD_S = 60, 600
 _CHUNK_BYTES = 1 << 20
 
 
@@ -51,6 +53,7 @@ class ImageInfo(NamedTuple):
     id: str
     size_bytes: int
     python: str
+    built_from: Literal["image", "dockerfile", "packages"]
     packages: tuple[str, ...] = ()
 
 
@@ -59,26 +62,25 @@ def build_image(
     *,
     tag: str = DEFAULT_IMAGE,
     base: str | None = None,
+    offline: bool = False,
     on_line: Callable[[str], None] | None = None,
 ) -> ImageInfo:
-    """Builds the image and checks it. With `base`, tags that image under our name, and the engine pulls it if needed;
-    otherwise builds from this machine's packages."""
+    """Builds the image and checks it: from the Dockerfile, or from this machine's packages where that fails and with
+    `offline`. With `base`, tags that image under our name, and the engine pulls it if needed."""
     say = on_line or (lambda _: None)
+    packages: list[str] = []
     if base is not None:
-        image = _of_base(client, tag, base, say)
-        packages: list[str] = []
+        built_from, image = "image", _of_base(client, tag, base, say)
+    elif not offline and (image := _of_dockerfile(client, tag, say)):
+        built_from = "dockerfile"
     else:
-        packages = find_packages()
-        say(f"Packing {len(packages)} packages of this machine.")
-        with tempfile.TemporaryFile(prefix="prowess-image-") as file:
-            digest = write_image(file, packages)
-            say(f"Importing {file.tell() >> 20} MiB.")
-            file.seek(0)
-            image = _imported(client, tag, file, digest)
+        built_from, packages = "packages", find_packages()
+        image = _of_packages(client, tag, packages, say)
     python = check_image(client, image)
     size = client.api.inspect_image(image)["Size"]
-    say(f"{tag} is ready: Python {python}, {size >> 20} MiB.")
-    return ImageInfo(tag, image, size, python, tuple(packages))
+    said = {"image": f"from {base}", "dockerfile": "from the Dockerfile", "packages": "from this machine's packages"}
+    say(f"{tag} is ready, {said[built_from]}: Python {python}, {size >> 20} MiB.")
+    return ImageInfo(tag, image, size, python, built_from, tuple(packages))
 
 
 def check_image(client: docker.DockerClient, image: str) -> str:
@@ -105,20 +107,15 @@ def check_image(client: docker.DockerClient, image: str) -> str:
         if made is not None:
             client.api.remove_container(made, v=True, force=True)
     if code != 0 or not re.fullmatch(r"[\d.]+", said):
-        raise WorkspaceUnavailable(
-            f"The image '{image}' cannot be used: {said[-300:] or f'python3 ended with {code}'}",
-            op="image",
-            code="container-image-unfit",
-            hint="It needs python3 (3.10 or newer) with ctypes, sqlite3 and ssl, such as the official python images.",
-        )
+        needs = "It needs python3 (3.10 or newer) with ctypes, sqlite3 and ssl, such as the official python images."
+        raise image_unfit(image, f"cannot be used: {said[-300:] or f'python3 ended with {code}'}", needs)
     if tuple(map(int, said.split(".")))[:2] < (3, 10):
-        raise WorkspaceUnavailable(
-            f"The image '{image}' has Python {said}.",
-            op="image",
-            code="container-image-unfit",
-            hint="It needs Python 3.10 or newer.",
-        )
+        raise image_unfit(image, f"has Python {said}.", "It needs Python 3.10 or newer.")
     return said
+
+
+def image_unfit(image: str, why: str, hint: str = BUILD_HINT) -> WorkspaceUnavailable:
+    return WorkspaceUnavailable(f"The image '{image}' {why}", op="image", code="container-image-unfit", hint=hint)
 
 
 def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[str], None]) -> str:
@@ -145,6 +142,35 @@ def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[st
     return image["Id"]
 
 
+def _of_dockerfile(client: docker.DockerClient, tag: str, say: Callable[[str], None]) -> str | None:
+    """Returns the image, or None when the engine could not build it; the reason is said."""
+    import docker.errors
+    import requests
+
+    dockerfile = (files("prowess.workspace.container") / "Dockerfile").read_bytes()
+    say("The engine builds the image from the Dockerfile.")
+    try:
+        for line in client.api.build(
+            fileobj=io.BytesIO(dockerfile), tag=tag, rm=True, forcerm=True, decode=True, timeout=_BUILD_S
+        ):
+            if "error" in line:
+                raise docker.errors.APIError(line["error"])
+        return client.api.inspect_image(tag)["Id"]
+    except (docker.errors.APIError, requests.RequestException) as error:
+        why = getattr(error, "explanation", None) or str(error)
+        say(f"The Dockerfile could not be built here: {why.strip()[:300]}")
+        return None
+
+
+def _of_packages(client: docker.DockerClient, tag: str, packages: list[str], say: Callable[[str], None]) -> str:
+    say(f"Packing {len(packages)} packages of this machine; nothing is downloaded.")
+    with tempfile.TemporaryFile(prefix="prowess-image-") as file:
+        digest = write_image(file, packages)
+        say(f"Importing {file.tell() >> 20} MiB.")
+        file.seek(0)
+        return _imported(client, tag, file, digest)
+
+
 def _imported(client: docker.DockerClient, tag: str, file: IO[bytes], digest: str) -> str:
     changes = [
         f"USER {DEFAULT_UID}:{DEFAULT_UID}",
@@ -155,16 +181,14 @@ def _imported(client: docker.DockerClient, tag: str, file: IO[bytes], digest: st
     ]
     repository, version = _split_tag(tag)
     usual_s = client.api.timeout
-    client.api.timeout = _IMPORT_S
+    client.api.timeout = _BUILD_S
     try:
         answer = client.api.import_image(src=file, repository=repository, tag=version, changes=changes)
     finally:
         client.api.timeout = usual_s
     for line in answer.splitlines():
         if "error" in (said := json.loads(line)):
-            raise WorkspaceUnavailable(
-                f"The engine could not import the image: {said['error']}", op="image", code="container-image-unfit"
-            )
+            raise image_unfit(tag, f"could not be imported by the engine: {said['error']}")
     return client.api.inspect_image(f"{repository}:{version}")["Id"]
 
 
@@ -221,7 +245,6 @@ class _Root:
     def __init__(self, tar: tarfile.TarFile) -> None:
         self.tar = tar
         self.made: set[str] = set()
-        self.inodes: dict[tuple[int, int], str] = {}
 
     def fill(self, paths: list[str]) -> None:
         for name in _MERGED:
@@ -241,30 +264,22 @@ class _Root:
             self.link(path.lstrip("/"), target)
 
     def add(self, path: str) -> None:
-        """Adds a file as it is here, but owned by root and without a set-id bit."""
+        """Adds a file or link as it is here, but owned by root and without a set-id bit."""
         name = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)).lstrip("/")
-        try:
-            status = os.lstat(path)
-        except OSError:  # a file of a package was removed: Debian images leave out documentation
+        # A file of a package can be missing: Debian images leave out documentation.
+        if name in self.made or not os.path.lexists(path):
             return
-        if stat.S_ISDIR(status.st_mode) or name in self.made:
-            return
-        self.parents(name)
-        if stat.S_ISLNK(status.st_mode):
-            self.link(name, os.readlink(path))
-            return
-        if not stat.S_ISREG(status.st_mode):
-            return
-        info = _info(name, tarfile.REGTYPE, stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime))
-        first = self.inodes.setdefault((status.st_dev, status.st_ino), name)
-        if first != name:
-            info.type, info.linkname = tarfile.LNKTYPE, first
-            self.tar.addfile(info)
-        else:
+        info = self.tar.gettarinfo(path, name)
+        if info.isreg() or info.islnk():
+            self.parents(name)
+            info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            info.mode, info.mtime = info.mode & 0o777, int(info.mtime)
             with open(path, "rb") as source:
-                info.size = os.fstat(source.fileno()).st_size
-                self.tar.addfile(info, source)
-        self.made.add(name)
+                self.tar.addfile(info, source if info.isreg() else None)
+            self.made.add(name)
+        elif info.issym():
+            self.link(name, info.linkname)
 
     def parents(self, name: str) -> None:
         parts = name.split("/")[:-1]
@@ -335,5 +350,5 @@ def _no_packages(why: str) -> WorkspaceUnavailable:
         f"The image cannot be made of this machine's packages: {why}.",
         op="image",
         code="container-image-base",
-        hint="Name an image to begin with: prowess workspaces build-image --base python:3.12-slim",
+        hint="Name an image to begin with: prowess workspaces build-image --from python:3.12-slim",
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prowess.errors import PathEscape, WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container.engine import OWNER_LABEL, SESSION_LABEL, Engine, owner
+from prowess.workspace.container.image import image_unfit
 from prowess.workspace.container.init import SCRATCH
 from prowess.workspace.dirfd import open_folder
 from prowess.workspace.layout import LEADS
@@ -39,7 +40,6 @@ MASKED = (
     *("/sys/devices/virtual/powercap", "/proc/cmdline"),
 )
 OPEN_FILES = 1024  # for process 1, and the limit asked of an engine unless a larger one is configured
-BUILD_HINT = "Build one that fits: prowess workspaces build-image"
 # Modules of process 1, each after those it imports.
 _MODULES = (
     *("process.seccomp", "process.process_tree", "process.streams", "process.child", "process.supervisor"),
@@ -187,12 +187,7 @@ def image_missing(image: str, engine: Engine) -> WorkspaceUnavailable:
 def not_started(image: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
     said = str(error.explanation or error)
     if "python3" in said and ("not found" in said or "no such file" in said.lower()):
-        return WorkspaceUnavailable(
-            f"The image '{image}' has no python3, which starts and ends programs in it.",
-            op="start",
-            code="container-image-unfit",
-            hint=BUILD_HINT,
-        )
+        return image_unfit(image, "has no python3, which starts and ends programs in it.")
     return refused("start a container", error)
 
 

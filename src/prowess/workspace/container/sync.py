@@ -9,12 +9,14 @@ the number of files and bytes is limited.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from typing import IO, Any, NamedTuple
 
@@ -67,7 +69,7 @@ class Carrier:
         if self._agreed and not changed and not gone:
             return
         with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-push-") as tar:
-            await asyncio.to_thread(_pack, tar, self._folders, here, changed)
+            await asyncio.to_thread(_pack_changed, tar, self._folders, f"runs/{run}", frozenset(changed))
             there = self._parse_list(await self._put(_names(gone), tar))
         # For other files only the earlier state is known: a session may have changed them in the meantime.
         known = {name: entry for name, entry in self._there.items() if name not in gone}
@@ -76,7 +78,9 @@ class Carrier:
 
     async def pull(self) -> None:
         """Fetches files that are new or changed in the container."""
-        there = self._parse_list(await self._ask("list"))
+        listed = io.BytesIO()
+        await self._ask("list", listed, _LIST_BYTES)
+        there = self._parse_list(listed.getvalue())
         changed = {name: entry for name, entry in there.items() if self._there.get(name) != entry}
         gone = [name for name in self._there if name not in there]
         if changed or gone:
@@ -86,7 +90,8 @@ class Carrier:
             wanted = [name for name, entry in changed.items() if entry.kind == "file"]
             with tempfile.TemporaryFile(prefix="prowess-pull-") as tar:
                 if wanted:
-                    await self._get(wanted, tar)
+                    most = self._most_bytes + len(wanted) * 4096 + (1 << 20)
+                    await self._ask("get", tar, most, _names(wanted))
                 await asyncio.to_thread(self._apply, gone, changed, tar)
         self._there = there
         self._here = await asyncio.to_thread(scan, self._folders)
@@ -115,7 +120,9 @@ class Carrier:
             raise _failed(f"What the container sent cannot be read: {error}") from error
 
     def _at(self, name: str) -> tuple[str, str]:
-        return _at(self._folders, name)
+        """Returns (folder of this machine, path below it)."""
+        top, _, rest = name.partition("/")
+        return self._folders[top], rest
 
     def _parse_list(self, data: bytes) -> dict[str, SyncEntry]:
         found: dict[str, SyncEntry] = {}
@@ -136,38 +143,39 @@ class Carrier:
         return found
 
     async def _put(self, header: bytes, tar: IO[bytes]) -> bytes:
-        said = _Bounded(_LIST_BYTES)
+        said = bytearray()
+
+        def take(data: bytes) -> None:
+            said.extend(data)
+            if len(said) > _LIST_BYTES:
+                raise _failed("The list of files in the container is too long")
+
         running = self._cell.begin(self._command("put"), interactive=True)
         await running.begin()
-        session = ContainerSession(running, on_output=said.take)
+        session = ContainerSession(running, on_output=take)
         try:
             await session.write(header)
             while chunk := tar.read(PIECE_BYTES):
                 await session.write(chunk)
             session.close_stdin()
-            return _judged(await session.wait(), bytes(said.data), "put")
+            _check_ended(await session.wait(), "put", said)
+            return bytes(said)
         finally:
             await session.aclose()
 
-    async def _ask(self, op: str) -> bytes:
-        said, problem = _Bounded(_LIST_BYTES), bytearray()
-        running = self._cell.begin(self._command(op))
-        await running.begin()
-        ended = await running.wait(said.take, problem.extend)
-        return _judged(ended, bytes(said.data), op, bytes(problem))
-
-    async def _get(self, names: list[str], tar: IO[bytes]) -> None:
+    async def _ask(self, op: str, answer: IO[bytes], most_bytes: int, names: bytes = b"") -> None:
+        """Writes the answer of the container to a file."""
         problem = bytearray()
-        most = self._most_bytes + len(names) * 4096 + (1 << 20)
 
         def take(data: bytes) -> None:
-            if tar.tell() + len(data) > most:
-                raise _failed(f"More than {most} bytes came from the container")
-            tar.write(data)
+            if answer.tell() + len(data) > most_bytes:
+                raise _failed(f"More than {most_bytes} bytes came from the container ({op})")
+            answer.write(data)
 
-        running = self._cell.begin(self._command("get", _names(names)))
+        running = self._cell.begin(self._command(op, names))
         await running.begin()
-        _judged(await running.wait(take, problem.extend), b"", "get", bytes(problem))
+        ended = await running.wait(take, problem.extend)
+        _check_ended(ended, op, problem)
 
     def _command(self, op: str, stdin: bytes = b"") -> Command:
         argv = [self._cell.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), op]
@@ -228,66 +236,49 @@ def scan(folders: Mapping[str, str]) -> dict[str, SyncEntry]:
     return found
 
 
-def _at(folders: Mapping[str, str], name: str) -> tuple[str, str]:
-    """Returns (folder of this machine, path below it)."""
-    top, _, rest = name.partition("/")
-    return folders[top], rest
-
-
-def _pack(file: IO[bytes], folders: Mapping[str, str], entries: Mapping[str, SyncEntry], names: Iterable[str]) -> None:
+def _pack_changed(file: IO[bytes], folders: Mapping[str, str], run: str, changed: Collection[str]) -> None:
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name in names:
-            entry, info = entries[name], tarfile.TarInfo(name)
-            if entry.kind == "file":
-                _pack_file(tar, info, *_at(folders, name))
-                continue
-            info.type = tarfile.DIRTYPE if entry.kind == "folder" else tarfile.SYMTYPE
-            info.linkname = entry.target
-            tar.addfile(info)
+        for top, folder in folders.items():
+            if top != "runs":
+                _pack_tree(tar, folder, top, changed.__contains__)
+        if run in changed:
+            _pack_entry(tar, run, tarfile.DIRTYPE)
     file.seek(0)
-
-
-def _pack_file(tar: tarfile.TarFile, info: tarfile.TarInfo, root: str, rel: str) -> None:
-    folder, _, last = rel.rpartition("/")
-    try:
-        with open_folder(root, folder) as folder_fd, open(open_child(folder_fd, last, rel), "rb") as content:
-            status = os.fstat(content.fileno())
-            info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o755, int(status.st_mtime)
-            tar.addfile(info, content)
-    except FileNotFoundError:  # removed in the meantime
-        return
 
 
 def _pack_fixed(file: IO[bytes], tree: Tree, name: str, readable: Iterable[str]) -> None:
+    skill = f"workspace/skills/{name}"
+    leads = {f"{skill}/{folder}": f"../../{leads_to}" for folder, leads_to in LEADS.items()}
+    leads[f"{skill}/.venv"] = "../../.venv"
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        skill = f"workspace/skills/{name}"
-        leads = {**{folder: f"../../{leads_to}" for folder, leads_to in LEADS.items()}, ".venv": "../../.venv"}
-        _pack_tree(tar, tree.path, skill, leads)
-        for folder, target in leads.items():
-            info = tarfile.TarInfo(f"{skill}/{folder}")
-            info.type, info.linkname = tarfile.SYMTYPE, target
-            tar.addfile(info)
+        _pack_tree(tar, tree.path, skill, lambda path: path not in leads)
+        for path, target in leads.items():
+            _pack_entry(tar, path, tarfile.SYMTYPE, target)
         for folder in readable:
-            _pack_tree(tar, folder, folder.strip("/"), ())
+            _pack_tree(tar, folder, folder.strip("/"), lambda _: True)
     file.seek(0)
 
 
-def _pack_tree(tar: tarfile.TarFile, root: str, prefix: str, without: Iterable[str]) -> None:
+def _pack_entry(tar: tarfile.TarFile, path: str, type_: bytes, target: str = "") -> None:
+    info = tarfile.TarInfo(path)
+    info.type, info.linkname = type_, target
+    tar.addfile(info)
+
+
+def _pack_tree(tar: tarfile.TarFile, root: str, prefix: str, is_wanted: Callable[[str], bool]) -> None:
     for rel, status, folder_fd, name in walk(root, max_entries=MOST_ENTRIES):
-        if rel in without:
+        path = f"{prefix}/{rel}"
+        if not is_wanted(path):
             continue
-        info = tarfile.TarInfo(f"{prefix}/{rel}")
-        info.mode, info.mtime = status.st_mode & 0o755, int(status.st_mtime)
-        if stat.S_ISREG(status.st_mode):
-            with open(open_child(folder_fd, name, rel), "rb") as content:
-                info.size = os.fstat(content.fileno()).st_size
-                tar.addfile(info, content)
-        elif stat.S_ISDIR(status.st_mode):
-            info.type = tarfile.DIRTYPE
-            tar.addfile(info)
+        if stat.S_ISDIR(status.st_mode):
+            _pack_entry(tar, path, tarfile.DIRTYPE)
         elif stat.S_ISLNK(status.st_mode):
-            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder_fd)
-            tar.addfile(info)
+            _pack_entry(tar, path, tarfile.SYMTYPE, os.readlink(name, dir_fd=folder_fd))
+        elif stat.S_ISREG(status.st_mode):
+            with suppress(FileNotFoundError), open(open_child(folder_fd, name, rel), "rb") as content:
+                status, info = os.fstat(content.fileno()), tarfile.TarInfo(path)
+                info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o755, int(status.st_mtime)
+                tar.addfile(info, content)
 
 
 def _make_folder(root: str, name: str, uid: int | None) -> None:
@@ -337,30 +328,18 @@ def _remove(root: str, name: str) -> None:
         return
 
 
-class _Bounded:
-    def __init__(self, most: int) -> None:
-        self.data = bytearray()
-        self._most = most
-
-    def take(self, data: bytes) -> None:
-        self.data += data
-        if len(self.data) > self._most:
-            raise _failed("The list of files in the container is too long")
-
-
 def _names(names: list[str]) -> bytes:
     data = json.dumps(names).encode()
     return len(data).to_bytes(4, "big") + data
 
 
-def _judged(ended: Ended, said: bytes, op: str, problem: bytes = b"") -> bytes:
+def _check_ended(ended: Ended, op: str, said: bytearray) -> None:
     if ended.exit_code != 0:
-        raise _failed(f"Files could not be copied ({op}): {_last_line(problem or said, ended.exit_code)}")
-    return said
+        raise _failed(f"Files could not be copied ({op}): {_last_line(said, ended.exit_code)}")
 
 
-def _last_line(said: bytes | bytearray, code: Any) -> str:
-    lines = bytes(said).decode("utf-8", "replace").strip().splitlines()
+def _last_line(said: bytearray, code: Any) -> str:
+    lines = said.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][-300:] if lines else f"it ended with {code}"
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prowess._internal.addresses import Address, new_socket, why_not_outside
-from prowess.workspace.network.host_rules import SETTING, HostRule, HostTarget, denial_reason, find_rule, is_listed
+from prowess._internal.urls import HostTarget
+from prowess.workspace.network.host_rules import SETTING, HostRule, denial_reason, find_rule, is_listed
 from prowess.workspace.network.http import END, ProxyRequest, Refused, begins_well, parse_request, render_answer
 
 Verdict = Literal["allowed", "refused", "failed"]  # `failed`: allowed, but not reached
@@ -41,6 +42,24 @@ class ProxyLimits:
     connect_s: float = 15.0  # includes name resolution
     idle_s: float = 300.0
     events: int = 100
+
+
+async def find_addresses(target: HostTarget, rules: Sequence[HostRule], resolve: Resolve) -> list[Address]:
+    """Returns the addresses of a target that may be reached. Raises Refused: 502 when there are none, 403 when none of
+    them is allowed."""
+    try:
+        names = [target.host] if target.address is not None else await resolve(target.host)
+        found = [ipaddress.ip_address(text) for text in dict.fromkeys(names)]
+    except (OSError, ValueError) as error:
+        raise Refused(502, f"the address of {target.host} was not found: {error}", target=target) from error
+    if not found:
+        raise Refused(502, f"{target.host} has no address", target=target)
+    good = [address for address in found if is_listed(rules, address, target.port) or not why_not_outside(address)]
+    if not good:
+        problems = "; ".join(why_not_outside(address) or "" for address in found[:MOST_ADDRESSES])
+        why = f"{target.host} leads to an address that has to be listed itself: {problems}"
+        raise Refused(403, why, target=target)
+    return good[:MOST_ADDRESSES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,36 +120,11 @@ class Exchange:
             raise Refused(403, denial_reason(self.rules, target), target=target)
         try:
             async with asyncio.timeout(self.limits.connect_s):
-                good = self._judged(await self._addresses(target), target)
+                good = await find_addresses(target, self.rules, self.resolve)
                 self.tell(target.host, target.port, "allowed", f"by '{rule.text}'")
                 return await self._connected(good, target)
         except TimeoutError as error:
             raise Refused(504, f"{target} did not answer in {self.limits.connect_s:g} s", target=target) from error
-
-    async def _addresses(self, target: HostTarget) -> list[Address]:
-        if target.address is not None:
-            return [target.address]
-        try:
-            found = [ipaddress.ip_address(text) for text in dict.fromkeys(await self.resolve(target.host))]
-        except (OSError, ValueError) as error:
-            raise Refused(502, f"the address of {target.host} was not found: {error}", target=target) from error
-        if not found:
-            raise Refused(502, f"{target.host} has no address", target=target)
-        return found
-
-    def _judged(self, found: list[Address], target: HostTarget) -> list[Address]:
-        problems = {address: self._why_not(address, target.port) for address in found}
-        good = [address for address, problem in problems.items() if problem is None]
-        if not good:
-            why = "; ".join(problem for problem in list(problems.values())[:MOST_ADDRESSES] if problem)
-            why = f"{target.host} leads to an address that has to be listed itself: {why}"
-            raise Refused(403, why, target=target)
-        return good[:MOST_ADDRESSES]
-
-    def _why_not(self, address: Address, port: int) -> str | None:
-        if is_listed(self.rules, address, port):
-            return None
-        return why_not_outside(address)
 
     async def _connected(self, addresses: list[Address], target: HostTarget) -> socket.socket:
         """Connects to the first address that answers; the time is split evenly between them."""

@@ -9,7 +9,7 @@ import http
 import re
 from typing import NamedTuple
 
-from prowess.workspace.network.host_rules import HostTarget, NotAHost, parse_target
+from prowess._internal.urls import HostTarget, NotAHost, parse_target
 
 END = b"\r\n\r\n"
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/1\.([01])")

@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
+from prowess._internal.addresses import look_up
 from prowess.errors import WorkspaceError
 from prowess.workspace.network import listener as proxy_shim
 from prowess.workspace.network.connection import Exchange, OnEvent, ProxyLimits, Resolve, Verdict
@@ -225,8 +226,7 @@ class RunProxy:
         """Resolves a name in threads of this run, because a thread that waits for an answer cannot be cancelled."""
         if self._lookups is None:
             self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="prowess-lookup")
-        ask = functools.partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in await self._loop.run_in_executor(self._lookups, ask)]
+        return await self._loop.run_in_executor(self._lookups, look_up, host)
 
 
 class _Door:

@@ -1,7 +1,6 @@
 """Chooses the interpreter of a script, installs its packages, and explains missing ones.
 
 - configured_python: checks the Python named by `workspace.python`
-- environment_marker: recognizes the condition of a requirement (`python_version < "3.12"`)
 - environment_store: keeps environments on disk, with locks and records
 - environments: builds and finds the environment with the packages of a script or skill
 - installers: command lines and environment variables for uv and pip

@@ -1,7 +1,7 @@
 """Finds the package, program or library that a failed run lacked, with the name to install it by.
 
-Reads only the end of stderr of a failed program, and only the phrases of interpreters, shells and launchers. A run that
-succeeded lacks nothing; a missing file of the skill itself does not count.
+Reads only the end of stderr of a failed program, and only the phrases of Python, Node.js, shells and launchers. A run
+that succeeded lacks nothing; a missing file of the skill itself does not count.
 """
 
 from __future__ import annotations
@@ -10,76 +10,64 @@ import json
 import posixpath
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from prowess.workspace.process.command import NotStarted
 from prowess.workspace.scripts.pep723 import canonical_name
 
-Kind = Literal["python", "node", "ruby", "perl", "r", "lua", "program", "library"]
+Kind = Literal["python", "node", "program", "library"]
 _LAST_LINES = 40
-# Module -> name of its package, where the two differ.
-DISTRIBUTIONS = {
-    "Bio": "biopython",
-    "Crypto": "pycryptodome",
-    "Cryptodome": "pycryptodomex",
-    "Levenshtein": "levenshtein",
-    "MySQLdb": "mysqlclient",
-    "OpenSSL": "pyOpenSSL",
-    "PIL": "pillow",
-    "_cffi_backend": "cffi",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cairo": "pycairo",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "distutils": "setuptools",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "faiss": "faiss-cpu",
-    "fitz": "PyMuPDF",
-    "frontmatter": "python-frontmatter",
-    "git": "GitPython",
-    "github": "PyGithub",
-    "google.cloud.storage": "google-cloud-storage",
-    "google.genai": "google-genai",
-    "google.generativeai": "google-generativeai",
-    "google.protobuf": "protobuf",
-    "googleapiclient": "google-api-python-client",
-    "jose": "python-jose",
-    "jwt": "PyJWT",
-    "magic": "python-magic",
-    "markdown_it": "markdown-it-py",
-    "mpl_toolkits": "matplotlib",
-    "mysql": "mysql-connector-python",
-    "nacl": "PyNaCl",
-    "osgeo": "GDAL",
-    "pkg_resources": "setuptools",
-    "pptx": "python-pptx",
-    "psycopg2": "psycopg2-binary",
-    "rest_framework": "djangorestframework",
-    "ruamel": "ruamel.yaml",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "slugify": "python-slugify",
-    "snappy": "python-snappy",
-    "socks": "PySocks",
-    "telegram": "python-telegram-bot",
-    "usb": "pyusb",
-    "win32com": "pywin32",
-    "wx": "wxPython",
-    "yaml": "PyYAML",
-    "zmq": "pyzmq",
-}
+# Module=package, where the two names differ.
+_DIFFERENT_NAMES = """
+    Bio=biopython Crypto=pycryptodome Cryptodome=pycryptodomex Levenshtein=levenshtein MySQLdb=mysqlclient
+    OpenSSL=pyOpenSSL PIL=pillow _cffi_backend=cffi attr=attrs bs4=beautifulsoup4 cairo=pycairo cv2=opencv-python
+    dateutil=python-dateutil distutils=setuptools docx=python-docx dotenv=python-dotenv faiss=faiss-cpu fitz=PyMuPDF
+    frontmatter=python-frontmatter git=GitPython github=PyGithub google.cloud.storage=google-cloud-storage
+    google.genai=google-genai google.generativeai=google-generativeai google.protobuf=protobuf
+    googleapiclient=google-api-python-client jose=python-jose jwt=PyJWT magic=python-magic markdown_it=markdown-it-py
+    mpl_toolkits=matplotlib mysql=mysql-connector-python nacl=PyNaCl osgeo=GDAL pkg_resources=setuptools
+    pptx=python-pptx psycopg2=psycopg2-binary rest_framework=djangorestframework ruamel=ruamel.yaml serial=pyserial
+    skimage=scikit-image sklearn=scikit-learn slugify=python-slugify snappy=python-snappy socks=PySocks
+    telegram=python-telegram-bot usb=pyusb win32com=pywin32 wx=wxPython yaml=PyYAML zmq=pyzmq
+"""
+DISTRIBUTIONS = {module: package for module, _, package in (pair.partition("=") for pair in _DIFFERENT_NAMES.split())}
 # Names that scripts use for their own files. Unrelated packages have these names, too.
 _OWN = frozenset("common config core helper helpers lib main models scripts shared src tools util utils".split())
 _LINKED = ("During handling of the above exception", "The above exception was the direct cause")
 _COMPLAINT = re.compile(
-    r"not (?:be )?(?:installed|found|available|import)|missing|require|could not import|cannot import|no module|needed|"
-    r"please install|unavailable|not in your path",
+    r"not (?:be )?(?:installed|found|available|import)|missing|require|(?:could not|cannot) import|no module|needed|"
+    r"please install|unavailable",
     re.IGNORECASE,
 )
+_MODULE = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
+_QUOTE = "['\"\u2018\u2019`]?"
+_WORD = r"(?P<name>[^\s:'\"\u2018\u2019`]+)"
+_NOT_THERE = "No such file or directory"
+_RULES = [
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("module", rf"^(?:E\s+)?(?:ModuleNotFound|Import)Error: No module named '?{_MODULE}"),
+        ("module", rf"\(ModuleNotFoundError: No module named '{_MODULE}'\)$"),
+        ("module", rf"^(?:\S*/)?python[\d.]*: No module named '?{_MODULE}"),
+        ("module", rf"^ImportError: Missing optional dependency '{_MODULE}'"),
+        ("advice", r"pip3? install (?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+['\"`]?(?P<name>[\w.-]+)"),
+        ("library", r"(?:^|: )(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file"),
+        ("node", r"^(?:\w*Error|error).*?: Cannot find (?:module|package) '(?P<name>[^']+)'"),
+        ("spawned", rf"^FileNotFoundError: \[Errno 2\] {_NOT_THERE}: '(?P<name>[^']+)'"),
+        ("program", r"Error: spawn(?:Sync)? (?P<name>\S+) ENOENT"),
+        ("program", rf"^(?:[^:]+: )?(?:line \d+: )?{_WORD}: command not found$"),
+        ("program", rf"^[^:]+: (?:line )?\d+: (?:exec: )?{_WORD}: not found$"),
+        ("program", rf"^(?:[^:]+:)?(?:\d+:)? ?command not found: {_WORD}$"),
+        ("program", rf": {_WORD}: bad interpreter: {_NOT_THERE}$"),
+        ("program", rf"^(?:\S*/)?(?:env|nice|xargs|make): {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$"),
+        (
+            "program",
+            rf"^\S+: (?:failed to (?:run command|execute)|can't execute|execvp) {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$",
+        ),
+        ("program", r"(?:^|: )(?P<name>[\w.-]+) is not installed or it's not in your PATH"),
+    )
+]
 
 
 class Missing(NamedTuple):
@@ -97,222 +85,90 @@ class Around(NamedTuple):
     installed: tuple[str, ...] = ()  # packages installed for the run, as `name==version`
 
 
-class _Seen(NamedTuple):
-    """A line that matched a rule, with the lines around it."""
-
-    found: re.Match[str]
-    lines: Sequence[str]
-    at: int
-    exit_code: int
-
-
 def explain_failure(
     exit_code: int | None, stderr_tail: str, not_started: NotStarted | None = None, around: Around | None = None
 ) -> Missing | None:
     """Returns the missing thing, or None when the output does not name one. A killed or timed-out run returns None."""
     if not_started is not None:
-        return _of_start(not_started)
+        found = re.match(r"Could not start '(.+)': ", not_started.message)
+        return _program(found[1]) if found and not_started.missing else None
     if not exit_code:
         return None
     lines = [line.rstrip("\r") for line in stderr_tail.split("\n")]
-    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _LAST_LINES), -1):
-        for pattern, explain in _RULES:
+    for at in reversed(range(max(0, len(lines) - _LAST_LINES), len(lines))):
+        for kind, pattern in _RULES:
             found = pattern.search(lines[at][:2000])
-            missing = explain(_Seen(found, lines, at, exit_code)) if found else None
+            missing = _explain(kind, found["name"], lines, at, around or Around()) if found else None
             if missing is not None:
-                return (
-                    missing
-                    if missing.hint
-                    else missing._replace(hint=_how_to_install(missing.name, around or Around()))
-                )
+                return missing
     return None
 
 
-def _of_start(not_started: NotStarted) -> Missing | None:
-    found = re.match(r"Could not start '(.+)': ", not_started.message)
-    return _program(found[1]) if found and not_started.missing else None
+def _explain(kind: str, name: str, lines: Sequence[str], at: int, around: Around) -> Missing | None:
+    if kind == "module":
+        return None if _is_over(lines, at) else _module(name, around)
+    if kind == "advice":  # of a script that caught the error itself; it counts only next to a complaint
+        complains = _COMPLAINT.search(" ".join(lines[max(0, at - 2) : at + 2]))
+        return _package(name.rstrip("."), around) if complains and name != "pip" else None
+    if kind == "library":
+        return Missing("library", name, f"Whoever runs Prowess installs the system's package that has {name}.")
+    if kind == "node":
+        return _node(name)
+    if kind == "spawned" and not any("_execute_child" in line for line in lines[max(0, at - 6) : at]):
+        return None  # a file that could not be opened
+    return _program(name)
 
 
-def _python(seen: _Seen) -> Missing | None:
-    """Explains the exception that ended the program. Skips it if an unrelated exception was raised after it."""
-    after = seen.lines[seen.at + 1 :]
-    others = [line for line in after if re.match(r"[A-Za-z_][\w.]*(?:Error|Exception)\b", line)]
-    if others and not any(line.startswith(_LINKED) for line in after):
-        return None
-    module = seen.found["module"]
+def _is_over(lines: Sequence[str], at: int) -> bool:
+    """True when an unrelated exception was raised after this one, or a module was taken for a package."""
+    after = lines[at + 1 :]
+    others = any(re.match(r"[A-Za-z_][\w.]*(?:Error|Exception)\b", line) for line in after)
+    return "is not a package" in lines[at] or (others and not any(line.startswith(_LINKED) for line in after))
+
+
+def _module(module: str, around: Around) -> Missing | None:
     parts = module.split(".")
-    if parts[0] in _OWN or (len(parts) > 1 and "is not a package" in seen.lines[seen.at]):
-        return None
     prefixes = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
     known = next((DISTRIBUTIONS[prefix] for prefix in prefixes if prefix in DISTRIBUTIONS), None)
     if known is None and parts[0] in sys.stdlib_module_names:
-        return Missing(
-            "python",
-            module,
-            f"'{module}' is part of Python, and this interpreter comes without it: whoever runs Prowess installs it "
-            "with the system's packages, or uses another interpreter.",
-        )
-    return _package(known or parts[0])
+        hint = "It is part of Python: whoever runs Prowess installs it with the system's packages, or another Python."
+        return Missing("python", module, hint)
+    return None if parts[0] in _OWN else _package(known or parts[0], around)
 
 
-def _package(name: str) -> Missing | None:
+def _package(name: str, around: Around) -> Missing | None:
+    """Returns a package with install advice for a model and for a person."""
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         return None  # no package has such a name; `_x` is a module inside some package
-    return Missing("python", name, "")  # the advice depends on the run
-
-
-def _how_to_install(name: str, around: Around) -> str:
-    """Returns install advice for a model and for a person."""
-    skill, python, named, installed = around
-    used = f"Interpreter: {python or 'unknown'}"
-    if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in installed):
-        return f"'{name}' is installed for this skill and on PYTHONPATH: leave that variable as it is. {used}"
-    listed = json.dumps(sorted({*named, name}), ensure_ascii=False)
-    key = skill if re.fullmatch(r"[A-Za-z0-9_-]+", skill) else json.dumps(skill, ensure_ascii=False)
-    return (
+    used = f"Interpreter: {around.python or 'unknown'}"
+    if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in around.installed):
+        hint = f"'{name}' is installed for this skill and on PYTHONPATH: leave that variable as it is. {used}"
+        return Missing("python", name, hint)
+    listed = json.dumps(sorted({*around.named, name}), ensure_ascii=False)
+    is_plain = re.fullmatch(r"[A-Za-z0-9_-]+", around.skill)
+    key = around.skill if is_plain else json.dumps(around.skill, ensure_ascii=False)
+    hint = (
         f"'{name}' is probably the missing package: check its name. To install it, a model calls again with "
         f'install: ["{name}"], a person runs prowess exec … --install {name}; both are asked first. Or add '
         f"to .agent/config.toml:\n[skills.dependencies]\n{key} = {listed}\n{used}"
     )
+    return Missing("python", name, hint)
+
+
+def _node(name: str) -> Missing | None:
+    if not re.fullmatch(r"(?:@[\w.-]+/)?[A-Za-z0-9_][\w.-]*(?:/[^\s']*)?", name, re.ASCII):
+        return None  # a path
+    package = "/".join(name.split("/")[: 2 if name.startswith("@") else 1])
+    hint = f"The skill's author ships '{package}' in the skill's node_modules, or whoever runs Prowess installs it."
+    return Missing("node", package, hint)
 
 
 def _program(name: str) -> Missing | None:
     """Returns a missing program. A path counts only below a folder for programs (bin, sbin); any other path is a
     file."""
-    if "/" in name:
-        if not re.match(r"/(?:usr/|usr/local/|opt/\S+/)?s?bin/", name):
-            return None
-        name = posixpath.basename(name)
+    is_installed_path = re.match(r"/(?:usr/|usr/local/|opt/\S+/)?s?bin/", name)
+    name = posixpath.basename(name) if is_installed_path else name
     if not re.fullmatch(r"[A-Za-z0-9_\[][\w.+@\[-]{0,63}", name):
         return None
-    return Missing(
-        "program",
-        name,
-        f"Whoever runs Prowess installs '{name}' where scripts run. The skill's author names it, so that it is known "
-        f"before a run: requires: {{bins: [{name}]}}",
-    )
-
-
-def _spawned_by_python(seen: _Seen) -> Missing | None:
-    """Finds a program that Python could not start. The same text is used for files that cannot be opened; the lines
-    above tell them apart."""
-    above = seen.lines[max(0, seen.at - 6) : seen.at]
-    return _program(seen.found["name"]) if any("_execute_child" in line for line in above) else None
-
-
-def _node(seen: _Seen) -> Missing | None:
-    name = seen.found["name"]
-    if name.startswith("node:"):
-        return Missing("node", name, f"'{name}' is part of newer versions of Node.js: whoever runs Prowess updates it.")
-    if not re.fullmatch(r"(?:@[\w.-]+/)?[A-Za-z0-9_][\w.-]*(?:/[^\s']*)?", name, re.ASCII):
-        return None  # a path
-    return _node_package("/".join(name.split("/")[: 2 if name.startswith("@") else 1]))
-
-
-def _node_package(name: str) -> Missing:
-    return Missing(
-        "node",
-        name,
-        f"It cannot be installed from within a run. The skill's author ships '{name}' in the skill's node_modules, or "
-        "bundles it into the script; or whoever runs Prowess installs it where Node.js looks for it.",
-    )
-
-
-def _of_language(kind: Kind, name: str, how: str) -> Missing:
-    return Missing(
-        kind,
-        name,
-        f"It cannot be installed from within a run. Whoever runs Prowess installs it where scripts run: {how}",
-    )
-
-
-def _ruby(seen: _Seen) -> Missing | None:
-    name = seen.found["name"].split("/")[0]
-    return _of_language("ruby", name, f"gem install {name}") if name not in ("", ".", "..") else None
-
-
-def _perl(seen: _Seen) -> Missing:
-    name = seen.found["name"].replace("/", "::")
-    return _of_language("perl", name, f"cpan {name}, or the system's package of it")
-
-
-def _r(seen: _Seen) -> Missing:
-    return _of_language("r", seen.found["name"], f'install.packages("{seen.found["name"]}")')
-
-
-def _lua(seen: _Seen) -> Missing:
-    return _of_language("lua", seen.found["name"], f"luarocks install {seen.found['name']}")
-
-
-def _library(seen: _Seen) -> Missing:
-    name = seen.found["name"]
-    without = " For OpenCV, opencv-python-headless does without it." if name.startswith("libGL.") else ""
-    return Missing("library", name, f"Whoever runs Prowess installs the system's package that has {name}.{without}")
-
-
-def _shell_says(seen: _Seen) -> Missing | None:
-    return _program(seen.found["name"])
-
-
-def _shell_says_briefly(seen: _Seen) -> Missing | None:
-    return _program(seen.found["name"]) if seen.exit_code == 127 else None
-
-
-def _old_node(seen: _Seen) -> Missing:
-    hint = "TypeScript needs Node.js 22.6 or newer, or tsx, bun or deno: whoever runs Prowess installs it."
-    return Missing("program", "node", hint)
-
-
-def _advised(seen: _Seen) -> Missing | None:
-    """Handles a script that caught the error itself and says what to install. The advice counts only next to a
-    complaint."""
-    around = " ".join(seen.lines[max(0, seen.at - 2) : seen.at + 2])
-    name = seen.found["name"].rstrip(".,:;")
-    if name in ("pip", "npm") or not _COMPLAINT.search(around):
-        return None
-    tool = seen.found["tool"]
-    if "pip" in tool:
-        return _package(name)
-    return _node_package(name) if tool in ("npm", "yarn", "pnpm") else _program(name)
-
-
-_MODULE = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
-_QUOTE = "['\"\u2018\u2019`]?"
-_WORD = r"(?P<name>[^\s:'\"\u2018\u2019`]+)"
-_NOT_THERE = "No such file or directory"
-_RULES: list[tuple[re.Pattern[str], Callable[[_Seen], Missing | None]]] = [
-    (re.compile(pattern), explain)
-    for pattern, explain in (
-        (rf"^(?:E\s+)?(?:ModuleNotFound|Import)Error: No module named '?(?P<module>{_MODULE})", _python),
-        (rf"\(ModuleNotFoundError: No module named '(?P<module>{_MODULE})'\)$", _python),
-        (rf"^(?:\S*/)?python[\d.]*: No module named '?(?P<module>{_MODULE})", _python),
-        (rf"^ImportError: Missing optional dependency '(?P<module>{_MODULE})'", _python),
-        (r"(?:^|: )(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file", _library),
-        (rf"^FileNotFoundError: \[Errno 2\] {_NOT_THERE}: '(?P<name>[^']+)'", _spawned_by_python),
-        (r"^(?:\w*Error|error).*?: Cannot find (?:module|package) '(?P<name>[^']+)'", _node),
-        (r"^Error \[ERR_UNKNOWN_BUILTIN_MODULE\]: No such built-in module: (?P<name>node:\S+)", _node),
-        (r"^node: bad option: --experimental-strip-types", _old_node),
-        (r"Error: spawn(?:Sync)? (?P<name>\S+) ENOENT", _shell_says),
-        (r"cannot load such file -- (?P<name>\S+) \(LoadError\)", _ruby),
-        (r"^Can't locate (?P<name>[\w/]+)\.pm in @INC", _perl),
-        (r"there is no package called ['\u2018](?P<name>[\w.]+)['\u2019]", _r),
-        (r": module '(?P<name>[\w.-]+)' not found:", _lua),
-        (rf"^(?:[^:]+: )?(?:line \d+: )?{_WORD}: command not found$", _shell_says),
-        (rf"^[^:]+: (?:line )?\d+: (?:exec: )?{_WORD}: not found$", _shell_says),
-        (rf"^(?:[^:]+:)?(?:\d+:)? ?command not found: {_WORD}$", _shell_says),
-        (rf"^(?:\S*/)?(?:[bd]?ash|k?sh|busybox): {_WORD}: not found$", _shell_says_briefly),
-        (rf"^Command '{_WORD}' not found", _shell_says),
-        (rf"^fish: Unknown command: {_QUOTE}{_WORD}", _shell_says),
-        (rf": {_WORD}: bad interpreter: {_NOT_THERE}$", _shell_says),
-        (rf"^(?:\S*/)?(?:env|nice|ionice|xargs|make): {_QUOTE}{_WORD}{_QUOTE}: (?:{_NOT_THERE}|Command not found)$",
-         _shell_says),
-        (rf"^\S+: (?:failed to (?:run command|execute)|can't execute|execvp) {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$",
-         _shell_says),
-        (r"exec: \\?\"(?P<name>[^\"\\]+)\\?\": executable file not found in \$PATH", _shell_says),
-        (rf"^Can't exec \"{_WORD}\": {_NOT_THERE}", _shell_says),
-        (r"(?:^|: )(?P<name>[\w.-]+) is not installed or it's not in your PATH", _shell_says),
-        (r"(?P<tool>pip3?|npm|yarn|pnpm|apt|apt-get|brew|dnf|yum|apk) (?:install|i|add) "
-         r"(?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+"
-         r"['\"`]?(?P<name>@?[A-Za-z0-9][\w./+-]*)", _advised),
-    )
-]  # fmt: skip
+    hint = f"Whoever runs Prowess installs '{name}'. The skill's author names it: requires: {{bins: [{name}]}}"
+    return Missing("program", name, hint)

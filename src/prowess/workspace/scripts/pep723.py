@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from prowess._internal.toml_lines import parse_toml
 from prowess.errors import WorkspaceError
-from prowess.workspace.scripts.environment_marker import is_marker
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 EXAMPLE = '# /// script\n# dependencies = ["{name}"]\n# ///'
 MOST_DEPENDENCIES = 200
@@ -26,17 +28,10 @@ _CHOOSES_SOURCE = frozenset(
 )
 _OPENING = re.compile(r"# /// ([a-zA-Z0-9-]+)")
 _ALMOST = re.compile(r"^[ \t]*#[ \t]*///[ \t]*script[ \t\r]*$", re.MULTILINE)
-_NAME = r"[A-Za-z0-9]++(?:[._-]++[A-Za-z0-9]++)*+"
-_CLAUSE = r"(?:===|~=|==|!=|<=|>=|<|>)\s*+[A-Za-z0-9][A-Za-z0-9.*+!_-]*+"
-_CLAUSES = rf"{_CLAUSE}(?:\s*+,\s*+{_CLAUSE})*+\s*+,?+"
-_REQUIREMENT = re.compile(
-    rf"(?P<name>{_NAME})\s*+(?:\[(?P<extras>[^\]]*+)\])?+"
-    rf"\s*+(?:\(\s*+(?P<inner>{_CLAUSES})\s*+\)|(?P<outer>{_CLAUSES}))?+"
-    r"\s*+(?:;(?P<marker>[\w\s.'\"()<>=!~,+*-]++))?+",
-    re.ASCII,
-)
-_ARCHIVE = re.compile(r"\.(?:whl|zip|egg|tar|tgz|tar\.\w+|tbz|txz|tlz)$", re.IGNORECASE)
-_VERSION_CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
+_ARCHIVE = re.compile(r"\.(?:whl|zip|egg|tar|tgz|tar\.\w+|tbz|txz|tlz)(?=[\s,)]|$)", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^']*+'|\"[^\"]*+\"")
+_COMPARES_TEXTS = re.compile(r"''\s*+(?:[=!<>~]++|(?:not\s++)?in\b)\s*+''")
+_MOST_CHARACTERS = 500  # of one requirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,44 +116,13 @@ def find_almost_block(text: str) -> int | None:
 
 def python_fits(requires: str, version: tuple[int, ...]) -> bool:
     """True when `requires-python` allows this version; an empty text allows all."""
-    return all(
-        _clause_fits(operator, wanted, bool(rest), version) for operator, wanted, rest in _version_clauses(requires)
-    )
+    return not requires or _parse_specifiers(requires).contains(".".join(map(str, version)), prereleases=True)
 
 
 def parse_version(text: str) -> tuple[int, ...]:
     """Returns `3.11.2` as numbers; a suffix as in `3.14.0rc1` is left out."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
     return tuple(map(int, found[0].split("."))) if found else ()
-
-
-def _clause_fits(operator: str, wanted: tuple[int, ...], prefix: bool, here: tuple[int, ...]) -> bool:
-    if prefix or operator == "~=":
-        length = len(wanted) if prefix else len(wanted) - 1
-        same = here[:length] == wanted[:length]
-        return not same if operator == "!=" else same and (operator != "~=" or here >= wanted)
-    size = max(len(here), len(wanted))
-    left, right = (version + (0,) * (size - len(version)) for version in (here, wanted))
-    return {
-        "===": left == right,
-        "==": left == right,
-        "!=": left != right,
-        ">=": left >= right,
-        "<=": left <= right,
-        ">": left > right,
-        "<": left < right,
-    }[operator]
-
-
-def _version_clauses(requires: str) -> list[tuple[str, tuple[int, ...], str | None]]:
-    """Parses version clauses. Raises ValueError for anything else."""
-    clauses = []
-    for text in filter(None, (part.strip() for part in requires.split(","))):
-        found = _VERSION_CLAUSE.fullmatch(text)
-        if found is None or (found[3] and found[1] not in ("==", "!=")) or (found[1] == "~=" and "." not in found[2]):
-            raise ValueError(text)
-        clauses.append((found[1], parse_version(found[2]), found[3]))
-    return clauses
 
 
 def _parse_toml(content: str, name: str, line: int) -> dict[str, Any]:
@@ -184,32 +148,50 @@ def _read_dependencies(value: object, name: str, line: int) -> list[str]:
 def _read_requirement(text: str, name: str, line: int) -> str:
     """Returns the requirement in its normal form, which is also passed to the installer."""
     shown = repr(text[:80])
-    outside_marker = text.partition(";")[0]
-    refused = None
+    source = _find_source(text)
+    if source:
+        _refuse(name, line, f"{shown} {source}")
+    try:
+        return _normal_requirement(text)
+    except (ValueError, RecursionError):
+        hint = "Write it as in: requests>=2,<3; python_version < '3.12'"
+        _invalid(name, line, f"the dependency {shown} is none", hint)
+
+
+def _find_source(text: str) -> str:
+    """Returns how a requirement chooses the source of its package, or ""."""
+    package = text.partition(";")[0]
     if text.startswith("-"):
-        refused = "is an option for an installer"
-    elif "@" in outside_marker or "://" in text:
-        refused = "is an address"
-    elif re.search(r"[/\\]", outside_marker) or text.startswith((".", "~")) or _ARCHIVE.search(outside_marker):
-        refused = "is a path"
-    if refused is not None:
-        _refuse(name, line, f"{shown} {refused}")
-    found = _REQUIREMENT.fullmatch(text) if len(text) <= 500 else None
-    extras = [extra.strip() for extra in (found["extras"] or "").split(",")] if found else []
-    if found is None or not all(re.fullmatch(_NAME, extra) for extra in extras if extra or len(extras) > 1):
-        _invalid(name, line, f"the dependency {shown} is none", "Write it as in: requests>=2,<3")
-    clauses = re.findall(_CLAUSE, found["inner"] or found["outer"] or "")
-    short = canonical_name(found["name"])
-    if any(extras):
-        short += f"[{','.join(sorted(map(canonical_name, extras)))}]"
-    clauses = sorted(re.sub(r"\s", "", clause) for clause in clauses)
-    if any(_ARCHIVE.search(each) for each in (short, *clauses)):  # an installer would look for a file with that name
-        _refuse(name, line, f"{shown} is a path")
-    short += ",".join(clauses)
-    marker = " ".join((found["marker"] or "").split())
-    if marker and not is_marker(marker):
-        _invalid(name, line, f"the condition of {shown} is none", "Write it as in: requests; python_version < '3.12'")
+        return "is an option for an installer"
+    if "@" in package or "://" in text:
+        return "is an address"
+    if re.search(r"[/\\]", package) or text.startswith((".", "~")) or _ARCHIVE.search(package):
+        return "is a path"  # an installer would look for a file with that name
+    return ""
+
+
+def _normal_requirement(text: str) -> str:
+    """Raises ValueError when it is no requirement. The condition stays as written."""
+    from packaging.requirements import Requirement
+
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(text)
+    parsed = Requirement(text)
+    marker = " ".join(text.partition(";")[2].split())
+    if _COMPARES_TEXTS.search(_QUOTED.sub("''", marker)):
+        raise ValueError(text)
+    extras = ",".join(sorted(map(canonical_name, parsed.extras)))
+    short = canonical_name(parsed.name) + (f"[{extras}]" if extras else "") + str(parsed.specifier)
     return f"{short}; {marker}" if marker else short
+
+
+def _parse_specifiers(text: str) -> SpecifierSet:
+    """Raises ValueError for anything but version clauses."""
+    from packaging.specifiers import SpecifierSet
+
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(text)
+    return SpecifierSet(text)
 
 
 def canonical_name(name: str) -> str:
@@ -221,10 +203,9 @@ def _read_requires(value: object, name: str, line: int) -> str:
     if not isinstance(value, str):
         _invalid(name, line, "this begins a block whose requires-python is no text", wanted)
     try:
-        _version_clauses(value)
-    except ValueError as error:
-        _invalid(name, line, f"this begins a block whose requires-python has {str(error)[:40]!r}", wanted)
-    return ",".join(sorted(re.sub(r"\s", "", part) for part in value.split(",") if part.strip()))
+        return str(_parse_specifiers(value))
+    except ValueError:
+        _invalid(name, line, f"this begins a block whose requires-python is {value[:40]!r}", wanted)
 
 
 def _read_tools(value: object, name: str, line: int) -> list[str]:
