@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prowess.errors import ConfigError, ModelAuth, ProwessError
+from prowess.errors import ConfigError, EvalError, ProwessError
 from prowess.evals.results import EvalTask, RunKey
 from prowess.evals.run_task import run_task
 from prowess.evals.runner import CANARY, EvalOptions, EvalProgress, EvalRun, run_suite
@@ -146,7 +146,7 @@ def test_a_replay_needs_no_key_of_its_model(stub: Stub, tmp_path: Path, monkeypa
         monkeypatch.delenv(name)
     assert [record.status for record in run(tmp_path, suite, replay="tapes").records] == ["passed"]
     assert [record.status for record in run(tmp_path, suite, replay="tapes", record="tapes").records] == ["passed"] * 2
-    with pytest.raises(ModelAuth, match="OPENAI_API_KEY is not set"):
+    with pytest.raises(EvalError, match="OPENAI_API_KEY is not set"):
         run(tmp_path, suite)
 
 

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
 from prowess.core.values import Usage, add_usage
-from prowess.errors import EvalError
+from prowess.errors import EvalError, ModelAuth
 from prowess.evals.arms import Arm, Arms, case_in_arm
 from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
 from prowess.evals.engines import EngineName, open_engine
@@ -102,16 +102,14 @@ async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = N
     return EvalRun(stored.header.id, stored.folder, stored.header, records, tuple(notes))
 
 
-@contextmanager
-def open_driver(options: EvalOptions) -> Iterator[Runtime]:
+def open_driver(options: EvalOptions) -> AbstractContextManager[Runtime]:
     """Checks the options, and opens the runtime that the tasks get their values from."""
     forget_runtimes()
     for model in (options.model, options.judge):
         check_model(model)
     make_approver(options.approved)
     given = {"roots": options.roots, "config_file": options.config, "flags": dict(options.settings)}
-    with open_runtime(cwd=options.cwd, environ=os.environ, **given) as runtime:
-        yield runtime
+    return open_runtime(cwd=options.cwd, environ=os.environ, **given)
 
 
 def shared_fields(
@@ -148,7 +146,10 @@ def _check_model(
         hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
         raise EvalError(what, code="ray-model-file", hint=hint)
     if is_needed and options.address is None and not name.startswith("replay:"):  # other nodes have keys of their own
-        make_model(runtime, SessionOptions(model=name))
+        try:
+            make_model(runtime, SessionOptions(model=name))
+        except ModelAuth as error:  # an option that cannot be used; no case has failed
+            raise EvalError(error.message, code=str(error.code), hint=error.hint) from error
     if is_limited and is_live(name):
         check_price(name, find_prices(runtime, name))
 
