@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from prowess.agent.context import render_system
 from prowess.agent.toolkit_options import KitStyle, SkillAccess
+from prowess.core.ports import ShownSkill
 from prowess.core.values import CatalogPlan, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.rules import PolicyQuery, Rules
 from prowess.skills.catalog import Catalog
-from prowess.skills.render import render_catalog
+from prowess.skills.render import render_catalog, shown_names
 from prowess.tools.profiles import advertised, slim
 
 _FILES = ("read_file", "list_dir", "grep")
@@ -51,6 +52,14 @@ def render_offer(skills: SkillAccess, plan: CatalogPlan, style: KitStyle) -> str
         protocol=style.protocol,
         can_run=style.can_run,
     )
+
+
+def list_offer(catalog: Catalog, plan: CatalogPlan) -> list[ShownSkill]:
+    """Returns the skills of the prompt text as values, under the names that it shows."""
+    entries = [entry for entry in catalog if entry.id in {*plan.shown, *plan.name_only}]
+    names = shown_names(catalog, entries)
+    described = frozenset(plan.shown)
+    return [ShownSkill(names[each.id][0], each.description if each.id in described else "") for each in entries]
 
 
 def offered_tools(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from prowess.core.events import ApprovalAnswered, CallDelta, Envelope, ModelReplied, TextDelta
 from prowess.core.values import (
@@ -63,6 +63,38 @@ class Model(Protocol):
     ) -> ModelReplied:
         """Returns the whole reply. `on_delta` gets its pieces before that. With a JSON Schema, the text is a document
         that fits the schema, as far as the provider can guarantee it."""
+        ...
+
+
+class ShownSkill(NamedTuple):
+    """Skill as a request shows it."""
+
+    name: str
+    description: str = ""
+    body: str = ""  # empty if the skill is only listed
+    files: tuple[str, ...] = ()
+
+
+class SkillsInRequest(NamedTuple):
+    """Skills behind the text of a request."""
+
+    listed: Sequence[ShownSkill] = ()  # in the catalog
+    loaded: Mapping[str, ShownSkill] = {}  # by the ref of the part that shows the skill
+
+
+@runtime_checkable
+class SkillReader(Protocol):
+    """Optional power of a model: it takes the skills of a request as values, and parses no rendered text."""
+
+    async def reply_with_skills(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        skills: SkillsInRequest,
+        *,
+        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+    ) -> ModelReplied:
+        """Returns the whole reply, as `Model.reply` does."""
         ...
 
 
