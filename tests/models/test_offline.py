@@ -643,6 +643,8 @@ def test_what_does_not_fit_is_missing(command: str, request_text: str, missing: 
         "x.py <file> [--sort-keys]",
         "x.py [--sort-keys]",
         "x.py <file>...",
+        'x.py "b <text>"',
+        "x.py 'b <text>'",
     ],
 )
 def test_a_place_where_a_value_would_be_a_program_is_refused(command: str) -> None:
@@ -672,7 +674,8 @@ NASTY = [
     "<file> [--x <n>] $ARGUMENTS",
 ]
 # Bare, in single and in double quotes, and behind other text.
-PRINTS = "printf '%s\\0' a <arguments> '<arguments>' \"b<arguments>\" --c=<arguments> > out.bin"
+PRINTS = "p.py a <arguments> '<arguments>' \"<arguments>\" b<arguments> --c=<arguments> > out.bin"
+PRINTER = "p.py() { printf '%s\\0' \"$@\"; }; "
 
 
 def check_one_word(text: str, folder: Path) -> bool:
@@ -681,11 +684,11 @@ def check_one_word(text: str, folder: Path) -> bool:
     found = fill(PRINTS, said, ShownSkill("demo"))
     if not found.ready:
         return False
-    subprocess.run(["bash", "-c", found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True)
+    subprocess.run(["bash", "-c", PRINTER + found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True)
     assert [path.name for path in folder.iterdir()] == ["out.bin"]
     words = (folder / "out.bin").read_bytes().decode("utf-8").split("\0")
     value = said.arguments
-    assert words == ["a", value, value, f"b{value}", f"--c={value}", ""]
+    assert words == ["a", value, value, value, f"b{value}", f"--c={value}", ""]
     return True
 
 
@@ -705,7 +708,7 @@ TEMPLATES = {  # with the same words and operators, and nothing to fill in
     "p.py <file> <text> > out/x.txt": "p.py v v > out/x.txt",
     "p.py '<text>' \"<name>\" <n=3>": "p.py 'v' \"v\" v",
     "p.py --title=<title> <file> <asc|desc>": "p.py --title=v v v",
-    'p.py "b <text>" <column> --out <out>': 'p.py "b v" v --out v',
+    'p.py "b" <text> <column> --out <out>': 'p.py "b" v v --out v',
     "p.py <request> | q.py <date>": "p.py v | q.py v",
     "p.py <group_column> --x <whatever> -- <text>": "p.py v --x v -- v",
     "p.py <arguments> | q.py '<request>' \"<request>\"": "p.py v | q.py 'v' \"v\"",

@@ -1,38 +1,37 @@
 """Chooses the command of a skill, and puts the values of a request into its placeholders.
 
-Each value is used once, in the order of the request, unless the request gives it by name. Every value goes in through
-`quote`: there is no other way from a request into a command.
+Each value is used once, in the order of the request, unless the request gives it by name. Every value is quoted as one
+shell word: there is no other way from a request into a command.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prowess.core.ports import ShownSkill
 from prowess.models.offline.commands import find_commands
 from prowess.models.offline.ranking import FAR_BETTER, USED_VALUE, rank_commands
 from prowess.models.offline.request_values import RequestValues, base_name, find_phrase
-from prowess.models.offline.template import Placeholder, names_example, parse_template, quote
+from prowess.models.offline.template import Placeholder, names_example, parse_template
 
 LONGEST_BYTES = 100_000  # per word; Linux allows 131,071
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class Filled(NamedTuple):
     command: str  # as written, if values are missing or it is refused
     used: int = 0  # number of values of the request in it
-    missing: tuple[Placeholder, ...] = ()
+    missing: Sequence[Placeholder] = ()
     refusal: str | None = None
 
     @property
     def ready(self) -> bool:
         return self.refusal is None and not self.missing
 
-    @property
-    def outputs(self) -> list[str]:
-        """Files that the command writes, as far as it says so."""
+    def find_outputs(self) -> list[str]:
+        """Returns the files that the command writes, as far as it says so."""
         pattern = r"(?:>>?|(?<!\S)(?:-o|--out(?:put)?(?:-file)?))[ =]*[\"']?(out/[\w./-]*\w)(?=[\s\"';|&)]|$)"
         return list(dict.fromkeys(re.findall(pattern, self.command)))
 
@@ -54,38 +53,29 @@ def choose(skill: ShownSkill, said: RequestValues) -> tuple[Filled | None, list[
 
 
 def fill(command: str, said: RequestValues, skill: ShownSkill) -> Filled:
-    template = parse_template(command)
-    if template.refusal:
-        return Filled(command=command, refusal=template.refusal)
+    pieces, refusal = parse_template(command)
     if (said.given or said.all("file")) and names_example(command, skill.files):
-        return Filled(command=command, refusal="it names a file only as an example, and the request gives another")
-    placeholders = [piece for piece in template.pieces if isinstance(piece, Placeholder)]
-    if not placeholders:
-        return _with_number(command, said)
+        refusal = "it names a file only as an example, and the request gives another"
+    if refusal:
+        return Filled(command, refusal=refusal)
+    placeholders = [piece for piece in pieces if isinstance(piece, Placeholder)]
+    literal, numbers = re.findall(r"(?<!\S)[0-9]+(?!\S)", command), said.all("number")
+    if not placeholders and len(literal) == len(numbers) == 1 and numbers[0].isdecimal():
+        return Filled(re.sub(r"(?<!\S)[0-9]+(?!\S)", numbers[0], command), used=1)
     filler = _Filler(placeholders, said, skill)
     if filler.missing:
-        return Filled(command=command, used=filler.used, missing=tuple(filler.missing))
-    pieces = [piece if isinstance(piece, str) else quote(filler.get(piece), piece.place) for piece in template.pieces]
-    return Filled(command="".join(pieces).strip(), used=filler.used)
-
-
-def _with_number(command: str, said: RequestValues) -> Filled:
-    """Returns a command without placeholders; a single number of the request replaces its single number."""
-    literal = re.findall(r"(?<!\S)[0-9]+(?!\S)", command)
-    numbers = said.all("number")
-    if len(literal) == len(numbers) == 1 and numbers[0].isdecimal():
-        return Filled(command=re.sub(r"(?<!\S)[0-9]+(?!\S)", numbers[0], command), used=1)
-    return Filled(command=command)
+        return Filled(command, filler.used, filler.missing)
+    parts = [piece if isinstance(piece, str) else shlex.quote(filler.values[piece]) for piece in pieces]
+    return Filled("".join(parts).strip(), filler.used)
 
 
 class _Filler:
     """Values of the placeholders of one command. Two equal placeholders share one value."""
 
     def __init__(self, placeholders: Sequence[Placeholder], said: RequestValues, skill: ShownSkill) -> None:
-        self._said, self._own = said, skill.files
-        self._placeholders = list({_key(each): each for each in placeholders}.values())
-        self._values: dict[str, str] = {}
-        self._used: set[str] = set()  # values of the request
+        self._placeholders, self._said, self._own = list(dict.fromkeys(placeholders)), said, skill.files
+        self.values: dict[Placeholder, str] = {}
+        self._taken: set[str] = set()  # values of the request
         self.used = 0
         for find in (self._by_name, self._by_file_name, self._next):
             for each in self.missing:
@@ -93,27 +83,23 @@ class _Filler:
         for each in self.missing:
             default = "inputs" if each.kind == "folder" and said.given else each.default
             if default is not None:
-                self._values[_key(each)] = default
+                self.values[each] = default
 
     @property
     def missing(self) -> list[Placeholder]:
-        return [each for each in self._placeholders if _key(each) not in self._values]
-
-    def get(self, placeholder: Placeholder) -> str:
-        return self._values[_key(placeholder)]
+        return [each for each in self._placeholders if each not in self.values]
 
     def _take(self, placeholder: Placeholder, value: str | None) -> None:
         """Takes a value of the request, in the form that is passed on, unless it cannot be passed on."""
         if not value:
             return
-        self._used.add(value)
+        self._taken.add(value)
         is_path = placeholder.kind == "file" and value not in self._said.all("quoted")
         text = self._path(value, placeholder) if is_path else value
         is_option = placeholder.begins_word and text.startswith("-") and placeholder.kind != "number"
         climbs = placeholder.in_path and ("/" in text or text.startswith("."))
-        too_long = len(text.encode("utf-8", "replace")) > LONGEST_BYTES
-        if not too_long and not climbs and not is_option:
-            self._values[_key(placeholder)] = text
+        if not is_option and not climbs and len(text.encode("utf-8", "replace")) <= LONGEST_BYTES:
+            self.values[placeholder] = text
             self.used += 1
 
     def _by_name(self, placeholder: Placeholder) -> str | None:
@@ -128,46 +114,44 @@ class _Filler:
         end = r"[\n,;，；]" if kind in ("text", "name") else r"[\s,;，；。、]"
         quoted = re.match(r"\"([^\"]*)\"|'([^']*)'|“([^”]*)”|`([^`]*)`", rest)
         text = quoted[quoted.lastindex or 0] if quoted else re.split(end, rest, maxsplit=1)[0].strip().rstrip(".!?")
-        if kind in ("number", "url", "email", "date", "time"):
-            return text if text in said.all(kind) else None
         if kind == "file":
-            return next((each for each in self._files(placeholder) if text in (each, f"@{each}", base_name(each))), None)
-        return text if not placeholder.choices or text in placeholder.choices else None
+            return next((path for path in self._files(placeholder) if text.endswith((path, base_name(path)))), None)
+        allowed = placeholder.choices or said.all(kind)
+        return text if kind in ("text", "name", "column", "other") or text in allowed else None
 
     def _by_file_name(self, placeholder: Placeholder) -> str | None:
         """Finds a file with a telling word of the placeholder in its name: `old.json` for `<old_file>`."""
-        telling = set(placeholder.words) - {"file", "path", "input", "document", "text", "data", *placeholder.extensions}
+        general = {"file", "path", "input", "document", "text", "data", *placeholder.extensions}
         files = self._files(placeholder) if placeholder.kind == "file" else []
-        return next((path for path in files if telling & set(re.split(r"[\W_]+", base_name(path).lower()))), None)
+        words = set(placeholder.words) - general
+        return next((path for path in files if words & set(re.split(r"[\W_]+", base_name(path).lower()))), None)
 
     def _next(self, placeholder: Placeholder) -> str | None:
         """Returns the next value of the request that fits."""
         said, kind = self._said, placeholder.kind
-        values = said.all(kind)
-        if kind == "file":
-            values = self._next_files(placeholder)
-        elif kind == "text":
-            values = (*said.all("quoted"), said.after_colon or said.arguments)
-        elif kind == "name":
-            values = (*said.all("quoted"), find_phrase(kind, placeholder.words, said.plain))
-        elif kind == "column":
-            values = (find_phrase(kind, placeholder.words, said.plain), *said.all("quoted"))
-        elif kind in ("arguments", "request"):
-            values = (said.arguments if kind == "arguments" else said.text.strip(),)
-        elif placeholder.choices:
-            return _find_choice(placeholder.choices, said.text.lower())
-        return next((value for value in values if value and value not in self._used), None)
+        quoted, phrase = said.all("quoted"), find_phrase(kind, placeholder.words, said.plain)
+        text = said.text.lower()
+        named = [(re.search(rf"(?<![a-z0-9]){re.escape(each.lower())}", text), each) for each in placeholder.choices]
+        values = {
+            "file": self._next_files(placeholder),
+            "text": (*quoted, said.after_colon or said.arguments),
+            "name": (*quoted, phrase),
+            "column": (phrase, *quoted),
+            "arguments": (said.arguments,),
+            "request": (said.text.strip(),),
+            "choice": [each for _, each in sorted((found.start(), each) for found, each in named if found)],
+        }.get(kind, said.all(kind))
+        return next((value for value in values if value and (value not in self._taken or kind == "choice")), None)
 
     def _files(self, placeholder: Placeholder) -> list[str]:
         """Returns the unused files that the request names, in its order; or else those that were given."""
-        files = [path for path in self._said.all("file") or self._said.given if path not in self._used]
+        files = [path for path in self._said.all("file") or self._said.given if path not in self._taken]
         endings = placeholder.extensions
         return [path for path in files if not endings or path.rsplit(".", 1)[-1].lower() in endings]
 
     def _next_files(self, placeholder: Placeholder) -> tuple[str, ...]:
         free = self._files(placeholder)
-        wanted = sum(each.kind == "file" for each in self.missing)
-        if len(free) > wanted and not self._said.all("file"):
+        if len(free) > sum(each.kind == "file" for each in self.missing) and not self._said.all("file"):
             return ()  # ambiguous: the person must name one
         is_path = placeholder.words[-1:] == ("path",)  # it may be a path inside a document
         return (*free, *(self._said.all("quoted") if is_path else ()))
@@ -178,13 +162,3 @@ class _Filler:
             inside = path.startswith(("out/", "work/", "inputs/")) and ".." not in path.split("/")
             path = path if inside else f"inputs/{base_name(path)}"
         return base_name(path) if placeholder.in_path else path
-
-
-def _key(placeholder: Placeholder) -> str:
-    return f"{placeholder.name}|{placeholder.choices}|{placeholder.in_path}"
-
-
-def _find_choice(choices: Sequence[str], text: str) -> str | None:
-    """Returns the choice that the text names first; `desc` is also named by "descending"."""
-    found = [(match.start(), each) for each in choices if (match := re.search(rf"(?<![a-z0-9]){re.escape(each.lower())}", text))]
-    return min(found)[1] if found else None

@@ -68,20 +68,26 @@ class OfflineModel:
             decided = turn.decide()
         except ProwessError as error:  # SQLite of this Python has no full-text search
             raise ModelError(error.message, code=str(error.code), hint=error.hint) from error
-        code, text = decided if isinstance(decided, Failed) else (None, decided if isinstance(decided, str) else "")
-        wanted = decided if isinstance(decided, list) else turn.close() if code is None else []
-        # Hash of all messages, so that an id is unique in a session and the same in a replay.
-        seen = json.dumps([to_json(message) for message in messages]).encode() if wanted else b""
-        mark = blake2b(seen, digest_size=6).hexdigest()
-        calls = [ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(wanted)]
-        if on_delta and text:
-            on_delta(TextDelta(text=text))
-        for at, call in enumerate(calls):
+        if isinstance(decided, Failed):
+            reply = ModelReplied(text=decided.text, finish="stop", model="offline", code=decided.code)
+        elif isinstance(decided, str):
+            calls = _number(turn.end_plan(), messages)
+            reply = ModelReplied(text=decided, calls=calls, finish="stop", model="offline")
+        else:
+            reply = ModelReplied(calls=_number(decided, messages), finish="calls", model="offline")
+        if on_delta and reply.text:
+            on_delta(TextDelta(text=reply.text))
+        for at, call in enumerate(reply.calls):
             if on_delta:
                 on_delta(CallDelta(index=at, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
-        return ModelReplied(
-            text=text, calls=tuple(calls), finish="stop" if text else "calls", model="offline", code=code
-        )
+        return reply
+
+
+def _number(calls: _Calls, messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Gives ids from a hash of all messages, so that an id is unique in a session and the same in a replay."""
+    seen = json.dumps([to_json(message) for message in messages]).encode()
+    mark = blake2b(seen, digest_size=6).hexdigest()
+    return tuple(ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(calls))
 
 
 class _Turn:
@@ -89,83 +95,87 @@ class _Turn:
 
     def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: frozenset[str]) -> None:
         self._listed, self._loaded, self._tools = skills.listed, skills.loaded, tools
-        requests = [(at, text) for at, message in enumerate(messages) if (text := _find_request(message)) is not None]
-        start, self._request = requests[-1] if requests else (0, "")
+        start = max((at for at, message in enumerate(messages) if _find_request(message)), default=0)
         replies = [at for at, message in enumerate(messages[:start]) if message.role == "assistant"]
-        fresh = messages[replies[-1] + 1 if replies else 0 :]
-        self._active = [skill for message in fresh if message.role in ("system", "user") for skill in self._shown(message)]
-        self._answers = {message.call_id: message for message in messages[start:] if message.role == "tool"}
-        self._calls = {call.tool: call for message in messages[start:] for call in message.calls if call.id in self._answers}
-        self._said = parse_request(self._request, [path for message in messages for path in _find_given(message)])
+        fresh = [message for message in messages[max(replies, default=-1) + 1 :] if message.role in ("system", "user")]
+        self._active = [skill for message in fresh for skill in self._shown(message)]
+        now = messages[start:]
+        self._answers = {message.call_id: message for message in now if message.role == "tool"}
+        self._calls = {call.tool: call for message in now for call in message.calls if call.id in self._answers}
+        given = [line[2:] for message in messages for line in _find_files(message)]
+        self._said = parse_request(_find_request(messages[start]) if messages else "", given)
 
     def decide(self) -> str | Failed | _Calls:
         """Returns the next calls, or the answer."""
+        tools, said = self._tools, self._said
         if "skill_run" in self._calls:
             return self._report()
         if "skill_load" in self._calls:
             return self._after_load()
         if self._active:  # named by the user or the caller, so there is no plan to update
-            return self._follow(self._active, with_plan=False)
+            return self._follow(self._active, [])
         listed = {skill.name: skill for skill in (*self._listed, *self._find_hits())}
-        ranked = rank_skills(self._said, list(listed.values()))
-        if "skill_load" in self._tools and ranked and ranked[0].fits:
-            return self._load(ranked[0].skill)
-        if "skill_search" in self._tools and "skill_search" not in self._calls and self._request.strip():
-            return [("skill_search", {"query": self._request[:1000]})]
-        installed = "skill_load" in self._tools and bool(listed or "skill_search" in self._calls)
+        ranked = rank_skills(said, list(listed.values()))
+        if "skill_load" in tools and ranked and ranked[0].fits:
+            name = ranked[0].skill.name
+            steps = {
+                "load": f"Load the skill {name}",
+                "run": "Run the command that fits",
+                "answer": "Report the result",
+            }
+            plan = [{"id": id, "title": title, "status": "pending"} for id, title in steps.items()]
+            plan[0]["status"] = "in_progress"
+            goal = " ".join(said.text.split())[:200]
+            return [*self._plan({"plan": {"goal": goal, "steps": plan}}), ("skill_load", {"skill": name})]
+        if "skill_search" in tools and "skill_search" not in self._calls and said.text.strip():
+            return [("skill_search", {"query": said.text[:1000]})]
+        installed = "skill_load" in tools and bool(listed or "skill_search" in self._calls)
         return Failed("no-skill-fits", answer.render_no_skill(ranked, installed=installed))
 
-    def close(self) -> _Calls:
-        """Returns the calls of the last reply: completes the plan, if there is one and the command was run."""
-        steps = {"run": {"status": "completed"}, "answer": {"status": "completed"}}
-        planned = "update_plan" in self._calls and "skill_run" in self._calls
-        return [("update_plan", {"patch": {"set": steps}})] if planned else []
+    def end_plan(self) -> _Calls:
+        """Completes the plan together with the answer, if there is a plan and the command was run."""
+        is_open = {"update_plan", "skill_run"} <= self._calls.keys()
+        return self._plan_steps(run="completed", answer="completed") if is_open else []
 
-    def _load(self, skill: ShownSkill) -> _Calls:
-        goal = " ".join(self._request.split())[:200]
-        steps = [
-            {"id": "load", "title": f"Load the skill {skill.name}", "status": "in_progress"},
-            {"id": "run", "title": "Run the command that fits the request", "status": "pending"},
-            {"id": "answer", "title": "Report what came of it", "status": "pending"},
-        ]
-        plan: _Calls = [("update_plan", {"plan": {"goal": goal, "steps": steps}})]
-        return [*(plan if "update_plan" in self._tools else []), ("skill_load", {"skill": skill.name})]
+    def _plan_steps(self, **steps: str) -> _Calls:
+        return self._plan({"patch": {"set": {id: {"status": status} for id, status in steps.items()}}})
+
+    def _plan(self, args: dict[str, Any]) -> _Calls:
+        return [("update_plan", args)] if "update_plan" in self._tools else []
 
     def _after_load(self) -> str | Failed | _Calls:
         name, text = self._argument("skill_load", "skill"), self._text("skill_load")
         shown = list(self._shown(self._answers[self._calls["skill_load"].id]))
-        if not shown and answer.is_failure(text):
+        if not shown and answer.FAILURE.match(text):
             return Failed("call-refused", answer.render_refusal(f"The skill '{name}' did not come into view:", text))
-        bare = re.split("[:/]", name)[-1]
-        shown += [skill for skill in self._loaded.values() if skill.name in (name, bare)]
+        shown += [skill for skill in self._loaded.values() if skill.name in (name, re.split("[:/]", name)[-1])]
         if not shown:
             return text  # the skill ran as a child run, and this is its answer
-        return self._follow([shown[0]._replace(name=name)], with_plan="update_plan" in self._tools)
+        return self._follow([shown[0]._replace(name=name)], self._plan_steps(load="completed", run="in_progress"))
 
-    def _follow(self, skills: Sequence[ShownSkill], *, with_plan: bool) -> Failed | _Calls:
+    def _follow(self, skills: Sequence[ShownSkill], plan: _Calls) -> Failed | _Calls:
         """Runs the first of these skills that has a command for the request; the one that fits best comes first."""
         order = [each.skill for each in rank_skills(self._said, skills)]
         choices = [(skill, *choose(skill, self._said)) for skill in dict.fromkeys([*order, *skills])]
-        ready = [each for each in choices if each[1] and each[1].ready]
-        skill, filled, refusals = (ready or choices)[0]
+        skill, filled, refusals = next((each for each in choices if each[1] and each[1].ready), choices[0])
         if filled is None:
             return Failed("no-command", answer.render_no_command(skill, refusals))
         if filled.missing:
             return Failed("value-missing", answer.render_missing(skill, filled, self._said.given))
         if "skill_run" not in self._tools:
-            return Failed("no-command", answer.render_cannot_run(skill, filled.command))
-        steps = {"load": {"status": "completed"}, "run": {"status": "in_progress"}}
-        plan: _Calls = [("update_plan", {"patch": {"set": steps}})] if with_plan else []
-        outputs = {"output_files": filled.outputs} if filled.outputs else {}
-        return [*plan, ("skill_run", {"skill": skill.name, "command": filled.command, **outputs})]
+            what = f"Nothing can be run here. With a workspace it would have been this command of '{skill.name}':"
+            return Failed("no-command", answer.render_refusal(what, f"    {filled.command}"))
+        outputs = filled.find_outputs()
+        args = {"skill": skill.name, "command": filled.command}
+        return [*plan, ("skill_run", {**args, "output_files": outputs} if outputs else args)]
 
     def _report(self) -> str | Failed:
         skill, command = self._argument("skill_run", "skill"), self._argument("skill_run", "command")
-        result = answer.parse_result(self._text("skill_run"))
+        text, said = self._text("skill_run"), self._said
+        result = answer.parse_result(text)
         if result is None:
             what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
-            return Failed("call-refused", answer.render_refusal(what, self._text("skill_run")))
-        said = self._said
+            return Failed("call-refused", answer.render_refusal(what, text))
         not_given = [path for path in said.all("file") if path not in said.given and base_name(path) in command]
         text = answer.render_result(result, skill=skill, command=command, not_given=not_given)
         return text if answer.is_success(result) else Failed("command-failed", text)
@@ -187,19 +197,17 @@ class _Turn:
 
     def _text(self, tool: str) -> str:
         """Text of the result of the last call of a tool."""
-        call = self._calls.get(tool)
-        parts = self._answers[call.id].parts if call else ()
+        parts = self._answers[self._calls[tool].id].parts if tool in self._calls else ()
         return "\n".join(part.text or "" for part in parts if part.ref is None)
 
 
-def _find_request(message: Message) -> str | None:
+def _find_request(message: Message) -> str:
     """Returns the words of the person, without what the runtime added."""
-    own = [part.text for part in message.parts if part.ref is None and part.kind == "text" and part.text]
-    return own[0] if message.role == "user" and own else None
+    own = [part.text or "" for part in message.parts if part.ref is None and part.kind == "text"]
+    return own[0] if message.role == "user" and own else ""
 
 
-def _find_given(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        if part.ref == "note:files":
-            lines = (part.text or "").splitlines()
-            yield from (line.removeprefix("- ") for line in lines if line.startswith("- ") and "inputs/" in line)
+def _find_files(message: Message) -> list[str]:
+    """Returns the lines that name given files."""
+    lines = [line for part in message.parts if part.ref == "note:files" for line in (part.text or "").splitlines()]
+    return [line for line in lines if line.startswith("- ") and "inputs/" in line]

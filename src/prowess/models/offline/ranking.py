@@ -14,7 +14,7 @@ from typing import NamedTuple
 from prowess.core.ports import ShownSkill
 from prowess.models.offline.commands import DocumentedCommand
 from prowess.models.offline.request_values import RequestValues
-from prowess.skills.search import SearchDocument, open_search
+from prowess.skills.search import SearchDocument, find_telling_words, open_search
 
 LEAST = 4.0  # lowest score that fits: about one word of a description
 TELLING = 5.2  # a word that the description has twice, or a rare word in a short description
@@ -46,7 +46,7 @@ def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) ->
     # Words and choices of the command. Names of placeholders are left out: they describe a value, not the work.
     own = [re.sub(r"<[^<>|]*>|[<>|=/._-]+", " ", command.text) for command in commands]
     for texts in ([command.about for command in commands], own):
-        for hits in _search(terms, [("", text) for text in texts]):
+        for hits in _search(terms, [""] * len(commands), texts):
             for at in hits:  # each word counts once; a word that few commands have counts more
                 scores[at] += WORD * (len(commands) - len(hits) + 1) / len(commands)
     return scores
@@ -55,34 +55,31 @@ def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) ->
 def _rank(text: str, skills: Sequence[ShownSkill], endings: Sequence[str]) -> list[Ranked]:
     """Ranks by the words of the request and the types of its files."""
     words = _terms(text)
-    first = {*words[:1], *endings}  # the first word is mostly the subject
     terms = list(dict.fromkeys([*words, *endings]))
-    kinds = [_NEGATIVE.sub(" ", _PHRASES.sub(" ", skill.description)) for skill in skills]
-    against = [" ".join(_NEGATIVE.findall(skill.description)) for skill in skills]
-    score, matched = [0.0] * len(skills), [list[str]() for _ in skills]
-    in_name: list[set[str]] = [set() for _ in skills]
-    goods = _search(terms, [(skill.name, kind) for skill, kind in zip(skills, kinds, strict=True)])
-    names = _search(terms, [(skill.name, "") for skill in skills])
-    for term, good, name, bad in zip(terms, goods, names, _search(terms, [("", each) for each in against]), strict=True):
-        for at in range(len(skills)):
-            score[at] += min(good[at], MOST) if at in good else -bad.get(at, 0.0)
-            matched[at] += [term] if at in good else []
-            in_name[at] |= {term} if at in name else set()
-    alone = len(words) == 1 and len(text.split()) <= 3
-
-    def fits(at: int) -> bool:
-        half = 2 * len(matched[at]) >= len(words) and bool(in_name[at] or score[at] >= TELLING)
-        enough = len(matched[at]) > 1 or alone or half or bool(in_name[at] & first)
-        return score[at] >= LEAST and enough and not _VERBS.issuperset(matched[at])
-
-    order = [at for at in range(len(skills)) if matched[at]]
-    order.sort(key=lambda at: (not fits(at), -round(score[at], 4), skills[at].name))
-    return [Ranked(skills[at], fits(at)) for at in order]
+    about = [_PHRASES.sub(" ", skill.description) for skill in skills]
+    titles, nothing = [skill.name for skill in skills], [""] * len(skills)
+    goods = _search(terms, titles, [_NEGATIVE.sub(" ", each) for each in about])
+    bads = _search(terms, nothing, [" ".join(_NEGATIVE.findall(each)) for each in about])
+    names = _search(terms, titles, nothing)
+    found = list(zip(terms, goods, names, bads, strict=True))
+    is_short = len(words) == 1 and len(text.split()) <= 3
+    ranked: list[tuple[float, Ranked]] = []
+    for at, skill in enumerate(skills):
+        score = sum(min(good[at], MOST) if at in good else -bad.get(at, 0.0) for _, good, _, bad in found)
+        matched = [term for term, good, _, _ in found if at in good]
+        named = {term for term, _, name, _ in found if at in name}
+        is_half = 2 * len(matched) >= len(words) and bool(named or score >= TELLING)
+        is_first = not named.isdisjoint([*words[:1], *endings])  # the first word is mostly the subject
+        enough = len(matched) > 1 or is_short or is_half or is_first
+        fits = score >= LEAST and enough and not _VERBS.issuperset(matched)
+        ranked += [(score, Ranked(skill, fits))] if matched else []
+    ranked.sort(key=lambda each: (not each[1].fits, -round(each[0], 4), each[1].skill.name))
+    return [each for _, each in ranked]
 
 
-def _search(terms: Sequence[str], texts: Sequence[tuple[str, str]]) -> Iterator[dict[int, float]]:
-    """Yields for each term its score in every (title, text) that has it."""
-    documents = [SearchDocument(f"{at:06}", title, text) for at, (title, text) in enumerate(texts)]
+def _search(terms: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> Iterator[dict[int, float]]:
+    """Yields for each term its score in every document that has it, by the number of the document."""
+    documents = [SearchDocument(f"{at:06}", *each) for at, each in enumerate(zip(titles, texts, strict=True))]
     # A document with all terms, so that search does not fall back to prefixes for a word that no other document has.
     documents.append(SearchDocument("~", "", " ".join(terms)))
     with open_search(documents) as index:
@@ -91,43 +88,25 @@ def _search(terms: Sequence[str], texts: Sequence[tuple[str, str]]) -> Iterator[
 
 
 def _terms(text: str) -> list[str]:
-    """Returns the distinct telling words, each with its other spellings; of Chinese words, the pairs of characters."""
-    terms: dict[str, None] = {}
-    for word in re.findall(rf"[{_CJK}]+|[^\W_{_CJK}]+", text[:10_000].lower()):
-        if re.match(f"[{_CJK}]", word):
-            pairs = list(map(str.__add__, word, word[1:])) or [word]
-            terms |= dict.fromkeys(pair for pair in pairs if pair not in _WEAK and not _GRAMMAR.search(pair))
-        elif word not in _WEAK and not word.isdecimal() and len(word) > 1:
-            terms[_spellings(word)] = None
-    return list(terms)[:64]
-
-
-def _spellings(word: str) -> str:
-    """Returns the word with its British and American spellings; "summarise" also finds "summary"."""
-    if found := re.fullmatch(r"(\w{3,}[iy])([sz])(e|es|ed|er|ing|ation)", word):
-        other = f"{found[1]}{'z' if found[2] == 's' else 's'}{found[3]}"
-        noun = " analysis" if found[1] == "analy" else f" {found[1][:-1]}y" if found[1].endswith("ari") else ""
-        return f"{word} {other}{noun}"
-    found = re.fullmatch(r"(\w{2,})(our|or)(s|ed|ing|ful)?", word)
-    return f"{word} {found[1]}{'or' if found[2] == 'our' else 'our'}{found[3] or ''}" if found else word
+    lowered = text.lower()
+    words = [word for word in find_telling_words(text) if word in lowered and word not in _WEAK]
+    return [word for word in words if len(word) > 1 and not word.isdecimal()][:64]
 
 
 def _is_named(name: str, text: str) -> bool:
     """True when the text names the skill: by a name of several words, or by a sign and a name of one word."""
     bare = re.split("[:/]", name)[-1]
     sign = "[/$]" if re.fullmatch(r"[^\W_]+", bare) else "[/$]?"  # a skill called `text` is not meant by every text
-    return bool(bare) and re.search(rf"(?<![\w./-]){sign}{re.escape(bare.lower())}(?![\w-]|\.\w)", text.lower()) is not None
+    return (
+        bool(bare)
+        and re.search(rf"(?<![\w./-]){sign}{re.escape(bare.lower())}(?![\w-]|\.\w)", text.lower()) is not None
+    )
 
 
-_CJK = "\u3005\u3041-\u3096\u30a1-\u30fe\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7a3"
-_GRAMMAR = re.compile("[\u3041-\u3096的了吗呢吧把被我你您他她它们这那帮么请]")
 # Words that say nothing about the topic of a request, in addition to the stop words of search.
 _WEAK = frozenset(
-    "a about all also an and any are as at be by can could create did do does for from get give has have help hello hi"
-    " how i if in into is it its just let like make me more my need new now of on one or out over please put run"
-    " should show so some tell that the their them then there these they this those to today up us use user using want"
-    " was we were our what when where which who why will with would you your file files 一个 一下 一份 一些 如何 可以"
-    " 需要 想要 使用 什么 怎么 今天 文件".split()
+    "about all also create file files give hello hi just let like make more new now one out over put run show tell then"
+    " there today up where why 什么 怎么 今天 文件 请".split()
 )
 _VERBS = frozenset("add change check draft edit explain find fix improve look open read review send write".split())
 _NEGATIVE = re.compile(
