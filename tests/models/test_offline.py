@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 import prowess
 from guard import GUARD_S
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
+from prowess.core.ports import ShownSkill, SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall, ToolSpec
 from prowess.errors import ModelError
-from prowess.models.offline.commands import find_commands, find_exit_code, find_output_files
+from prowess.models.offline.commands import find_commands
 from prowess.models.offline.fill import Filled, fill
 from prowess.models.offline.model import OfflineModel
 from prowess.models.offline.request_values import parse_request
-from prowess.models.offline.template import parse_template
-from prowess.skills.render import render_catalog, render_skill
+from prowess.skills.render import render_skill
 from prowess.skills.roots import BUILTIN
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "skills"
@@ -39,8 +39,9 @@ class Talk:
     ):
         self.catalog = prowess.discover(*map(str, skills))
         self.tools = [ToolSpec(name=name, description="") for name in tools]
-        shown = render_catalog(self.catalog)
-        self.messages = [Message(role="system", parts=(Part(text=f"Be kind.\n\nAvailable skills:\n{shown}"),))]
+        listed = [ShownSkill(entry.name, entry.description) for entry in self.catalog]
+        self.skills = SkillsInRequest(listed, {})
+        self.messages = [Message(role="system", parts=(Part(text="Be kind."),))]
         self.ask(request, *files)
 
     def ask(self, request: str, *files: str) -> None:
@@ -50,8 +51,12 @@ class Talk:
             parts.append(Part(text=f"Files given:\n{listed}", ref="note:files"))
         self.messages.append(Message(role="user", parts=tuple(parts)))
 
+    def reply(self, on_delta: Callable[[TextDelta | CallDelta], None] | None = None) -> ModelReplied:
+        model = OfflineModel()
+        return asyncio.run(model.reply_with_skills(self.messages, self.tools, self.skills, on_delta=on_delta))
+
     def say(self) -> ModelReplied:
-        reply = asyncio.run(OfflineModel().reply(self.messages, self.tools))
+        reply = self.reply()
         parts = (Part(text=reply.text),) if reply.text else ()
         self.messages.append(Message(role="assistant", parts=parts, calls=reply.calls))
         for call in reply.calls:
@@ -64,7 +69,10 @@ class Talk:
 
     def body(self, name: str) -> Part:
         skill = prowess.load(self.catalog, name)
-        return Part(text=render_skill(skill, directory="$SKILLS_DIR/x"), ref=f"skill://{skill.entry.id}@{skill.digest}")
+        ref = f"skill://{skill.entry.id}@{skill.digest}"
+        shown = ShownSkill(skill.name, skill.entry.description, skill.body, tuple(skill.resources))
+        self.skills = self.skills._replace(loaded={**self.skills.loaded, ref: shown})
+        return Part(text=render_skill(skill, directory="$SKILLS_DIR/x"), ref=ref)
 
     def load(self) -> str:
         """Play the load that it must ask for now, and give its name."""
@@ -95,7 +103,7 @@ def only(reply: ModelReplied, tool: str) -> ToolCall:
 
 def filled(command: str, request: str, *given: str, own_files: Sequence[str] = ()) -> Filled:
     said = parse_request(request, [f"inputs/{name}" for name in given])
-    return fill(parse_template(command), said, skill="demo", own_files=own_files)
+    return fill(command, said, ShownSkill("demo", files=tuple(own_files)))
 
 
 def skill_text(
@@ -170,8 +178,8 @@ def test_a_request_becomes_a_load_a_run_and_an_answer() -> None:
             ["notes.txt"],
             "python3 scripts/stats.py inputs/notes.txt --top 20",
         ),
-        ("print the first ten fibonacci numbers", [], "python3 scripts/fib.py 10 > out/fib.txt"),
-        ("前二十个斐波那契数", [], "python3 scripts/fib.py 20 > out/fib.txt"),
+        ("print the first 10 fibonacci numbers", [], "python3 scripts/fib.py 10 > out/fib.txt"),
+        ("前20个斐波那契数", [], "python3 scripts/fib.py 20 > out/fib.txt"),
         ("all primes below 1,000", [], "python3 scripts/primes.py 1000 > out/primes.txt"),
         ("how many primes are there up to 1000", [], "python3 scripts/primes.py 1000 --count"),
         ("pretty-print data.json", ["data.json"], "python3 scripts/json_tools.py format inputs/data.json"),
@@ -323,14 +331,13 @@ def test_where_nothing_can_run_it_shows_the_command() -> None:
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_command_is_reported_with_what_the_skill_says_about_its_code() -> None:
+def test_a_failed_command_is_reported_with_what_it_said() -> None:
     talk = Talk("Summarise sales.csv")
     talk.run()
     result = {"stdout": "", "stderr": "report.py: inputs/sales.csv: no such file", "exit_code": 3}
     text = talk.finish(f"failed [command-failed]: {json.dumps(result)}\nRead stderr, and mend the call or its inputs.")
     assert text.startswith("The command of the skill 'csv-report' failed: it ended with exit code 3.")
     assert "report.py: inputs/sales.csv: no such file" in text
-    assert "The skill says about code 3: The file cannot be read: Check the path." in text
     assert "Not given with the request: sales.csv" in text
 
 
@@ -446,11 +453,11 @@ def test_the_same_conversation_gets_the_same_reply_and_no_id_comes_twice() -> No
 
 def test_deltas_are_the_reply_in_pieces() -> None:
     talk, seen = Talk("the first 5 Fibonacci numbers"), []
-    reply = asyncio.run(OfflineModel().reply(talk.messages, talk.tools, on_delta=seen.append))
+    reply = talk.reply(seen.append)
     assert all(isinstance(delta, CallDelta) for delta in seen)
     assert [(delta.tool, json.loads(delta.args)) for delta in seen] == [(call.tool, call.args) for call in reply.calls]
     talk, seen = Talk("hello"), []
-    reply = asyncio.run(OfflineModel().reply(talk.messages, talk.tools, on_delta=seen.append))
+    reply = talk.reply(seen.append)
     assert seen == [TextDelta(text=reply.text)]
 
 
@@ -542,74 +549,46 @@ def test_commands_are_found_with_what_they_are_for() -> None:
     }
 
 
-def test_output_files_and_exit_codes_are_read_from_the_body() -> None:
-    body = "## Output files\n\n- `out/a.txt`: the text\n- out/charts/*.svg\n\n## Other\n- out/no.txt\n"
-    body += "\n| 3 | Gone | Look. |\n"
-    assert find_output_files(body) == ["out/a.txt", "out/charts/*.svg"]
-    assert find_exit_code(body, 3) == "Gone: Look."
-    assert find_exit_code(body, 4) is None
-
-
-def test_declared_output_files_are_asked_for_when_the_command_does_not_say(skills: Callable[..., Path]) -> None:
-    root = skills(star_maps="Command: stars.py <n>\n\n## Output files\n\n- out/map.svg\n")
-    assert Talk("star maps of 5", skills=[root]).run() == {
-        "skill": "star-maps",
-        "command": "stars.py 5",
-        "output_files": ["out/map.svg"],
-    }
-
-
 # --- placeholders -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("command", "request_text", "expected"),
     [
-        ("x <file>", "read notes.txt", "x inputs/notes.txt"),
-        ("x <data.csv>", "read a.txt and b.csv", "x inputs/b.csv"),
-        ("x <json_file> <csv>", "a.csv and b.json", "x inputs/b.json inputs/a.csv"),
-        ("x <path to file>", "a.txt", "x inputs/a.txt"),
-        ("x inputs/<file>", "../../etc/a.txt", "x inputs/a.txt"),
-        ("x <file>", "../../etc/passwd.txt", "x inputs/passwd.txt"),
-        ("x <file>", "the chart in out/a.svg", "x out/a.svg"),
-        ("x <file>", "out/../../a.svg", "x inputs/a.svg"),
-        ("x <file>...", "a.txt, b.txt and c.txt", "x inputs/a.txt inputs/b.txt inputs/c.txt"),
-        ("x <n> <k>", "take 3 of 12", "x 3 12"),
-        ("x --width <width> --height <height>", "height 300 and width 200", "x --width 200 --height 300"),
-        ("x <n>", "in file2.txt of 2026-01-02 at 10:30, v1.2: 7", "x 7"),
-        ("x <n=10>", "as usual", "x 10"),
-        ("x <n=10>", "twenty-five", "x 25"),
-        ("x <text>", 'say "it\'s me"', "x 'it'\"'\"'s me'"),
-        ("x <text>", "say: hello: world", "x 'hello: world'"),
-        ("x <text>", "/demo hello world", "x 'hello world'"),
-        ("x $ARGUMENTS", "/demo hello; world", "x 'hello; world'"),
-        ("x <title> <text>", 'title: A b, text: "c d"', "x 'A b' 'c d'"),
-        ("x <start_date> <end_date>", "from 3 November 2026 to 2026/12/1", "x 2026-11-03 2026-12-01"),
-        ("x <date>", "2026年1月5日的", "x 2026-01-05"),
-        ("x <url> <email>", "mail a@b.org about https://b.org/c?d=1.", "x 'https://b.org/c?d=1' a@b.org"),
-        ("x <asc|desc>", "sorted descending", "x desc"),
-        ("x <asc|desc>", "sorted", "x asc"),
-        ("x <format=csv|json>", "as JSON", "x json"),
-        ("x <mode>", "mode=fast", "x fast"),
-        ("x --limit <anything>", "--limit 20", "x --limit 20"),
-        ("x [--top <n>] <file>", "a.txt", "x inputs/a.txt"),
-        ("x [--top <n>] <file>", "top 5 of a.txt", "x --top 5 inputs/a.txt"),
-        ("x [--top <n>] <file>", "the 2026 figures of a.txt", "x inputs/a.txt"),
-        ("x [--sort-keys] <file>", "a.txt with sorted keys", "x --sort-keys inputs/a.txt"),
-        ("x [-o <out>] <file>", "a.txt", "x inputs/a.txt"),
-        ("x <file> > <out.csv>", "a.txt", "x inputs/a.txt > out/a.csv"),
-        ("x <file> -o <file2>", "a.txt", "x inputs/a.txt -o out/a.txt"),
-        ("x <file> <output>.svg", "draw a.txt as b.svg", "x inputs/a.txt out/b.svg"),
-        ("x --dir <out_dir>", "go", "x --dir out"),
-        ("x <skill_name>", "called tide-table", "x tide-table"),
-        ("x <name>", "a card for Ada Lovelace, please", "x 'Ada Lovelace'"),
-        ("x <n> <n>", "5", "x 5 5"),
+        ("x.py <file>", "read notes.txt", "x.py inputs/notes.txt"),
+        ("x.py <data.csv>", "read a.txt and b.csv", "x.py inputs/b.csv"),
+        ("x.py <json_file> <csv>", "a.csv and b.json", "x.py inputs/b.json inputs/a.csv"),
+        ("x.py <path to file>", "a.txt", "x.py inputs/a.txt"),
+        ("x.py inputs/<file>", "../../etc/a.txt", "x.py inputs/a.txt"),
+        ("x.py <file>", "../../etc/passwd.txt", "x.py inputs/passwd.txt"),
+        ("x.py <file>", "the chart in out/a.svg", "x.py out/a.svg"),
+        ("x.py <file>", "out/../../a.svg", "x.py inputs/a.svg"),
+        ("x.py <n> <k>", "take 3 of 12", "x.py 3 12"),
+        ("x.py <n>", "in file2.txt of 2026-01-02 at 10:30, v1.2: 7", "x.py 7"),
+        ("x.py <n=10>", "as usual", "x.py 10"),
+        ("x.py <text>", 'say "it\'s me"', "x.py 'it'\"'\"'s me'"),
+        ("x.py <text>", "say: hello: world", "x.py 'hello: world'"),
+        ("x.py <text>", "/demo hello world", "x.py 'hello world'"),
+        ("x.py $ARGUMENTS", "/demo hello; world", "x.py 'hello; world'"),
+        ("x.py <title> <text>", 'title: A b, text: "c d"', "x.py 'A b' 'c d'"),
+        ("x.py <start_date> <end_date>", "from 2026-11-03 to 2026-12-01", "x.py 2026-11-03 2026-12-01"),
+        ("x.py --width <width> --height <height>", "height=300 and width=200", "x.py --width 200 --height 300"),
+        ("x.py <url> <email>", "mail a@b.org about https://b.org/c?d=1.", "x.py 'https://b.org/c?d=1' a@b.org"),
+        ("x.py <asc|desc>", "sorted descending", "x.py desc"),
+        ("x.py <asc|desc>", "sorted", "x.py asc"),
+        ("x.py <format=csv|json>", "as JSON", "x.py json"),
+        ("x.py <mode>", "mode=fast", "x.py fast"),
+        ("x.py --limit <anything>", "--anything 20", "x.py --limit 20"),
+        ("x.py <file> > <out.csv>", "a.txt", "x.py inputs/a.txt > out/result.csv"),
+        ("x.py <file> -o <file2>", "a.txt", "x.py inputs/a.txt -o out/result.txt"),
+        ("x.py --dir <out_dir>", "go", "x.py --dir out"),
+        ("x.py <skill_name>", "called tide-table", "x.py tide-table"),
+        ("x.py <name>", "a card for Ada Lovelace, please", "x.py 'Ada Lovelace'"),
+        ("x.py <n> <n>", "5", "x.py 5 5"),
         ("fib 10 > out/f.txt", "the first 15", "fib 15 > out/f.txt"),
         ("fib 10 > out/f.txt", "between 3 and 5", "fib 10 > out/f.txt"),
         ("fib 10 20", "the first 15", "fib 10 20"),
         ("ls [a-z]* | sort", "5", "ls [a-z]* | sort"),
-        ("[ -f <file> ] && cat <file>", "a.txt", "[ -f inputs/a.txt ] && cat inputs/a.txt"),
-        ("bash -c 'seq <n>'", "to 5", "bash -c 'seq 5'"),
     ],
 )
 def test_a_placeholder_takes_what_fits(command: str, request_text: str, expected: str) -> None:
@@ -622,15 +601,15 @@ def test_a_placeholder_takes_what_fits(command: str, request_text: str, expected
 @pytest.mark.parametrize(
     ("command", "request_text", "missing"),
     [
-        ("x <csv_file>", "a.json", ["<csv_file>"]),
-        ("x <n>", "covid-19 in v1.2", ["<n>"]),
-        ("x <date>", "today, or on 2026-02-30", ["<date>"]),
-        ("x <text>", "say it", ["<text>"]),
-        ("x <text>", 'say "--delete"', ["<text>"]),
-        ("x inputs/<name>", 'called "../../x"', ["<name>"]),
-        ("x <text>", f"say: {'a' * 100_001}", ["<text>"]),
-        ("x <colour> <n>", "red 5", ["<colour>"]),
-        ("x <mode>", "in fast mode", ["<mode>"]),
+        ("x.py <csv_file>", "a.json", ["<csv_file>"]),
+        ("x.py <n>", "covid-19 in v1.2", ["<n>"]),
+        ("x.py <date>", "today, or on 2026-02-30", ["<date>"]),
+        ("x.py <text>", "say it", ["<text>"]),
+        ("x.py <text>", 'say "--delete"', ["<text>"]),
+        ("x.py inputs/<name>", 'called "../../x"', ["<name>"]),
+        ("x.py <text>", f"say: {'a' * 100_001}", ["<text>"]),
+        ("x.py <colour> <n>", "red 5", ["<colour>"]),
+        ("x.py <mode>", "in fast mode", ["<mode>"]),
     ],
 )
 def test_what_does_not_fit_is_missing(command: str, request_text: str, missing: list[str]) -> None:
@@ -655,6 +634,17 @@ def test_what_does_not_fit_is_missing(command: str, request_text: str, missing: 
         "eval <text>",
         "find . -exec <text> \\;",
         "X=1 <text>",
+        "bash -c 'seq <n>'",
+        "x <file>",
+        ".venv/bin/python -c <text>",
+        "x.py <file> && cat <file>",
+        "[ -f <file> ] && cat <file>",
+        "x.py [--top <n>] <file>",
+        "x.py <file> [--sort-keys]",
+        "x.py [--sort-keys]",
+        "x.py <file>...",
+        'x.py "b <text>"',
+        "x.py 'b <text>'",
     ],
 )
 def test_a_place_where_a_value_would_be_a_program_is_refused(command: str) -> None:
@@ -684,20 +674,23 @@ NASTY = [
     "<file> [--x <n>] $ARGUMENTS",
 ]
 # Bare, in single and in double quotes, and behind other text.
-PRINTS = "printf '%s\\0' a <arguments> '<arguments>' \"b<arguments>\" --c=<arguments> > out.bin"
+PRINTS = "p.py a <arguments> '<arguments>' \"<arguments>\" b<arguments> --c=<arguments> > out.bin"
+PRINTER = "p.py() { printf '%s\\0' \"$@\"; }; "
 
 
 def check_one_word(text: str, folder: Path) -> bool:
     """Whether it could be filled in; then bash saw every value as a part of one word, and nothing else happened."""
     said = parse_request(f"/demo {text}")
-    found = fill(parse_template(PRINTS), said, skill="demo")
+    found = fill(PRINTS, said, ShownSkill("demo"))
     if not found.ready:
         return False
-    subprocess.run(["bash", "-c", found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True)
+    subprocess.run(
+        ["bash", "-c", PRINTER + found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True
+    )
     assert [path.name for path in folder.iterdir()] == ["out.bin"]
     words = (folder / "out.bin").read_bytes().decode("utf-8").split("\0")
     value = said.arguments
-    assert words == ["a", value, value, f"b{value}", f"--c={value}", ""]
+    assert words == ["a", value, value, value, f"b{value}", f"--c={value}", ""]
     return True
 
 
@@ -714,18 +707,16 @@ def test_any_text_is_one_word_to_bash(text: str, tmp_path: Path) -> None:
 
 SHELLISH = st.text(st.sampled_from("ab '\"`$(){}[]<>|&;\\\n\t*?~!#=:,./-5é中") | st.characters(), max_size=120)
 TEMPLATES = {  # with the same words and operators, and nothing to fill in
-    "p <file> <text> > out/x.txt": "p v v > out/x.txt",
-    "p '<text>' \"<name>\" <n=3>": "p 'v' \"v\" v",
-    "p --title=<title> <file> <asc|desc>": "p --title=v v v",
-    'p "b <text>" <column> --out <out>': 'p "b v" v --out v',
-    "p <request> | q <date>": "p v | q v",
-    "p <group_column> --x <whatever> -- <text>": "p v --x v -- v",
-    "p <arguments> && q '<request>' \"<request>\"": "p v && q 'v' \"v\"",
+    "p.py <file> <text> > out/x.txt": "p.py v v > out/x.txt",
+    "p.py '<text>' \"<name>\" <n=3>": "p.py 'v' \"v\" v",
+    "p.py --title=<title> <file> <asc|desc>": "p.py --title=v v v",
+    'p.py "b" <text> <column> --out <out>': 'p.py "b" v v --out v',
+    "p.py <request> | q.py <date>": "p.py v | q.py v",
+    "p.py <group_column> --x <whatever> -- <text>": "p.py v --x v -- v",
+    "p.py <arguments> | q.py '<request>' \"<request>\"": "p.py v | q.py 'v' \"v\"",
 }
 # bash reads the command, and says for each program how many words it got, and with which redirections.
-SHAPE = (
-    'p() { echo "p $#"; }; q() { echo "q $#"; }; cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
-)
+SHAPE = 'p.py() { echo "p $#"; }; q.py() { echo "q $#"; }; cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -734,7 +725,7 @@ def test_whatever_is_asked_the_shape_of_a_command_is_its_authors(
     request_text: str, command: str, tmp_path: Path
 ) -> None:
     said = parse_request(f'/demo "{request_text}" by x per y 2026-11-03 a b.csv', ["inputs/$(touch owned) b.csv"])
-    found = fill(parse_template(command), said, skill="demo")
+    found = fill(command, said, ShownSkill("demo"))
     if found.ready:
         shapes = [
             subprocess.run(
@@ -750,8 +741,8 @@ def test_whatever_is_asked_the_shape_of_a_command_is_its_authors(
 @given(request_text=SHELLISH)
 def test_no_request_breaks_the_planner(request_text: str) -> None:
     talk = Talk(request_text, "sales.csv", "notes.txt")
-    reply = asyncio.run(OfflineModel().reply(talk.messages, talk.tools))
-    assert reply == asyncio.run(OfflineModel().reply(talk.messages, talk.tools))
+    reply = talk.reply()
+    assert reply == talk.reply()
     assert bool(reply.calls) != bool(reply.text)
     talk.messages.append(Message(role="user", parts=(Part(text="Loaded skill context:"), talk.body("csv-report"))))
     again = talk.say()
@@ -763,7 +754,7 @@ def test_no_request_breaks_the_planner(request_text: str) -> None:
 def test_no_body_breaks_the_planner(body: str) -> None:
     for command in [*find_commands(body), *find_commands(f"Command: {body}")]:
         assert command.text.strip()
-        assert fill(parse_template(command.text), parse_request("a.csv 5 'x' \"y\""), skill="demo") is not None
+        assert fill(command.text, parse_request("a.csv 5 'x' \"y\""), ShownSkill("demo")) is not None
 
 
 def test_a_hostile_body_cannot_speak_for_another_skill(skills: Callable[..., Path]) -> None:
@@ -783,9 +774,9 @@ def test_a_placeholder_called_like_one_of_our_tags_still_works(skills: Callable[
 def test_large_texts_are_read(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     said = parse_request(f"count words: {text}", ["inputs/a.csv"])
-    for command in ("x <text> <file> <n> <column> <name>", f"x {text[:20_000]} <file>"):
-        found = fill(parse_template(command), said, skill="demo")
-        assert found.refusal or found.command.startswith("x ")
+    for command in ("x.py <text> <file> <n> <column> <name>", f"x.py {text[:20_000]} <file>"):
+        found = fill(command, said, ShownSkill("demo"))
+        assert found.refusal or found.command.startswith("x.py ")
     find_commands(f"Command: {text[:50_000]}\n{text[:50_000]}")
 
 

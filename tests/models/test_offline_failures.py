@@ -1,11 +1,10 @@
-"""The offline planner says when it failed, and never runs a file that a skill names only as an example."""
+"""The offline planner says when it failed, and never runs a command with an example in place of a given file."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,17 @@ from command_lines import Answer, run_here
 from conftest import dear
 from kits import yes
 from prowess.core.events import CallPlanned, Envelope
-from prowess.models.offline.choose import choose
+from prowess.core.ports import ShownSkill
+from prowess.models.offline.fill import choose
 from prowess.models.offline.model import OfflineModel
 from prowess.models.offline.request_values import parse_request
-from prowess.models.offline.transcript import Body
 
 DOCS = Path(__file__).parents[2] / "docs"
 MEMORY: dict[str, Any] = {"store": "memory:", "artifacts": "memory:"}
 COUNT = "import sys; print(len(open(sys.argv[1]).read().splitlines()), 'lines')\n"
 SKILLS = {
-    "line-count": ("Counts the lines of a text file.", "Command: python3 scripts/count.py path/to/input.txt"),
+    "line-count": ("Counts the lines of a text file.", "Command: python3 scripts/count.py <input.txt>"),
+    "word-count": ("Counts the words of a text file.", "Command: python3 scripts/count.py path/to/input.txt"),
     "broken-clock": ("Tells the time on a broken clock.", "Command: python3 scripts/none.py"),
     "greeting-card": ("Writes a greeting card.", "Command: echo Dear <name>"),
     "poem-advice": ("Gives advice about poems.", "Read a lot of poems."),
@@ -127,9 +127,9 @@ def test_the_page_names_every_code() -> None:
 # --- files that are only examples -------------------------------------------------------------------------------------
 
 
-def test_the_given_file_takes_the_place_of_the_example(root: Path) -> None:
-    answer = ask(root, "Count the lines of @notes.txt")
-    assert (answer.code, answer.out.splitlines()[0]) == (0, "2 lines")
+def test_a_command_with_an_example_is_not_run_and_the_reason_is_told(root: Path) -> None:
+    answer = ask(root, "Count the words of @notes.txt")
+    assert (answer.code, "it names a file only as an example" in answer.out) == (1, True)
 
 
 def test_a_file_of_another_kind_does_not_and_nothing_runs(root: Path) -> None:
@@ -146,26 +146,34 @@ def test_a_file_of_another_kind_does_not_and_nothing_runs(root: Path) -> None:
 
 
 def commands(command: str, request: str = "do it", *given: str, own: tuple[str, ...] = ()) -> str | None:
-    body = Body(name="demo", text=f"Command: {command}", files=own)
-    filled = choose(body, parse_request(request, [f"inputs/{name}" for name in given])).filled
-    return None if filled is None else filled.command
+    skill = ShownSkill("demo", body=f"Command: {command}", files=own)
+    filled, _ = choose(skill, parse_request(request, [f"inputs/{name}" for name in given]))
+    return filled.command if filled and filled.ready else None
 
 
 @pytest.mark.parametrize(
     ("written", "runs"),
     [
-        ("python3 scripts/x.py input.csv", "python3 scripts/x.py inputs/a.csv"),
-        ("python3 x.py --input=data/sales.csv > out/x.txt", "python3 x.py --input=inputs/a.csv > out/x.txt"),
-        ("python x.py input.csv output.json", "python x.py inputs/a.csv out/a.json"),
-        ("wc -l FILE", "wc -l inputs/a.csv"),
-        ("./count.sh INPUT_FILE", "./count.sh inputs/a.csv"),
-        ("wc -l /path/to/table.csv", "wc -l inputs/a.csv"),
-        ("wc -l 'my table.csv'", "wc -l 'inputs/a.csv'"),
-        ('wc -l "$WORK_DIR/inputs/input.csv"', 'wc -l "inputs/a.csv"'),
-        ("cat 2024.csv | wc -l", "cat inputs/a.csv | wc -l"),
-        ("head -n 10 < input.csv", "head -n 7 < inputs/a.csv"),
-        ("curl -F file=@data.csv localhost", "curl -F file=@inputs/a.csv localhost"),
-        ("ls path/to/folder", "ls inputs"),
+        *(
+            (line, None)
+            for line in (
+                "python3 scripts/x.py input.csv",
+                "python3 x.py --input=data/sales.csv > out/x.txt",
+                "wc -l FILE",
+                "./count.sh INPUT_FILE",
+                "wc -l /path/to/table.csv",
+                "wc -l 'my table.csv'",
+                'wc -l "$WORK_DIR/inputs/input.csv"',
+                "cat 2024.csv | wc -l",
+                "head -n 10 < input.csv",
+                "curl -F file=@data.csv localhost",
+                "ls path/to/folder",
+                "pdftotext path/to/x.pdf",
+                "diff old.csv new.csv",
+                "bash -c 'wc -l input.csv'",
+                "python3 -c \"print(open('input.csv').read())\"",
+            )
+        ),
         # Not examples: programs, files of the skill, results, variables, addresses, what a shell expands.
         ("python3 -m json.tool assets/own.json", "python3 -m json.tool assets/own.json"),
         ("bash run.sh -q own.csv", "bash run.sh -q own.csv"),
@@ -173,11 +181,6 @@ def commands(command: str, request: str = "do it", *given: str, own: tuple[str, 
         ("cat $HOME/x.csv *.csv .env", "cat $HOME/x.csv *.csv .env"),
         ("curl https://example.org/x.csv", "curl https://example.org/x.csv"),
         ("jq .rows.json", "jq .rows.json"),
-        # No file of that kind, fewer than it takes, or where its name would be read as a program.
-        ("pdftotext path/to/x.pdf", None),
-        ("diff old.csv new.csv", None),
-        ("bash -c 'wc -l input.csv'", None),
-        ("python3 -c \"print(open('input.csv').read())\"", None),
     ],
 )
 def test_what_is_only_an_example(written: str, runs: str | None) -> None:
@@ -194,19 +197,12 @@ ENDINGS = st.sampled_from(["csv", "json", "pdf", "txt", "xlsx", "png"])
 FOLDERS = st.sampled_from(["", "./", "path/to/", "/path/to/", "data/", "inputs/"])
 
 
-@given(FOLDERS, STEMS, ENDINGS, STEMS, ENDINGS, st.sampled_from(["{}", "'{}'", '"{}"', "-i {}", "--in={}", "< {}"]))
+@given(FOLDERS, STEMS, ENDINGS, st.sampled_from(["{}", "'{}'", '"{}"', "-i {}", "--in={}", "< {}"]))
 @dear
-def test_no_example_ever_runs_where_a_file_was_given(
-    folder: str, stem: str, ending: str, mine: str, kind: str, place: str
-) -> None:
-    example = f"{folder}{stem}.{ending}"
-    command = commands(f"python3 scripts/x.py {place.format(example)}", "do it", f"given-{mine}.{kind}")
-    if command is None:
-        assert ending != kind
-    else:
-        words = shlex.split(command)
-        assert f"{stem}.{ending}" not in " ".join(words).replace(f"given-{mine}.{kind}", "")
-        assert any(f"inputs/given-{mine}.{kind}" in word for word in words)
+def test_no_example_ever_runs_where_a_file_was_given(folder: str, stem: str, ending: str, place: str) -> None:
+    written = f"python3 scripts/x.py {place.format(f'{folder}{stem}.{ending}')}"
+    assert commands(written, "do it", f"given.{ending}") is None
+    assert commands(written, "do it") == written
 
 
 # --- no name and no text becomes code ---------------------------------------------------------------------------------
@@ -317,27 +313,19 @@ def test_a_plain_word_is_a_program_too(written: str) -> None:
     ("written", "runs"),
     [
         ("python3 scripts/x.py -e <text>", "python3 scripts/x.py -e 'a b'"),
-        ("mkdir -p out && x <text>", "mkdir -p out && x 'a b'"),
         ("echo -e <text> | python3 -u scripts/x.py", "echo -e 'a b' | python3 -u scripts/x.py"),
         ("echo <text> | tee $OUT_DIR/x", "echo 'a b' | tee $OUT_DIR/x"),
         ("grep -c <text> notes.txt", "grep -c 'a b' notes.txt"),
-        ("python3 -m x -c <text>", "python3 -m x -c 'a b'"),
+        ("python3 -m x -c <text>", None),
         ("tool -c <text>", None),
-        (
-            "echo <text> > work/a.txt && python3 scripts/x.py work/a.txt",
-            "echo 'a b' > work/a.txt && python3 scripts/x.py work/a.txt",
-        ),
-        (
-            "python3 scripts/x.py <text> && python3 scripts/x.py --check",
-            "python3 scripts/x.py 'a b' && python3 scripts/x.py --check",
-        ),
+        ("python3 scripts/x.py <text> && python3 scripts/x.py --check", None),
         ("python3 x.py <text> 2>&1 | sort", "python3 x.py 'a b' 2>&1 | sort"),
-        ("LANG=C python3 scripts/x.py key=<text>", "LANG=C python3 scripts/x.py key='a b'"),
+        ("LANG=C python3 scripts/x.py key=<text>", None),
+        ("python3 scripts/x.py key=<text>", "python3 scripts/x.py key='a b'"),
     ],
 )
 def test_an_argument_of_a_program_is_none(written: str, runs: str | None) -> None:
     assert commands(written, 'do "a b"') == runs
-    assert commands("tool -c <text>", 'do "word"') == "tool -c word"
 
 
 @pytest.mark.parametrize(
@@ -361,5 +349,5 @@ def test_a_given_file_is_never_run_in_the_place_of_a_program(written: str) -> No
 
 
 def test_a_file_that_a_program_reads_may_be_a_program() -> None:
-    assert commands("python3 scripts/lint.py target.py", "do it", "a.py") == "python3 scripts/lint.py inputs/a.py"
-    assert commands("uv run --with x y.py data.csv", "do it", "a.csv") == "uv run --with x y.py inputs/a.csv"
+    assert commands("python3 scripts/lint.py <file>", "do it", "a.py") == "python3 scripts/lint.py inputs/a.py"
+    assert commands("uv run y.py <csv_file>", "do it", "a.csv") == "uv run y.py inputs/a.csv"

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prowess.agent.context import ModelRequest
+from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
-from prowess.core.ports import Model, RecordedModel
+from prowess.core.ports import Model, RecordedModel, SkillReader, SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
 
@@ -48,7 +49,11 @@ async def ask(
         messages = [await _with_pictures(message, kit) for message in messages]
     for number in range(1, retry_policy.tries + 1):
         try:
-            reply = await model.reply(messages, request.tools, on_delta=shown)
+            if isinstance(model, SkillReader):
+                skills = _find_skills(kit)
+                reply = await model.reply_with_skills(messages, request.tools, skills, on_delta=shown)
+            else:
+                reply = await model.reply(messages, request.tools, on_delta=shown)
             shown.finish()
             return reply
         except ModelError as error:
@@ -62,6 +67,11 @@ async def ask(
             await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
             await retry_policy.sleep(wait)
     raise AssertionError("unreachable")
+
+
+def _find_skills(kit: Toolkit) -> SkillsInRequest:
+    talk = kit.conversation
+    return SkillsInRequest(list_offer(kit.skills.catalog(), kit.plan), talk.shown.find_loaded(talk.contents))
 
 
 class _Shown:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from prowess.agent.context import render_system
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, SkillAccess
+from prowess.core.ports import ShownSkill
 from prowess.core.tool_table import FILE_TOOLS
 from prowess.core.values import CatalogPlan, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.rules import PolicyQuery, Rules
 from prowess.skills.catalog import Catalog
-from prowess.skills.render import render_catalog
+from prowess.skills.render import render_catalog, shown_names
 from prowess.tools.profiles import advertised, slim
 
 _LISTED = ("shown", "name_only", "searchable")
@@ -69,6 +70,14 @@ def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence
         trusted=entry.trusted,
     )
     return decide(request, around, rules=rules).verdict == "deny"
+
+
+def list_offer(catalog: Catalog, plan: CatalogPlan) -> list[ShownSkill]:
+    """Returns the skills of the prompt text as values, under the names that it shows."""
+    entries = [entry for entry in catalog if entry.id in {*plan.shown, *plan.name_only}]
+    names = shown_names(catalog, entries)
+    described = frozenset(plan.shown)
+    return [ShownSkill(names[each.id][0], each.description if each.id in described else "") for each in entries]
 
 
 def offered_tools(

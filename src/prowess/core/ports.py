@@ -121,6 +121,37 @@ class RecordedModel(Protocol):
 
     def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
         """Returns how the recorded run was shortened before the next request of `run`; with `take`, only once."""
+
+
+class ShownSkill(NamedTuple):
+    """Skill as a request shows it."""
+
+    name: str
+    description: str = ""
+    body: str = ""  # empty if the skill is only listed
+    files: tuple[str, ...] = ()
+
+
+class SkillsInRequest(NamedTuple):
+    """Skills behind the text of a request."""
+
+    listed: Sequence[ShownSkill] = ()  # in the catalog
+    loaded: Mapping[str, ShownSkill] = {}  # by the ref of the part that shows the skill
+
+
+@runtime_checkable
+class SkillReader(Protocol):
+    """Optional power of a model: it takes the skills of a request as values, and parses no rendered text."""
+
+    async def reply_with_skills(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        skills: SkillsInRequest,
+        *,
+        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+    ) -> ModelReplied:
+        """Returns the whole reply, as `Model.reply` does."""
         ...
 
 

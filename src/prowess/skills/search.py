@@ -179,9 +179,9 @@ def _query_terms(query: str) -> list[str]:
     return list(telling or others)[:64]
 
 
-def has_telling_words(query: str) -> bool:
-    """True when a query has a word that is not a stop word."""
-    return bool(_split_terms(query)[0])
+def find_telling_words(query: str) -> list[str]:
+    """Returns the distinct words of a query that are no stop words; of Chinese words, the pairs of characters."""
+    return list(_split_terms(query)[0])
 
 
 def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:

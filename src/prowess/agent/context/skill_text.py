@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prowess._internal.text import strip_invisible
 from prowess.agent.context.state import InUse, WantedText
+from prowess.core.ports import ShownSkill
 from prowess.core.values import Part
 from prowess.errors import SkillError
 from prowess.skills.render import neutralise, render_doc, render_skill
@@ -48,6 +49,18 @@ class SkillTextRenderer:
                 part = self.part(id, digest, path)
                 if part is not None:
                     found[id, digest, path] = part
+        return found
+
+    def find_loaded(self, contents: Mapping[str, str]) -> dict[str, ShownSkill]:
+        """Returns the skills with these digests as values, by the ref of the part that shows the body."""
+        found: dict[str, ShownSkill] = {}
+        for id, digest in contents.items():
+            loaded = self._find(id, digest)
+            if loaded is not None:
+                skill = loaded.skill
+                body = self._redact(strip_invisible(skill.body))
+                files = tuple(skill.resources)
+                found[part_ref(id, digest)] = ShownSkill(skill.name, skill.entry.description, body, files)
         return found
 
     def _docs(self, id: str, digest: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ import time
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
-from prowess.skills.search import has_telling_words
+from prowess.skills.search import find_telling_words
 
 
 @cli_command("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
@@ -45,7 +45,7 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
                 ["name", "source", "score", "description"],
                 [[e.name, e.source, f"{score:.2f}", " ".join(e.description.split())] for e, score in found],
             )
-        elif not has_telling_words(words):
+        elif not find_telling_words(words):
             call.screen.note(
                 f"'{words}' has only words that every text has. Name what the skill is for: a task, a file type."
             )

@@ -1,25 +1,28 @@
 """Planner that works without a key: it finds a skill, runs one command written in it, and reports the result.
 
-It is no language model and says so. Each reply depends only on the messages, so the same conversation always gets the
-same reply. It runs a line of a skill with quoted values of the request. docs/offline.md has the grammar of such lines.
+It is no language model and says so. It gets the skills as values, and remembers nothing between two replies: the same
+conversation always gets the same reply. A turn begins with the last request of a person. docs/offline.md has the
+grammar of the commands that it runs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
+from prowess.core.ports import ShownSkill, SkillsInRequest
 from prowess.core.values import Message, ToolCall, ToolSpec, to_json
 from prowess.errors import ModelError, ProwessError
 from prowess.models.offline import answer
-from prowess.models.offline.choose import Choice, choose
-from prowess.models.offline.ranking import ListedSkill, Ranked, rank_skills
-from prowess.models.offline.request_values import RequestValues, parse_request
-from prowess.models.offline.transcript import Body, CallWithOutcome, OfflineTranscript, parse_hits, read_transcript
+from prowess.models.offline.fill import choose
+from prowess.models.offline.ranking import rank_skills
+from prowess.models.offline.request_values import base_name, parse_request
 
+_OnDelta = Callable[[TextDelta | CallDelta], None]
 _Calls = list[tuple[str, dict[str, Any]]]
 
 
@@ -28,9 +31,6 @@ class Failed(NamedTuple):
 
     code: str
     text: str
-
-
-_Decided = str | Failed | _Calls
 
 
 class OfflineModel:
@@ -46,149 +46,168 @@ class OfflineModel:
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
         *,
-        on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
+        on_delta: _OnDelta | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
         if schema is not None:
             hint = "Use it with `--protocol tools`, or choose a language model."
             message = "The offline planner cannot answer in the form of a schema."
             raise ModelError(message, code="model-no-schema", hint=hint)
+        return await self.reply_with_skills(messages, tools, SkillsInRequest(), on_delta=on_delta)
+
+    async def reply_with_skills(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        skills: SkillsInRequest,
+        *,
+        on_delta: _OnDelta | None = None,
+    ) -> ModelReplied:
+        turn = _Turn(messages, skills, frozenset(tool.name for tool in tools))
         try:
-            transcript = read_transcript(messages)
-            decided = _decide(transcript, frozenset(tool.name for tool in tools))
+            decided = turn.decide()
         except ProwessError as error:  # SQLite of this Python has no full-text search
             raise ModelError(error.message, code=str(error.code), hint=error.hint) from error
-        return _reply(decided, messages, on_delta, closing=_closing(transcript))
+        if isinstance(decided, Failed):
+            reply = ModelReplied(text=decided.text, finish="stop", model="offline", code=decided.code)
+        elif isinstance(decided, str):
+            calls = _number(turn.end_plan(), messages)
+            reply = ModelReplied(text=decided, calls=calls, finish="stop", model="offline")
+        else:
+            reply = ModelReplied(calls=_number(decided, messages), finish="calls", model="offline")
+        if on_delta and reply.text:
+            on_delta(TextDelta(text=reply.text))
+        for at, call in enumerate(reply.calls):
+            if on_delta:
+                on_delta(CallDelta(index=at, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
+        return reply
 
 
-def _decide(transcript: OfflineTranscript, tools: frozenset[str]) -> _Decided:
-    """Returns the next calls, or the answer."""
-    said = parse_request(transcript.request, transcript.given)
-    if ran := transcript.last("skill_run"):
-        return _report(ran, transcript, said)
-    if loaded := transcript.last("skill_load"):
-        return _after_load(loaded, transcript, said, tools)
-    if transcript.active:  # named by the user or the caller, so there is no plan to update
-        return _follow(_by_rank(transcript, said), said, tools - {"update_plan"})
-    if searched := transcript.last("skill_search"):
-        return _after_search(searched, transcript, said, tools)
-    ranked = rank_skills(said, transcript.listed)
-    if "skill_load" in tools and ranked and ranked[0].fits:
-        return _load(ranked[0], transcript.request, tools)
-    if "skill_search" in tools and transcript.request.strip():
-        return [("skill_search", {"query": transcript.request[:1000]})]
-    installed = bool(transcript.listed) and "skill_load" in tools
-    return Failed("no-skill-fits", answer.render_no_skill(ranked, installed=installed))
-
-
-def _load(best: Ranked, request: str, tools: frozenset[str]) -> _Calls:
-    goal = " ".join(request.split())[:200]
-    steps = [
-        {"id": "load", "title": f"Load the skill {best.skill.name}", "status": "in_progress"},
-        {"id": "run", "title": "Run the command that fits the request", "status": "pending"},
-        {"id": "answer", "title": "Report what came of it", "status": "pending"},
-    ]
-    plan: _Calls = [("update_plan", {"plan": {"goal": goal, "steps": steps}})] if "update_plan" in tools else []
-    return [*plan, ("skill_load", {"skill": best.skill.name})]
-
-
-def _after_search(
-    searched: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues, tools: frozenset[str]
-) -> _Decided:
-    try:
-        hits = parse_hits(json.loads(searched.text or ""))
-    except ValueError:
-        hits = []
-    listed = {skill.name: skill for skill in (*transcript.listed, *hits)}
-    ranked = rank_skills(said, list(listed.values()))
-    if "skill_load" in tools and ranked and ranked[0].fits:
-        return _load(ranked[0], transcript.request, tools)
-    near = ranked or [Ranked(hit, 0.0, False) for hit in hits]
-    return Failed("no-skill-fits", answer.render_no_skill(near, installed=True))
-
-
-def _after_load(
-    loaded: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues, tools: frozenset[str]
-) -> _Decided:
-    name = str(loaded.call.args.get("skill") or "")
-    body = loaded.bodies[-1] if loaded.bodies else transcript.body(name)
-    if body is None and loaded.text and not answer.is_failure(loaded.text):
-        return loaded.text  # the skill ran as a child run, and this is its answer
-    if body is None:
-        what = f"The skill '{name}' did not come into view:"
-        return Failed("call-refused", answer.render_refusal(what, loaded.text or ""))
-    return _follow([(name, body)], said, tools)
-
-
-def _by_rank(transcript: OfflineTranscript, said: RequestValues) -> list[tuple[str, Body]]:
-    """Returns the activated skills; the one that fits the request best comes first."""
-    described = {skill.name: skill for skill in transcript.listed}
-    listed = [described.get(body.name, ListedSkill(body.name)) for body in transcript.active]
-    order = [each.skill.name for each in rank_skills(said, listed)]
-    bodies = {body.name: body for body in transcript.active}
-    return [(name, bodies[name]) for name in dict.fromkeys([*order, *bodies]) if name in bodies]
-
-
-def _follow(bodies: Sequence[tuple[str, Body]], said: RequestValues, tools: frozenset[str]) -> _Decided:
-    """Runs the first of these skills that has a command for the request."""
-    choices: list[tuple[str, Body, Choice]] = [(name, body, choose(body, said)) for name, body in bodies]
-    name, body, choice = next((each for each in choices if each[2].filled), choices[0])
-    if choice.filled is None:
-        if choice.missing:
-            return Failed("value-missing", answer.render_missing(body, choice.command, choice.missing, said.given))
-        return Failed("no-command", answer.render_no_command(body, choice.refusals))
-    if "skill_run" not in tools:
-        return Failed("no-command", answer.render_cannot_run(body, choice.filled.command))
-    plan: _Calls = []
-    if "update_plan" in tools:
-        steps = {"load": {"status": "completed"}, "run": {"status": "in_progress"}}
-        plan = [("update_plan", {"patch": {"set": steps}})]
-    run: dict[str, Any] = {"skill": name, "command": choice.filled.command}
-    if choice.outputs:
-        run["output_files"] = list(choice.outputs)
-    return [*plan, ("skill_run", run)]
-
-
-def _report(ran: CallWithOutcome, transcript: OfflineTranscript, said: RequestValues) -> str | Failed:
-    skill, command = str(ran.call.args.get("skill") or ""), str(ran.call.args.get("command") or "")
-    result = answer.parse_result(ran.text or "")
-    if result is None:
-        what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
-        return Failed("call-refused", answer.render_refusal(what, ran.text or ""))
-    not_given = [path for path in said.files if path not in said.given and path.split("/")[-1] in command]
-    body = transcript.body(skill)
-    text = answer.render_result(result, skill=skill, command=command, body=body, not_given=not_given)
-    return text if answer.is_success(result) else Failed("command-failed", text)
-
-
-def _closing(transcript: OfflineTranscript) -> _Calls:
-    """Returns the calls of the last reply: completes the plan, if there is one and the command succeeded."""
-    ran = transcript.last("skill_run")
-    result = answer.parse_result(ran.text or "") if ran else None
-    if result is None or not answer.is_success(result) or transcript.last("update_plan") is None:
-        return []
-    steps = {"run": {"status": "completed"}, "answer": {"status": "completed"}}
-    return [("update_plan", {"patch": {"set": steps}})]
-
-
-def _reply(
-    decided: _Decided,
-    messages: Sequence[Message],
-    on_delta: Callable[[TextDelta | CallDelta], None] | None,
-    *,
-    closing: _Calls,
-) -> ModelReplied:
-    code, text = decided if isinstance(decided, Failed) else (None, decided if isinstance(decided, str) else "")
-    if text and on_delta:
-        on_delta(TextDelta(text=text))
-    wanted = decided if isinstance(decided, list) else closing
-    if not wanted:
-        return ModelReplied(text=text, finish="stop", model="offline", code=code)
-    # Hash of all messages, so that an id is unique in a session and the same in a replay.
-    seen = json.dumps([to_json(message) for message in messages], ensure_ascii=True).encode()
+def _number(calls: _Calls, messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Gives ids from a hash of all messages, so that an id is unique in a session and the same in a replay."""
+    seen = json.dumps([to_json(message) for message in messages]).encode()
     mark = blake2b(seen, digest_size=6).hexdigest()
-    calls = tuple(ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(wanted))
-    if on_delta:
-        for at, call in enumerate(calls):
-            on_delta(CallDelta(index=at, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
-    return ModelReplied(text=text, calls=calls, finish="stop" if text else "calls", model="offline")
+    return tuple(ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(calls))
+
+
+class _Turn:
+    """Messages since the last request, and what follows from them."""
+
+    def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: frozenset[str]) -> None:
+        self._listed, self._loaded, self._tools = skills.listed, skills.loaded, tools
+        start = max((at for at, message in enumerate(messages) if _find_request(message)), default=0)
+        replies = [at for at, message in enumerate(messages[:start]) if message.role == "assistant"]
+        fresh = [message for message in messages[max(replies, default=-1) + 1 :] if message.role in ("system", "user")]
+        self._active = [skill for message in fresh for skill in self._shown(message)]
+        now = messages[start:]
+        self._answers = {message.call_id: message for message in now if message.role == "tool"}
+        self._calls = {call.tool: call for message in now for call in message.calls if call.id in self._answers}
+        given = [line[2:] for message in messages for line in _find_files(message)]
+        self._said = parse_request(_find_request(messages[start]) if messages else "", given)
+
+    def decide(self) -> str | Failed | _Calls:
+        """Returns the next calls, or the answer."""
+        tools, said = self._tools, self._said
+        if "skill_run" in self._calls:
+            return self._report()
+        if "skill_load" in self._calls:
+            return self._after_load()
+        if self._active:  # named by the user or the caller, so there is no plan to update
+            return self._follow(self._active, [])
+        listed = {skill.name: skill for skill in (*self._listed, *self._find_hits())}
+        ranked = rank_skills(said, list(listed.values()))
+        if "skill_load" in tools and ranked and ranked[0].fits:
+            name = ranked[0].skill.name
+            steps = {
+                "load": f"Load the skill {name}",
+                "run": "Run the command that fits",
+                "answer": "Report the result",
+            }
+            plan = [{"id": id, "title": title, "status": "pending"} for id, title in steps.items()]
+            plan[0]["status"] = "in_progress"
+            goal = " ".join(said.text.split())[:200]
+            return [*self._plan({"plan": {"goal": goal, "steps": plan}}), ("skill_load", {"skill": name})]
+        if "skill_search" in tools and "skill_search" not in self._calls and said.text.strip():
+            return [("skill_search", {"query": said.text[:1000]})]
+        installed = "skill_load" in tools and bool(listed or "skill_search" in self._calls)
+        return Failed("no-skill-fits", answer.render_no_skill(ranked, installed=installed))
+
+    def end_plan(self) -> _Calls:
+        """Completes the plan together with the answer, if there is a plan and the command was run."""
+        is_open = {"update_plan", "skill_run"} <= self._calls.keys()
+        return self._plan_steps(run="completed", answer="completed") if is_open else []
+
+    def _plan_steps(self, **steps: str) -> _Calls:
+        return self._plan({"patch": {"set": {id: {"status": status} for id, status in steps.items()}}})
+
+    def _plan(self, args: dict[str, Any]) -> _Calls:
+        return [("update_plan", args)] if "update_plan" in self._tools else []
+
+    def _after_load(self) -> str | Failed | _Calls:
+        name, text = self._argument("skill_load", "skill"), self._text("skill_load")
+        shown = list(self._shown(self._answers[self._calls["skill_load"].id]))
+        if not shown and answer.FAILURE.match(text):
+            return Failed("call-refused", answer.render_refusal(f"The skill '{name}' did not come into view:", text))
+        shown += [skill for skill in self._loaded.values() if skill.name in (name, re.split("[:/]", name)[-1])]
+        if not shown:
+            return text  # the skill ran as a child run, and this is its answer
+        return self._follow([shown[0]._replace(name=name)], self._plan_steps(load="completed", run="in_progress"))
+
+    def _follow(self, skills: Sequence[ShownSkill], plan: _Calls) -> Failed | _Calls:
+        """Runs the first of these skills that has a command for the request; the one that fits best comes first."""
+        order = [each.skill for each in rank_skills(self._said, skills)]
+        choices = [(skill, *choose(skill, self._said)) for skill in dict.fromkeys([*order, *skills])]
+        skill, filled, refusals = next((each for each in choices if each[1] and each[1].ready), choices[0])
+        if filled is None:
+            return Failed("no-command", answer.render_no_command(skill, refusals))
+        if filled.missing:
+            return Failed("value-missing", answer.render_missing(skill, filled, self._said.given))
+        if "skill_run" not in self._tools:
+            what = f"Nothing can be run here. With a workspace it would have been this command of '{skill.name}':"
+            return Failed("no-command", answer.render_refusal(what, f"    {filled.command}"))
+        outputs = filled.find_outputs()
+        args = {"skill": skill.name, "command": filled.command}
+        return [*plan, ("skill_run", {**args, "output_files": outputs} if outputs else args)]
+
+    def _report(self) -> str | Failed:
+        skill, command = self._argument("skill_run", "skill"), self._argument("skill_run", "command")
+        text, said = self._text("skill_run"), self._said
+        result = answer.parse_result(text)
+        if result is None:
+            what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
+            return Failed("call-refused", answer.render_refusal(what, text))
+        not_given = [path for path in said.all("file") if path not in said.given and base_name(path) in command]
+        text = answer.render_result(result, skill=skill, command=command, not_given=not_given)
+        return text if answer.is_success(result) else Failed("command-failed", text)
+
+    def _find_hits(self) -> list[ShownSkill]:
+        """Returns the skills that skill_search found."""
+        try:
+            hits = json.loads(self._text("skill_search"))
+        except ValueError:
+            return []
+        rows = [hit for hit in hits if isinstance(hit, dict) and hit.get("name")] if isinstance(hits, list) else []
+        return [ShownSkill(str(hit["name"]), str(hit.get("description") or "")) for hit in rows]
+
+    def _shown(self, message: Message) -> Iterator[ShownSkill]:
+        return (self._loaded[part.ref] for part in message.parts if part.ref and part.ref in self._loaded)
+
+    def _argument(self, tool: str, name: str) -> str:
+        return str(self._calls[tool].args.get(name) or "")
+
+    def _text(self, tool: str) -> str:
+        """Text of the result of the last call of a tool."""
+        parts = self._answers[self._calls[tool].id].parts if tool in self._calls else ()
+        return "\n".join(part.text or "" for part in parts if part.ref is None)
+
+
+def _find_request(message: Message) -> str:
+    """Returns the words of the person, without what the runtime added."""
+    own = [part.text or "" for part in message.parts if part.ref is None and part.kind == "text"]
+    return own[0] if message.role == "user" and own else ""
+
+
+def _find_files(message: Message) -> list[str]:
+    """Returns the lines that name given files."""
+    lines = [line for part in message.parts if part.ref == "note:files" for line in (part.text or "").splitlines()]
+    return [line for line in lines if line.startswith("- ") and "inputs/" in line]
