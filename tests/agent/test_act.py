@@ -10,9 +10,10 @@ import pytest
 
 from prowess.agent.recorder import Recorder
 from prowess.agent.tool_call import Scene, SkillIdentity, act
-from prowess.core.events import ApprovalAnswered, Envelope, render_event
+from prowess.core.codec import render_event, to_json
+from prowess.core.events import ApprovalAnswered, Envelope
 from prowess.core.ports import CallGrant, CapabilityRequest
-from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec, to_json
+from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
 from prowess.policy.allowed_tools import parse_allowed
 from prowess.policy.decision import PolicyContext

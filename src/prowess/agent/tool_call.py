@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from prowess.core.codec import to_json
 from prowess.core.events import (
     Answer,
     ApprovalAnswered,
@@ -27,7 +28,7 @@ from prowess.core.events import (
     Event,
 )
 from prowess.core.ports import Approver, CallGrant, CapabilityRequest, Toolset
-from prowess.core.values import Decision, Outcome, Spawn, ToolCall, to_json
+from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.policy.allowed_tools import COMMAND_TOOLS, TOOLS, AllowedTools, canonical_tools
 from prowess.policy.decision import PolicyContext, decide, find_risk, is_isolated, stricter

@@ -11,6 +11,7 @@ from prowess.agent.context.request import ModelRequest, RequestLines, first_chan
 from prowess.agent.context.skill_text import SkillTextRenderer
 from prowess.agent.context.state import State
 from prowess.agent.context.usage import UsageTotals, parse_spent
+from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -31,7 +32,7 @@ from prowess.core.events import (
     SkillUnloaded,
     UnknownEvent,
 )
-from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage, from_json
+from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
 from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import part_ref
 

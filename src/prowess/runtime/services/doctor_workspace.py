@@ -6,8 +6,9 @@ import asyncio
 import os
 from typing import Any
 
+from prowess.core.codec import to_json
 from prowess.core.ports import Executor
-from prowess.core.values import Isolation, SessionKey, to_json
+from prowess.core.values import Isolation, SessionKey
 from prowess.errors import ProwessError
 from prowess.runtime.config import Config
 from prowess.runtime.factories import make_executor

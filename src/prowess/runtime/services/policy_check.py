@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from prowess.agent.tool_call import approval_keys, is_asked_each_time
 from prowess.agent.toolkit import Toolkit
-from prowess.core.values import Decision, Isolation, ToolCall, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import Decision, Isolation, ToolCall
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
     COMMAND_TOOLS,
