@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prowess.core import values
-from prowess.core.values import CatalogPlan, Finding, Message, Outcome, Plan, SessionKey, Usage, from_json, to_json
+from prowess.core.codec import from_json, to_json
+from prowess.core.values import CatalogPlan, Finding, Message, Outcome, Plan, SessionKey, Usage
 from prowess.errors import StoreError
 
 ALL_VALUES = [

@@ -22,7 +22,7 @@ from escapes.lifetime import Lifetime, hold
 from escapes.limits import TIGHT, Limits
 from escapes.scene import ORDINARY, Scene
 from escapes.story import Found, Story
-from prowess.core.values import to_json
+from prowess.core.codec import to_json
 from prowess.errors import WorkspaceUnavailable
 
 

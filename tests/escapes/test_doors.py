@@ -22,8 +22,9 @@ import pytest
 from escapes.opened import KINDS, UID, Opened
 from escapes.reports import ROOT
 from escapes.scene import ORDINARY, PYTHON
+from prowess.core.codec import from_json
 from prowess.core.ports import Executor
-from prowess.core.values import Isolation, from_json
+from prowess.core.values import Isolation
 from prowess.errors import ConfigError, WorkspaceUnavailable
 from prowess.policy.decision import PolicyContext, PolicyQuery, decide
 from prowess.workspace.isolation.bwrap import SECCOMP_FD, Box, boxed, find_trusted, system_of_host
@@ -39,7 +40,7 @@ NotRun = Callable[[str, str], None]
 WORSE = """
 import asyncio, errno, json, struct, sys
 from prowess.errors import WorkspaceUnavailable
-from prowess.core.values import to_json
+from prowess.core.codec import to_json
 from prowess.workspace.process import seccomp as kernel
 from prowess.workspace.executors.auto import AutoExecutor
 from prowess.workspace.limits import RunLimits

@@ -12,8 +12,9 @@ from typing import Any
 
 import agents
 from agents import Played
+from prowess.core.codec import to_json
 from prowess.core.events import ApprovalAnswered
-from prowess.core.values import Decision, ToolCall, to_json
+from prowess.core.values import Decision, ToolCall
 from prowess.errors import ProwessError
 from prowess.models.scripted import ScriptedModel
 from prowess.policy.trust import grant_folder

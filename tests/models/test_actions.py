@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prowess.core.codec import to_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, to_json
+from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
 from prowess.errors import ModelError, ModelMalformed, ModelOverloaded
 from prowess.models.actions.calls import render_documents, translate
 from prowess.models.actions.model import StructuredActions

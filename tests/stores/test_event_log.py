@@ -112,6 +112,18 @@ async def check_whole(log: EventLog, key: SessionKey = KEY) -> ChainHead:
 # --- what every log promises
 
 
+def test_an_append_returns_the_lines_as_they_are_stored(with_log: Opened) -> None:
+    async def test(log: EventLog) -> None:
+        lease = await log.lease(KEY)
+        stored = [
+            *await log.append(KEY, 0, lease, notes("a", "joined \ud83d\ude00, half \ud800")),
+            *await log.append(KEY, 2, lease, notes("c")),
+        ]
+        assert [envelope.line for envelope in stored] == [line async for line in log.lines(KEY)]
+
+    with_log(test)
+
+
 def test_whatever_is_done_leaves_no_events_behind(with_log: Opened, clock: Clock) -> None:
     async def test(log: Any) -> None:
         for name in ("kept", "deleted", "expired", "pruned"):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prowess._internal.text import strip_invisible
-from prowess.core.values import Plan, Step, from_json, to_json
+from prowess.core.codec import from_json, to_json
+from prowess.core.values import Plan, Step
 from prowess.errors import ToolRetry
 from prowess.tools.plan import (
     LIMITS,

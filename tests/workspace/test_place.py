@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from prowess.core.values import SessionKey, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError
 from prowess.workspace.cleanup import clean as clean_all
 from prowess.workspace.session_folder import (
@@ -267,7 +268,8 @@ def test_what_was_left_half_removed_goes_with_the_next_cleaning(tmp_path: Path) 
 def test_who_opens_while_others_clean_has_a_whole_place(tmp_path: Path) -> None:
     opener = """
 import os, sys
-from prowess.core.values import SessionKey, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import SessionKey
 from prowess.workspace.session_folder import OpenPlace
 for number in range(60):
     with OpenPlace(sys.argv[1], SessionKey(session="shared")) as place:

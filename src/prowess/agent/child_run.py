@@ -14,8 +14,9 @@ from prowess.agent.budget import Budget
 from prowess.agent.context.usage import render_spent
 from prowess.agent.task import Result, Task, new_run
 from prowess.agent.toolkit import Toolkit
+from prowess.core.codec import to_json
 from prowess.core.events import RunStarted
-from prowess.core.values import Outcome, Spawn, ToolCall, to_json
+from prowess.core.values import Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError
 from prowess.tools.session_work import ChildWork
 

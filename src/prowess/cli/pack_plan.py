@@ -19,8 +19,8 @@ from prowess.cli.call import Call
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count, size
 from prowess.core.catalog_values import Finding
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.errors import ConfigError, PackError
 from prowess.packs.lock import PackPlace, find_place, read_lock
 from prowess.packs.plan import Change, InstallPlan

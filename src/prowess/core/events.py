@@ -1,13 +1,11 @@
-"""All events of a run, and their JSON form. Screen, log, server, scorers and recovery all read these events.
+"""All events of a run. Screen, log, server, scorers and recovery all read these events.
 
-An event is a flat JSON line: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. An
-unknown type is kept unchanged, so that a record written by a newer release still opens.
+`core/codec.py` writes them as JSON and reads them again.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
@@ -23,8 +21,6 @@ from prowess.core.values import (
     ToolSpec,
     Trigger,
     Usage,
-    from_json,
-    to_json,
 )
 
 SCHEMA = "prowess.events/1"
@@ -286,7 +282,7 @@ EVENT_TYPES: dict[str, type[Any]] = {cls.type: cls for cls in typing.get_args(Ev
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """Event with its place in a session. `seq` counts per session. `seq`, `prev` and `hash` (the links of the chain)
-    are None until the log has stored the event."""
+    are None until the log has stored the event, and `line` is set on what `EventLog.append` returns."""
 
     seq: int | None = None
     at: str  # UTC, ISO 8601
@@ -298,80 +294,13 @@ class Envelope:
     event: Event | UnknownEvent
     prev: str | None = None
     hash: str | None = None
+    line: str = field(default="", repr=False, compare=False)  # the stored text, without its line feed
 
     @property
     def key(self) -> SessionKey:
         return SessionKey(tenant=self.tenant, app=self.app, user=self.user, session=self.session)
 
 
-def render_event(envelope: Envelope) -> dict[str, Any]:
-    """Returns the flat JSON object. Empty `seq`, `prev` and `hash` are left out, and so are default tenant, app and
-    user."""
-    event = envelope.event
-    line: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
-    line["at"] = envelope.at
-    line |= {name: value for name in _OWNERS if (value := getattr(envelope, name)) != "default"}
-    line |= {"session": envelope.session, "run": envelope.run, "type": event.type}
-    line |= to_json(event.data if isinstance(event, UnknownEvent) else event)
-    line |= {name: value for name in _LINKS if (value := getattr(envelope, name)) is not None}
-    return line
-
-
 def render_at(moment: datetime) -> str:
     """Returns the `at` of an envelope: UTC with microseconds. All have the same length, so that they sort by time."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-
-
-def parse_event(data: Any) -> Envelope:
-    """Parses the output of `render_event`. ValueError names the field that is wrong."""
-    if not isinstance(data, Mapping):
-        raise ValueError(f"an event must be an object, not {data!r}"[:300])
-    seq = data.get("seq")
-    if seq is not None and (not isinstance(seq, int) or isinstance(seq, bool)):
-        raise ValueError(f"event.seq must be int, not {seq!r}"[:300])
-    place = {name: _text(data, name) for name in ("at", "session", "run")}
-    place |= {name: _text(data, name) for name in (*_OWNERS, *_LINKS) if name in data}
-    kind = _text(data, "type")
-    rest = _with_new_names(kind, {name: value for name, value in data.items() if name not in PLACE})
-    known = EVENT_TYPES.get(kind)
-    event = from_json(known, rest) if known else UnknownEvent(type=kind, data=rest)
-    return Envelope(seq=seq, event=event, **place)
-
-
-# Old names in records that were written before 0.1.0.
-_RENAMED_FIELDS = {"run_started": {"wishes": "requested_skills", "again": "resume_arguments"}}
-_RENAMED_CODES = {
-    "cannot-drop": "privilege-drop-failed",
-    "carry-failed": "container-sync-failed",
-    "look-failed": "probe-failed",
-    "observer-behind": "observer-overflow",
-    "policy-never-fits": "rule-unreachable",
-    "store-foreign": "store-not-prowess",
-}
-
-
-def _with_new_names(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    for old, new in _RENAMED_FIELDS.get(kind, {}).items():
-        if old in fields:
-            fields.setdefault(new, fields.pop(old))
-    if kind == "error":
-        return _with_new_code(fields)
-    if kind == "call_acted" and isinstance(fields.get("outcome"), dict):
-        return {**fields, "outcome": _with_new_code(fields["outcome"])}
-    return fields
-
-
-def _with_new_code(said: dict[str, Any]) -> dict[str, Any]:
-    new = _RENAMED_CODES.get(str(said.get("code")))
-    return said if new is None else {**said, "code": new}
-
-
-_OWNERS = ("tenant", "app", "user")
-_LINKS = ("prev", "hash")
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"event.{name} must be str, not {value!r}"[:300])
-    return value

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prowess.core.values import Isolation, IsolationKind, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import Isolation, IsolationKind
 
 _OWN: dict[str, IsolationKind] = {"local": "process", "sandbox": "sandbox", "container": "container"}
 

@@ -343,9 +343,9 @@ class EventLog(Protocol):
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
-        """Stores all events, durable, numbered from `expected_seq` + 1 and chained. On an error nothing is stored:
-        SessionConflict `session-conflict` if another writer was first, `lease-lost` if another writer took the
-        lease."""
+        """Stores all events, durable, numbered from `expected_seq` + 1 and chained, and returns them with the stored
+        lines. On an error nothing is stored: SessionConflict `session-conflict` if another writer was first,
+        `lease-lost` if another writer took the lease."""
         ...
 
     def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:

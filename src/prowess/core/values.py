@@ -1,17 +1,11 @@
-"""Values of a run: messages, calls, outcomes, decisions, plans. They are frozen and convert to JSON and back.
-
-`to_json(value)` and `from_json(Type, data)` are the only conversions. `from_json` ignores unknown fields, so that a
-record written by a newer release still opens.
-"""
+"""Values of a run: messages, calls, outcomes, decisions, plans. They are frozen; `core/codec.py` converts them to JSON
+and back."""
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from prowess.core.catalog_values import (
     CatalogPlan,
@@ -36,7 +30,6 @@ from prowess.core.storage_values import (
     parse_artifact_ref,
     render_artifact_ref,
 )
-from prowess.errors import ProwessError
 
 __all__ = [
     "Artifact",
@@ -72,10 +65,8 @@ __all__ = [
     "Usage",
     "Verdict",
     "artifact_scope",
-    "from_json",
     "parse_artifact_ref",
     "render_artifact_ref",
-    "to_json",
 ]
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -83,8 +74,6 @@ IsolationKind = Literal["none", "process", "sandbox", "container"]
 LimitStatus = Literal["enforced", "best-effort", "absent"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 Role = Literal["system", "user", "assistant", "tool"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,104 +223,3 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     total += usage.cached * prices.get("cached", prices["input"])
     total += usage.cache_written * prices.get("cache_written", prices["input"])
     return total / _MILLION
-
-
-def to_json(value: Any) -> Any:
-    """Converts to plain JSON data. Tuples become lists. A field that is None stays, because readers rely on it."""
-    kind = type(value)
-    if kind is str or value is None or kind is int or kind is bool or kind is float:
-        return value
-    if kind is dict:
-        return {str(key): to_json(item) for key, item in value.items()}
-    if names := _dataclass_fields(kind):
-        return {name: to_json(getattr(value, name)) for name in names}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple
-        return {name: to_json(item) for name, item in value._asdict().items()}  # type: ignore[attr-defined]
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    return value  # a subclass of str, int or float
-
-
-@cache
-def _dataclass_fields(cls: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
-
-
-def from_json(cls: type[T], data: Any) -> T:
-    """Builds the value from the output of `to_json`. ValueError names the field that is wrong."""
-    return _build(cls, data, cls.__name__)
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _build(kind: Any, data: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
-    if kind is Any:
-        return data
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
-        return _build_fields(kind, data, where)
-    if origin is Literal:
-        return _checked(
-            data in typing.get_args(kind), data, where, f"one of {', '.join(map(str, typing.get_args(kind)))}"
-        )
-    if origin in (typing.Union, types.UnionType):
-        return _build_union(typing.get_args(kind), data, where)
-    if origin is tuple:
-        _checked(isinstance(data, (list, tuple)), data, where, "a list")
-        return tuple(_build(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
-    if origin is dict:
-        _checked(isinstance(data, Mapping), data, where, "an object")
-        return {key: _build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
-    fits = isinstance(data, kind) and not (kind in (int, float) and isinstance(data, bool))
-    return _checked(fits, data, where, kind.__name__)
-
-
-def _build_fields(cls: Any, data: Any, where: str) -> Any:
-    """Builds a dataclass or a named tuple from a JSON object."""
-    _checked(isinstance(data, Mapping), data, where, "an object")
-    given: dict[str, Any] = {}
-    for name in _field_names(cls):
-        if name in data:
-            given[name] = _build(_hints(cls)[name], data[name], f"{where}.{name}")
-        elif name in _required(cls):
-            raise ValueError(f"{where}.{name} is missing")
-    try:
-        return cls(**given)
-    except ProwessError as error:  # every type is right, but the class refuses the values
-        raise ValueError(f"{where}: {error.message}") from error
-
-
-def _field_names(cls: Any) -> tuple[str, ...]:
-    return cls._fields if hasattr(cls, "_fields") else tuple(f.name for f in fields(cls))
-
-
-@cache
-def _required(cls: Any) -> frozenset[str]:
-    if hasattr(cls, "_fields"):
-        return frozenset(cls._fields) - cls._field_defaults.keys()
-    return frozenset(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
-
-
-def _build_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
-    if data is None and type(None) in options:
-        return None
-    kinds = [option for option in options if option is not type(None)]
-    for kind in kinds[:-1]:
-        try:
-            return _build(kind, data, where)
-        except ValueError:
-            continue
-    return _build(kinds[-1], data, where)
-
-
-def _checked(fits: bool, data: Any, where: str, wanted: str) -> Any:
-    if not fits:
-        raise ValueError(f"{where} must be {wanted}, not {data!r}"[:300])
-    return data

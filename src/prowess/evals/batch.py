@@ -20,8 +20,8 @@ from prowess._internal.journal import read_lines
 from prowess._internal.model_values import describe_fault
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.errors import EvalError, ProwessError
 from prowess.evals.case import Case
 from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord

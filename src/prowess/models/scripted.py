@@ -15,8 +15,9 @@ from itertools import count
 from typing import Any
 
 from prowess._internal.tokens import estimate
+from prowess.core.codec import to_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.values import Message, ToolCall, ToolSpec, Usage, to_json
+from prowess.core.values import Message, ToolCall, ToolSpec, Usage
 from prowess.errors import ModelError
 from prowess.models.actions.calls import translate
 from prowess.models.actions.schema import parse_document

@@ -21,8 +21,8 @@ from prowess._internal.files import read_regular
 from prowess._internal.paths import inside, is_inside
 from prowess._internal.portable_names import check_portable_names, is_plain, shown_name
 from prowess._internal.reproducible_zip import ZipMember, write_zip
+from prowess.core.codec import from_json, to_json
 from prowess.core.findings import visible
-from prowess.core.values import from_json, to_json
 from prowess.errors import PackError, PackMismatch, PathEscape
 from prowess.packs.values import PackedSkill, StrPath
 from prowess.skills.file_list import digest_of, from_records, to_records

@@ -148,7 +148,7 @@ def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
 
 def parse_locked(data: Any) -> LockedSkill:
     """Returns the skill of `render_locked`. ValueError says what is wrong."""
-    # Not by `from_json`, which takes twice the time: the lock is read by every command.
+    # Not by `from_json`, which imports pydantic: the lock is read by every command.
     if not isinstance(data, dict):
         raise ValueError("a skill is not an object")
     values: dict[str, Any] = {name: data.get(name) for name in _FIELDS}

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at, render_event
+from prowess.core.codec import render_event
+from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at
 from prowess.core.values import ChainHead, Lease, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 
@@ -71,7 +72,7 @@ def seal(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[
     """Returns the events numbered and linked after `head`, and the lines to store. StoreError if an event cannot be
     stored."""
     lines, hashes = link(key, head, events)
-    return numbered(head, events, hashes), lines
+    return numbered(head, events, lines, hashes), lines
 
 
 def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
@@ -101,8 +102,10 @@ def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[
     return lines, hashes
 
 
-def numbered(head: ChainHead, events: Sequence[Envelope], hashes: Sequence[str]) -> list[Envelope]:
-    """Returns the same events with their numbers and links."""
+def numbered(
+    head: ChainHead, events: Sequence[Envelope], lines: Sequence[str], hashes: Sequence[str]
+) -> list[Envelope]:
+    """Returns the same events with their numbers, links and lines."""
     before = (head.hash, *hashes)
     return [
         Envelope(
@@ -116,6 +119,7 @@ def numbered(head: ChainHead, events: Sequence[Envelope], hashes: Sequence[str])
             event=envelope.event,
             prev=before[place],
             hash=hashes[place],
+            line=lines[place],
         )
         for place, envelope in enumerate(events)
     ]

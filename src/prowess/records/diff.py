@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from prowess.core.codec import to_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -33,7 +34,6 @@ from prowess.core.events import (
     SkillUnloaded,
     UnknownEvent,
 )
-from prowess.core.values import to_json
 
 _CALLS = (CallPlanned, CallDecided, ApprovalAsked, ApprovalAnswered, CallActed)
 _OF_THE_PLACE = (CallDecided, ApprovalAsked, ApprovalAnswered)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from prowess.core.codec import to_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -25,7 +26,7 @@ from prowess.core.events import (
     SkillLoaded,
 )
 from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
-from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, add_usage, to_json
+from prowess.core.values import ChainHead, Outcome, SessionKey, ToolCall, Usage, add_usage
 from prowess.records.chain import GENESIS
 
 SCHEMA = "prowess.run/1"

@@ -16,19 +16,20 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from prowess._internal.digest import FileDigest, tree_digest
 from prowess._internal.fetch import FetchLimits, fetch
 from prowess._internal.files import open_regular, read_regular, write_whole
 from prowess._internal.unpack import MAX_SKILL_BYTES, name_from_url, text_lines, unpack
 from prowess._internal.urls import shown_url, split_pin
+from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
-from prowess.core.values import Finding, from_json, to_json
 from prowess.errors import FetchError, ProwessError
 
 _MAX_META_BYTES = 64 * 1024
+_META_SCHEMA = "prowess.url-root/1"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME_LINE = re.compile(r"""name\s*:\s*(["']?)(\w[\w.-]{0,63})\1\s*(?:\s#.*)?""")
 
@@ -84,7 +85,7 @@ class _PinnedUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meta:
-    schema: Literal["prowess.url-root/1"] = "prowess.url-root/1"
+    schema: str = _META_SCHEMA
     url: str
     etag: str | None = None
     last_modified: str | None = None
@@ -104,7 +105,7 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
     except OSError as error:
         return None, _reason(error)
     try:
-        meta = from_json(_Meta, json.loads(data))
+        meta = _parse_meta(data)
         match = _DIGEST.fullmatch(meta.digest)
         if not match or match[1] != meta.tree:
             return None, "meta.json contradicts itself"
@@ -113,6 +114,21 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
     except (OSError, ValueError, RecursionError) as error:
         return None, _reason(error)
     return meta, None
+
+
+def _parse_meta(data: bytes) -> _Meta:
+    """Returns the record of a copy. ValueError if it is not one. Needs no pydantic, because `prowess list` reads it."""
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError("meta.json must be an object")
+    known: dict[str, Any] = {each.name: document.get(each.name) for each in fields(_Meta)}
+    fetched_at = known.pop("fetched_at")
+    if known["schema"] != _META_SCHEMA or type(fetched_at) not in (int, float):
+        raise ValueError("meta.json has another schema, or fetched_at is not a number")
+    for name, text in known.items():
+        if not isinstance(text, str) and (text is not None or name not in ("etag", "last_modified")):
+            raise ValueError(f"{name} in meta.json must be text, not {text!r}"[:300])
+    return _Meta(**known, fetched_at=float(fetched_at))
 
 
 def _is_fresh(cached: _Meta, address: _PinnedUrl, max_age_s: float, now: float) -> bool:
@@ -154,7 +170,7 @@ def _refreshed(
                 fetched_at=now(),
             )
             _publish(tree, _tree_path(folder, meta), digest)
-    write_whole(os.path.join(folder, "meta.json"), json.dumps(to_json(meta), indent=1).encode())
+    write_whole(os.path.join(folder, "meta.json"), json.dumps(asdict(meta), indent=1).encode())
     return meta
 
 

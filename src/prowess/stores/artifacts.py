@@ -27,17 +27,10 @@ from typing import IO, Any
 from prowess._internal.files import open_regular, read_regular, write_whole
 from prowess._internal.mime import SNIFF_BYTES, guess_mime
 from prowess._internal.paths import inside
+from prowess.core.codec import from_json, to_json
 from prowess.core.events import render_at
 from prowess.core.ports import Content
-from prowess.core.values import (
-    Artifact,
-    SessionKey,
-    artifact_scope,
-    from_json,
-    parse_artifact_ref,
-    render_artifact_ref,
-    to_json,
-)
+from prowess.core.values import Artifact, SessionKey, artifact_scope, parse_artifact_ref, render_artifact_ref
 from prowess.stores.artifact_content import (
     PIECE_BYTES,
     corrupt,

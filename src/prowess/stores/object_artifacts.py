@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from prowess._internal.mime import guess_mime
+from prowess.core.codec import from_json, to_json
 from prowess.core.events import render_at
 from prowess.core.ports import Content
-from prowess.core.values import Artifact, SessionKey, artifact_scope, from_json, to_json
+from prowess.core.values import Artifact, SessionKey, artifact_scope
 from prowess.errors import StoreError
 from prowess.stores.artifact_content import Measure, chain, corrupt, folder_name, in_parts, not_found, pieces
 from prowess.stores.bucket import PART_BYTES, Bucket, BucketObject, not_conditional

@@ -23,11 +23,12 @@ from itertools import groupby
 from prowess._internal.files import read_regular, write_whole
 from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
-from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
+from prowess.core.codec import parse_event
+from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted
 from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError
-from prowess.records.chain import GENESIS, link
+from prowess.records.chain import GENESIS
 from prowess.records.summary import RunSummary, large_outputs, summarise
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -73,9 +74,10 @@ class MirroredLog:
             copy = await self._catch_up(key, run)
         else:
             # `broken` is checked in the thread: here, a line that is still being written would look broken.
-            before, copy.last_seq = ChainHead(seq=copy.last_seq, hash=first.prev or ""), last.seq or 0
+            copy.last_seq = last.seq or 0
+            lines = [envelope.line for envelope in part]
             # Not awaited: the log has the event already, and later copies wait in the queue.
-            added = self._thread.ask(lambda: _add_to(copy, link(key, before, part)[0]))
+            added = self._thread.ask(lambda: _add_to(copy, lines))
             added.add_done_callback(lambda done: self._look_at(run, done))
         ends = run == copy.run and any(isinstance(envelope.event, RunFinished) for envelope in part)
         if ends or copy.has_ended:

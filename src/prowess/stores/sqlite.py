@@ -24,7 +24,8 @@ from hashlib import sha256
 from typing import TypeVar
 
 from prowess._internal.worker_thread import OneThread
-from prowess.core.events import Envelope, parse_event, render_at
+from prowess.core.codec import parse_event
+from prowess.core.events import Envelope, render_at
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry
@@ -144,7 +145,7 @@ class SqliteEventLog:
             lines, hashes = link(key, guess, events)
             now = self._now()
             asked = self._ask(lambda connection: rows.add(connection, key, lease.token, guess, lines, hashes[-1], now))
-            sealed = numbered(guess, events, hashes)  # while the thread writes
+            sealed = numbered(guess, events, lines, hashes)  # while the thread writes
             if await asked:
                 self._heads[key] = ChainHead(seq=expected_seq + len(lines), hash=hashes[-1])
                 return sealed

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prowess._internal.text import strip_invisible
+from prowess.core.codec import to_json
 from prowess.core.ports import CallGrant, CapabilityRequest
-from prowess.core.values import Outcome, Plan, Step, StepStatus, ToolSpec, to_json
+from prowess.core.values import Outcome, Plan, Step, StepStatus, ToolSpec
 from prowess.errors import ToolRetry
 from prowess.tools.arguments import PlanArguments
 from prowess.tools.schema import parse_arguments

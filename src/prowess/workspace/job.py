@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prowess._internal.tracing import Span, span
+from prowess.core.codec import to_json
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
-from prowess.core.values import Artifact, SessionKey, to_json
+from prowess.core.values import Artifact, SessionKey
 from prowess.errors import WorkspaceError
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
 from prowess.workspace.inputs import Input, InputPlaces, Staged, stage_granted, stage_input

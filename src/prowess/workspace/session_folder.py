@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prowess._internal.files import read_regular, write_whole
-from prowess.core.values import SessionKey, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_folder, walk
 from prowess.workspace.layout import FOLDERS

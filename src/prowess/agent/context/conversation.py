@@ -12,6 +12,7 @@ from prowess.agent.context.request import ModelRequest, RequestLines, first_chan
 from prowess.agent.context.skill_text import SkillTextRenderer
 from prowess.agent.context.state import State
 from prowess.agent.context.usage import UsageTotals, parse_spent
+from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -33,7 +34,7 @@ from prowess.core.events import (
     UnknownEvent,
 )
 from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
-from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage, from_json
+from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
 from prowess.tools.skills.state import part_ref
 
 CONTEXT = "Loaded skill context:"

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from prowess.core.values import Message, ToolSpec, to_json
+from prowess.core.codec import to_json
+from prowess.core.values import Message, ToolSpec
 
 # Keys are sorted, because a log may change the order of fields.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode

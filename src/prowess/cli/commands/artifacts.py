@@ -15,6 +15,7 @@ from prowess.cli.app import Call, actions, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
 from prowess.cli.screen import count
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
 from prowess.core.ports import ArtifactStore
 from prowess.core.values import (
@@ -24,7 +25,6 @@ from prowess.core.values import (
     artifact_scope,
     parse_artifact_ref,
     render_artifact_ref,
-    to_json,
 )
 from prowess.errors import ConfigError
 from prowess.runtime.runtime import Runtime

@@ -7,7 +7,7 @@ import json
 import click
 
 from prowess.cli.app import Call, cli_command
-from prowess.core.values import to_json
+from prowess.core.codec import to_json
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.settings_in_force import find_environment, find_settings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option, source_option
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.load import read_resource, select_docs
 from prowess.skills.render import render_doc, render_skill

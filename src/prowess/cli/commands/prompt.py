@@ -6,7 +6,7 @@ import click
 
 from prowess.cli.app import Call, cli_command, roots_option
 from prowess.cli.screen import count, printable
-from prowess.core.values import to_json
+from prowess.core.codec import to_json
 from prowess.runtime.runtime import check_model
 from prowess.skills.render import FORMATS, Format, render_catalog
 

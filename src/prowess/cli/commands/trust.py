@@ -10,8 +10,8 @@ import click
 from prowess._internal.urls import shown_url
 from prowess.cli.app import Call, cli_command
 from prowess.cli.screen import count
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.errors import ConfigError, SkillDenied
 from prowess.runtime.config import find_places
 from prowess.runtime.services.documents import finding_row

@@ -18,8 +18,8 @@ from prowess.cli.pack_plan import (
     version_change,
 )
 from prowess.cli.screen import count
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.errors import ConfigError
 from prowess.packs import api
 from prowess.packs.lock import find_place, read_lock

@@ -13,8 +13,8 @@ from prowess.cli.app import Call, cli_command
 from prowess.cli.pack_plan import end_in_order, other_place_hint, pack_options, shown_path, to_option
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.core.values import to_json
 from prowess.packs import api
 from prowess.packs.compare import Comparison, VerifiedPack, verify_file
 from prowess.packs.lock import find_place, read_lock

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
+from prowess.core.codec import to_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.ports import ShownSkill, SkillsInRequest
-from prowess.core.values import Message, ToolCall, ToolSpec, to_json
+from prowess.core.values import Message, ToolCall, ToolSpec
 from prowess.errors import ModelError, ProwessError
 from prowess.models.offline import answer
 from prowess.models.offline.fill import choose

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular, read_regular
-from prowess.core.events import Envelope, parse_event
+from prowess.core.codec import from_json, parse_event
+from prowess.core.events import Envelope
 from prowess.core.ports import EventLog
-from prowess.core.values import SessionInfo, SessionKey, from_json
+from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates

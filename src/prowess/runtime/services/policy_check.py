@@ -17,6 +17,7 @@ from prowess._internal.urls import NotAHost, parse_url_target
 from prowess.agent.approvals import approval_keys
 from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
+from prowess.core.codec import to_json
 from prowess.core.isolation import record_isolation
 from prowess.core.tool_table import (
     CAPABILITIES,
@@ -29,7 +30,7 @@ from prowess.core.tool_table import (
     URL_ARGUMENTS,
     find_risk,
 )
-from prowess.core.values import Decision, Isolation, ToolCall, to_json
+from prowess.core.values import Decision, Isolation, ToolCall
 from prowess.errors import ConfigError, ProwessError, SkillError, ToolRetry
 from prowess.policy.allowed_tools import (
     AllowedTools,

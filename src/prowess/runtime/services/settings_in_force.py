@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from prowess._internal.urls import shown_url
-from prowess.core.values import to_json
+from prowess.core.codec import to_json
 from prowess.runtime.config import describe_fields
 from prowess.runtime.runtime import OLDER_NAMES, VARIABLES, Runtime
 

@@ -9,8 +9,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular
+from prowess.core.codec import to_json
 from prowess.core.ports import EventLog
-from prowess.core.values import OrphanedEvents, to_json
+from prowess.core.values import OrphanedEvents
 from prowess.errors import StoreError
 from prowess.records.audit import (
     LACKS,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prowess._internal.files import read_regular, write_whole
-from prowess.core.values import from_json, to_json
+from prowess.core.codec import from_json, to_json
 from prowess.errors import WorkspaceError
 from prowess.workspace.isolation import selftest_probe as attempts
 from prowess.workspace.isolation.bwrap import Bind, Box, boxed, find_trusted, system_of_host, why_no_bubblewrap
