@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from prowess.core.ports import Model
+from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
 from prowess.errors import ConfigError
 
 LoadMode = Literal["turn", "once", "session"]
@@ -56,6 +56,9 @@ class AgentSpec:
     code_blocks: bool = False  # run fenced code of an answer, as normal calls
     summarise: bool = False  # let the model summarise dropped messages; counts as usage
     depth: int = 2  # maximum nesting of child runs
+    info: ModelInfo = field(init=False)
+    recording: RecordedModel | None = field(init=False)  # the model, if it plays back a recording
+    reader: SkillReader | None = field(init=False)  # the model, if it takes skills as values
 
     def __post_init__(self) -> None:
         for name, kind in (("load_mode", LoadMode), ("placement", Placement)):
@@ -69,3 +72,7 @@ class AgentSpec:
                 code="model-unknown",
                 hint="Give a name such as 'openai:gpt-5' or 'offline', or an object with name and reply.",
             )
+        model = self.model
+        object.__setattr__(self, "info", describe_model(model))
+        object.__setattr__(self, "recording", model if isinstance(model, RecordedModel) else None)
+        object.__setattr__(self, "reader", model if isinstance(model, SkillReader) else None)

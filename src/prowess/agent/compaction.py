@@ -17,7 +17,7 @@ from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replie
 from prowess.agent.context.render import make_safe
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import NO_SUMMARY, Compacted, ErrorRaised
-from prowess.core.ports import Model, RecordedModel, Shortened, describe_model
+from prowess.core.ports import Shortened
 from prowess.core.values import Message, Part, Usage
 from prowess.errors import ModelError
 
@@ -93,12 +93,12 @@ _SUMMARISE = (
 )
 
 
-def is_near(model: Model, talk: Conversation) -> bool:
+def is_near(agent: AgentSpec, talk: Conversation) -> bool:
     """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
     the recorded model compacted."""
-    if isinstance(model, RecordedModel):
-        return model.shortened(talk.run or "", talk.task) is not None
-    window = describe_model(model).context_tokens
+    if agent.recording is not None:
+        return agent.recording.shortened(talk.run or "", talk.task) is not None
+    window = agent.info.context_tokens
     if not window or talk.request().size_bytes < window * NEAR:  # a token is at least one byte
         return False
     return count_tokens(talk) > window * NEAR
@@ -113,13 +113,14 @@ def count_tokens(talk: Conversation) -> int:
 
 async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:
     """Compacts the conversation. The Compacted event says exactly what changed, so that a resume does the same."""
-    talk, model = kit.conversation, agent.model
-    decided = model.shortened(talk.run or "", talk.task, take=True) if isinstance(model, RecordedModel) else None
-    if decided is not None:
-        await _shorten_again(kit, decided, why)
-        return
+    talk = kit.conversation
+    if agent.recording is not None:
+        decided = agent.recording.shortened(talk.run or "", talk.task, take=True)
+        if decided is not None:
+            await _shorten_again(kit, decided, why)
+            return
     before = count_tokens(talk)
-    window = describe_model(model).context_tokens or max(_SMALLEST_WINDOW, int(before * 0.9))
+    window = agent.info.context_tokens or max(_SMALLEST_WINDOW, int(before * 0.9))
     target = int(window * ROOM)
     plan = plan_compaction(talk.items, talk.number, before, min(target, int(before * 0.7)) if forced else target)
     replaced: dict[str, str] = {}

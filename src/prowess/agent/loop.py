@@ -139,7 +139,7 @@ class _Loop:
     async def _decide(self) -> ModelReplied:
         """Records the request with its hash, asks the model, and records the reply."""
         agent, kit, talk = self._agent, self._kit, self._talk
-        if is_near(agent.model, talk):
+        if is_near(agent, talk):
             await shorten(agent, kit, "near the context limit")
         while True:
             events = kit.redact([*self._epoch(), *self._notes, *self._over(), self._note()])
@@ -150,7 +150,7 @@ class _Loop:
             await kit.recorder.append(*events, asked := ModelRequested(bytes=request.size_bytes, sha256=request.sha256))
             talk.apply(asked)
             try:
-                reply = await ask(agent.model, request, kit, self._retry_policy, self._budget.seconds_left)
+                reply = await ask(agent, request, kit, self._retry_policy, self._budget.seconds_left)
                 break
             except ModelError as error:
                 if error.code != "context-overflow" or self._overflowed:

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prowess.agent.agent import AgentSpec
 from prowess.agent.context import ModelRequest
 from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
-from prowess.core.ports import Model, RecordedModel, SkillReader, SkillsInRequest
+from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
 
@@ -34,26 +35,26 @@ class RetryPolicy:
 
 
 async def ask(
-    model: Model,
+    agent: AgentSpec,
     request: ModelRequest,
     kit: Toolkit,
     retry_policy: RetryPolicy,
     seconds_left: Callable[[], float | None],
 ) -> ModelReplied:
     """Asks the model, with retries. Records every failure, also if a later try succeeds."""
-    if isinstance(model, RecordedModel):
-        model.expect(request.sha256, request.size_bytes)
+    if agent.recording is not None:
+        agent.recording.expect(request.sha256, request.size_bytes)
     shown = _Shown(kit)
     messages = request.messages
     if any(part.kind == "image" for message in messages for part in message.parts):
         messages = [await _with_pictures(message, kit) for message in messages]
     for number in range(1, retry_policy.tries + 1):
         try:
-            if isinstance(model, SkillReader):
+            if agent.reader is not None:
                 skills = _find_skills(kit)
-                reply = await model.reply_with_skills(messages, request.tools, skills, on_delta=shown)
+                reply = await agent.reader.reply_with_skills(messages, request.tools, skills, on_delta=shown)
             else:
-                reply = await model.reply(messages, request.tools, on_delta=shown)
+                reply = await agent.model.reply(messages, request.tools, on_delta=shown)
             shown.finish()
             return reply
         except ModelError as error:

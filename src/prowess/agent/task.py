@@ -11,7 +11,6 @@ from prowess import __version__
 from prowess.agent.activation import SkillRequest
 from prowess.agent.agent import AgentSpec, Limits
 from prowess.core.events import RunStarted, StopReason
-from prowess.core.ports import describe_model
 from prowess.core.values import Part, Plan, ToolCall, Usage
 
 
@@ -56,7 +55,7 @@ def new_run() -> str:
 
 
 def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:
-    model, info = agent.model, describe_model(agent.model)
+    model, info = agent.model, agent.info
     limits = {name: value for name in Limits.__slots__ if (value := getattr(agent.limits, name)) is not None}
     return RunStarted(
         model=model.name,

@@ -211,7 +211,7 @@ async def _open_kit(
     config, places = runtime.config, runtime.places
     owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
     key = SessionKey(**owner, session=options.session or new_session())
-    store = str(getattr(options.log, "path", "")) or store_name(config, places)
+    store = _path_of(options.log) or store_name(config, places)
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         stack.enter_context(hold_session(workspace_dir(config, places), store, key))
     log = options.log or open_log(config, places)
@@ -219,43 +219,19 @@ async def _open_kit(
         stack.push_async_callback(log.close)
     if options.must_exist:
         await check_known(log, key)
-    processes = await stack.enter_async_context(open_processes())
-    executor = make_executor(config, places, processes, runtime.environ)
-    stack.push_async_callback(executor.aclose)
-    spans = live_spans()  # None without tracing
-    observers = [*options.on_event, *([spans] if spans is not None else [])]
-    lease = await log.lease(key, owner=f"pid {os.getpid()}")
-    marks = open_marks(runtime, str(getattr(log, "path", ""))) if options.log is None else None
-    recorder = Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
-    dir = workspace_dir(config, places)
-    work = SessionWork(
-        key,
-        executor,
-        WorkOptions(
-            dir=dir,
-            uid=find_uid(config.workspace.run_as),
-            host_roots=config.workspace.host_roots,
-            limits=parse_limits(config.workspace.limits),
-            require=config.workspace.require,
-            inline_bytes=config.workspace.inline_bytes,
-            granted=options.granted,
-            packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
-            store_name=store,
-            store=None if config.store == "memory:" else str(getattr(log, "path", "")) or "elsewhere",
-        ),
-        artifacts=runtime.open_artifacts(),
-        environments=Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ),
-    )
+    work = await _open_work(runtime, options, stack, key, store, log)
+    recorder = await _open_recorder(runtime, options, log, key)
     rules = RuleFiles(runtime)
     rules.current()  # a file that cannot be read fails before anything begins
+    approvals = UserApprovals(places.state_dir, by=whoami()) if options.standing else None
     kit = Toolkit(
-        skills=skill_access(runtime, f"{dir}/trees", model),
+        skills=skill_access(runtime, f"{work.options.dir}/trees", model),
         work=work,
         recorder=recorder,
         policy=KitPolicy(
             surroundings=find_surroundings(config),
             rules=rules.current,
-            approvals=UserApprovals(places.state_dir, by=whoami()) if options.standing else None,
+            approvals=approvals,
             redact=config.redact,
             on_ask=options.on_ask,
             ask_unisolated=options.ask_unisolated,
@@ -269,6 +245,44 @@ async def _open_kit(
     )
     kit.secrets.hide(await configured_secrets(runtime))
     return kit, log
+
+
+async def _open_work(
+    runtime: Runtime, options: KitOptions, stack: AsyncExitStack, key: SessionKey, store: str, log: EventLog
+) -> SessionWork:
+    """Opens the executor, and the work of a session with it. The stack closes both."""
+    config, places = runtime.config, runtime.places
+    processes = await stack.enter_async_context(open_processes())
+    executor = make_executor(config, places, processes, runtime.environ)
+    stack.push_async_callback(executor.aclose)
+    dir = workspace_dir(config, places)
+    work_options = WorkOptions(
+        dir=dir,
+        uid=find_uid(config.workspace.run_as),
+        host_roots=config.workspace.host_roots,
+        limits=parse_limits(config.workspace.limits),
+        require=config.workspace.require,
+        inline_bytes=config.workspace.inline_bytes,
+        granted=options.granted,
+        packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
+        store_name=store,
+        store=None if config.store == "memory:" else _path_of(log) or "elsewhere",
+    )
+    environments = Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ)
+    return SessionWork(key, executor, work_options, artifacts=runtime.open_artifacts(), environments=environments)
+
+
+async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
+    spans = live_spans()  # None without tracing
+    observers = [*options.on_event, *([spans] if spans is not None else [])]
+    lease = await log.lease(key, owner=f"pid {os.getpid()}")
+    marks = open_marks(runtime, _path_of(log)) if options.log is None else None
+    return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
+
+
+def _path_of(log: EventLog | None) -> str:
+    """File of a log that is a file, else an empty text."""
+    return str(getattr(log, "path", ""))
 
 
 def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Toolkit:
