@@ -25,8 +25,8 @@ from prowess.core.ports import (
     Shortened,
     ShownSkill,
     SkillReader,
-    SkillSource,
     SkillsInRequest,
+    SkillSource,
     Toolset,
     Workspace,
 )
