@@ -302,7 +302,7 @@ def config_schema() -> dict[str, Any]:
         if hasattr(kind, "_fields"):
             inner = {
                 field: {**of_type(hint), "description": DOCS[f"{name}.{field}"]}
-                for field, hint in typing.get_type_hints(kind).items()
+                for field, hint in typing.get_type_hints(kind, include_extras=True).items()
             }
             properties[name] = {"type": "object", "properties": inner, "additionalProperties": False}
         else:
@@ -673,6 +673,8 @@ def of_type(kind: Any) -> dict[str, Any]:
         return simple[kind]
     if origin is Literal:
         return {"enum": list(options)}
+    if origin is typing.Annotated:  # our own names; packages add more
+        return {"anyOf": [{"enum": list(options[1].own)}, TEXT]}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [of_type(option) for option in options]}
     if origin is tuple:

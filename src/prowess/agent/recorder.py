@@ -369,14 +369,15 @@ def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | Unk
             return replace(event, summary=some(event.summary))
         case RunFinished():
             return replace(event, text=text(event.text), hint=some(event.hint))
-        case _ if isinstance(event, _WITHOUT_TEXT):
+        case _ if isinstance(event, _KEPT_AS_THEY_ARE):
             return event
-        case _:  # an event of a later day is redacted as a whole, until it has a case of its own
+        case _:  # an event that has no case of its own yet
             texts = {each.name: getattr(event, each.name) for each in fields(event)}
             return replace(event, **{name: text(value) for name, value in texts.items() if isinstance(value, str)})
 
 
-_WITHOUT_TEXT = (
+# They have no text of people or models, or `act` has redacted it.
+_KEPT_AS_THEY_ARE = (
     *(CatalogPlanned, ModelRequested, TextDelta, CallDelta, CallPlanned, CallDecided, CallActed),
     *(ApprovalAsked, SkillUnloaded, UnknownEvent),
 )
