@@ -895,6 +895,8 @@ async def every_limit_is_told(desk: Desk) -> None:
         assert set(isolation.limits.values()) <= {"enforced", "best-effort", "absent"}
         assert isolation.limits["memory"] == "absent", "nobody asked for it"
         assert isolation.executor and isolation.mechanism and isolation.network in ("none", "host", "proxy")
+        assert isolation.kind in ("process", "sandbox", "container")
+        assert isolation.is_isolated is (isolation.network != "host")
         assert isolation.uid != 0
 
 

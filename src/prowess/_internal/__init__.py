@@ -23,6 +23,7 @@
 - mime: guesses the MIME type of a file
 - model_values: faults in words, unknown keys and defaults of pydantic models
 - paths: joins a relative path to a root and refuses paths that leave it
+- plugins: looks up names that installed packages add through entry points
 - portable_names: refuses file names that are not one file on every system
 - protected_names: names that are never written outside a workspace, such as `.git`
 - python_packages: finds Python distributions and folders of their packages by their files

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from queue import Empty, Full, Queue
 from typing import Any
@@ -20,17 +20,26 @@ from typing import Any
 from prowess.core.events import (
     EPHEMERAL,
     ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallDecided,
+    CallDelta,
+    CallPlanned,
+    CatalogPlanned,
     Compacted,
     Envelope,
     EpochStarted,
     ErrorRaised,
     Event,
     ModelReplied,
+    ModelRequested,
     NoteAppended,
     PlanChanged,
     RunFinished,
     RunStarted,
     SkillLoaded,
+    SkillUnloaded,
+    TextDelta,
     UnknownEvent,
     render_at,
 )
@@ -368,8 +377,18 @@ def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | Unk
             return replace(event, summary=some(event.summary))
         case RunFinished():
             return replace(event, text=text(event.text), hint=some(event.hint))
-        case _:
+        case _ if isinstance(event, _KEPT_AS_THEY_ARE):
             return event
+        case _:  # an event that has no case of its own yet
+            texts = {each.name: getattr(event, each.name) for each in fields(event)}
+            return replace(event, **{name: text(value) for name, value in texts.items() if isinstance(value, str)})
+
+
+# They have no text of people or models, or `act` has redacted it.
+_KEPT_AS_THEY_ARE = (
+    *(CatalogPlanned, ModelRequested, TextDelta, CallDelta, CallPlanned, CallDecided, CallActed),
+    *(ApprovalAsked, SkillUnloaded, UnknownEvent),
+)
 
 
 def _plan(plan: Plan, redactor: Redactor) -> Plan:

@@ -8,5 +8,6 @@
 - preconditions: checks before every run: names, folders, owner, program
 - private_copies: a session's own copy of each skill, for executors that cannot bind-mount
 - sandbox: runs scripts in a bubblewrap or Landlock sandbox
+- setup: settings and processes that our own executors are made with
 - workspace: an open workspace: the steps before and after each run
 """

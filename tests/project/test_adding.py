@@ -1,0 +1,379 @@
+"""Adds a toy one of each thing that grows, and counts the files: a built-in tool, an executor, a store, a setting, an
+event. What is built in is added to a copy of the package; what another package adds comes through real entry points.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prowess
+
+SOURCE = Path(prowess.__file__).parent
+
+
+class Place:
+    """Folder on PYTHONPATH, with a project and a home to work in. `touched` are the files added or changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.touched = folder / "site", set[str]()
+        self.project, self.home = folder / "project", folder / "home"
+        for each in (self.path, self.project / ".agent", self.home):
+            each.mkdir(parents=True)
+
+    def copy_package(self) -> None:
+        shutil.copytree(SOURCE, self.path / "prowess")
+
+    def add(self, name: str, text: str) -> None:
+        path = self.path / name
+        assert not path.exists()
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        self.touched.add(name)
+
+    def insert(self, name: str, *places: tuple[str, str]) -> None:
+        """Writes each text before the place that it stands beside; such a place must be there once."""
+        path = self.path / name
+        text = path.read_text(encoding="utf-8")
+        for before, added in places:
+            assert text.count(before) == 1, (name, before)
+            text = text.replace(before, added + before)
+        path.write_text(text, encoding="utf-8")
+        self.touched.add(name)
+
+    def install(self, name: str, group: str, offers: str, text: str) -> None:
+        """Installs a package of one module, as pip would: with a dist-info folder that lists its entry point."""
+        (self.path / f"{name}-1.0.dist-info").mkdir()
+        (self.path / f"{name}-1.0.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8"
+        )
+        self.add(f"{name}-1.0.dist-info/entry_points.txt", f"[{group}]\n{offers} = {name}:make\n")
+        self.add(f"{name}.py", text)
+
+    def python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        own = {"PYTHONPATH": str(self.path), "HOME": str(self.home), "PROWESS_HOME": str(self.home)}
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.project,
+            env={**os.environ, **own, "XDG_CACHE_HOME": str(self.home / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def tell(self, script: str) -> Any:
+        """Returns what the script prints, as JSON."""
+        ended = self.python("-c", script)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    def prowess(self, *words: str, code: int = 0) -> Any:
+        ended = self.python("-m", "prowess", *words, "--json")
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return json.loads(ended.stdout)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# --- a built-in tool --------------------------------------------------------------------------------------------------
+
+TOOL = """
+from prowess.core.values import Outcome, ToolSpec
+from prowess.tools.base import PlainTool
+from prowess.tools.schema import Arguments, parse_arguments, render_schema
+
+
+class CountArguments(Arguments):
+    text: str
+
+
+class CountWords(PlainTool):
+    kind = CountArguments
+    spec = ToolSpec(name="count_words", description="Count words.", parameters=render_schema(CountArguments))
+
+    async def call(self, args, within):
+        number = len(parse_arguments(CountArguments, args, self.spec.name).text.split())
+        return Outcome(status="ok", content=f"{number} words")
+"""
+ROW = """\
+    ToolTraits(
+        name="count_words",
+        gerund="counting the words of",
+        arguments={{"text": _ANY}},
+        positional=("text",),
+        aliases=("wc",),
+        risk="{risk}",
+        offered="always",
+        profiles=("default", "full"),
+    ),
+"""
+TRY_TOOL = """
+import json, sys
+import prowess
+from prowess.core.values import ToolCall
+from prowess.records.call_text import render_doing
+from prowess.testing import ScriptedModel
+
+model = ScriptedModel([{"calls": [{"tool": "WC", "args": {"text": "a b c"}}]}, {"text": "Done."}])
+found = []
+prowess.run_sync(
+    "Count", model=model, store="memory:", on_event=found.append, approve=["count_words"], tools_enable=ENABLE
+)
+outcomes = [each.event.outcome for each in found if each.event.type == "call_acted"]
+doing = render_doing(ToolCall(id="1", tool="count_words", args={"path": "a.txt"}))
+offered = [spec.name for spec in model.requests[0][1]]
+print(json.dumps([outcomes[0].status, outcomes[0].content, "count_words" in offered, doing]))
+"""
+
+
+@pytest.mark.parametrize("risk", ["low", "high"])
+def test_a_built_in_tool_touches_three_files(place: Place, risk: str) -> None:
+    place.copy_package()
+    place.add("prowess/tools/count_words.py", TOOL)
+    place.insert("prowess/core/tool_table.py", ('    ToolTraits(\n        name="read_file"', ROW.format(risk=risk)))
+    place.insert(
+        "prowess/tools/builtin.py",
+        ("from prowess.tools.files.read", "from prowess.tools.count_words import CountWords\n"),
+        ("        AskUser(asker),", "        CountWords(),\n"),
+    )
+    assert len(place.touched) == 3
+
+    switched = risk == "high"
+    wanted = ["ok", "3 words", True, "counting the words of a.txt"]
+    assert place.tell(TRY_TOOL.replace("ENABLE", '["wc"]' if switched else "[]")) == wanted
+    found = place.prowess("policy", "check", "wc", "a b c")
+    assert [found["tool"], found["risk"], found["verdict"]] == ["count_words", risk, "deny" if switched else "allow"]
+    if switched:
+        assert "tools.enable = ['count_words']" in found["why"]
+        status, content, offered, _ = place.tell(TRY_TOOL.replace("ENABLE", "[]"))
+        assert status == "failed" and "switched off" in content and not offered
+    else:
+        assert found["args"] == {"text": "a b c"}
+
+
+# --- an executor ------------------------------------------------------------------------------------------------------
+
+EXECUTOR = """
+from dataclasses import replace
+
+from prowess.workspace.executors.local import make_local
+
+
+class Walled:
+    def __init__(self, inner):
+        self.inner = inner
+        self.programs, self.aclose = inner.programs, inner.aclose
+
+    async def isolation(self):
+        held = await self.inner.isolation()
+        return replace(held, executor="walled", mechanism="wall", network="none", kind="sandbox")
+
+    async def open(self, place):
+        workspace = await self.inner.open(place)
+        workspace.isolation = await self.isolation()
+        return workspace
+
+
+def make(setup):
+    return Walled(make_local(setup))
+"""
+WALLED = {"executor": "walled", "mechanism": "wall", "network": "none", "kind": "sandbox"}
+
+
+@pytest.mark.parametrize("way", ["built in", "installed"])
+def test_an_executor_touches_two_files(place: Place, way: str) -> None:
+    if way == "installed":
+        place.install("walls", "prowess.workspaces", "walled", EXECUTOR)
+    else:
+        place.copy_package()
+        place.add("prowess/workspace/executors/walled.py", EXECUTOR)
+        line = '        "walled": "prowess.workspace.executors.walled:make",\n'
+        place.insert("prowess/runtime/settings.py", ('        "none": "prowess.workspace', line))
+    assert len(place.touched) == 2
+
+    command = ("--", "python3", "scripts/fib.py", "3")
+    ran = place.python("-m", "prowess", "exec", "python-math", "--executor", "walled", "--json", *command)
+    found = json.loads(ran.stdout)["isolation"]
+    assert ran.returncode == 0, ran.stderr  # nobody had to be asked: it says that it isolates
+    assert {name: found[name] for name in WALLED} == WALLED
+    (place.project / ".agent" / "config.toml").write_text("workspace.executor = 'walled'\n", encoding="utf-8")
+    checked = place.prowess("policy", "check", "Bash", "ls", "--config", ".agent/config.toml", "--skill", "python-math")
+    assert checked["rule"] == "table:isolated" and checked["isolation"]["executor"] == "walled"
+
+
+def test_an_executor_that_nobody_offers_is_told_with_those_there_are(place: Place) -> None:
+    place.install("walls", "prowess.workspaces", "walled", EXECUTOR)
+    refused = place.prowess("run", "x", "--executor", "wolled", code=2)["error"]
+    assert "'walled'" in refused["message"] and "'sandbox'" in refused["message"]
+    (place.project / "wrong.toml").write_text("workspace.executor = 'wolled'\n", encoding="utf-8")
+    refused = place.prowess("list", "--config", "wrong.toml", code=2)["error"]
+    assert refused["code"] == "config-wrong-type" and "container, none, walled" in refused["message"]
+
+
+def test_an_executor_that_cannot_be_imported_is_named(place: Place) -> None:
+    place.install("walls", "prowess.workspaces", "walled", "import a_module_that_is_not_there\n")
+    command = ("--", "python3", "scripts/fib.py", "3")
+    ran = place.python("-m", "prowess", "exec", "python-math", "--executor", "walled", "--json", *command)
+    refused = json.loads(ran.stdout)["error"]
+    assert ran.returncode == 125 and refused["code"] == "plugin-broken" and "walls:make" in refused["message"]
+
+
+# --- a store ----------------------------------------------------------------------------------------------------------
+
+STORE = """
+from urllib.parse import urlsplit
+
+from prowess.stores.sqlite import SqliteEventLog
+
+
+def make(address):
+    return SqliteEventLog(urlsplit(address).path)
+"""
+
+
+def test_a_store_of_another_package_keeps_sessions(place: Place) -> None:
+    place.install("shelves", "prowess.stores", "shelf", STORE)
+    assert len(place.touched) == 2
+    config, kept = place.project / "mine.toml", place.home / "kept.db"
+    config.write_text(f"store = 'shelf://user:secret@here{kept}'\n", encoding="utf-8")
+    (place.project / "replies.yaml").write_text("- text: Done.\n", encoding="utf-8")
+    words = ("run", "Do it", "--model", "scripted:replies.yaml", "--session", "mine", "--config", str(config))
+    ran = place.python("-m", "prowess", *words)
+    assert ran.returncode == 0 and ran.stdout == "Done.\n", ran.stderr
+    assert kept.exists() and not (place.project / ".agent" / "prowess.db").exists()
+    listed = place.prowess("sessions", "list", "--config", str(config))["sessions"]
+    assert [each["session"] for each in listed] == ["mine"]
+    config.write_text("store = 'shalf://here'\n", encoding="utf-8")
+    refused = place.prowess("sessions", "list", "--config", str(config), code=2)["error"]
+    assert refused["code"] == "store-unknown" and "postgresql://…, shelf://…" in refused["hint"]
+
+
+# --- a setting --------------------------------------------------------------------------------------------------------
+
+TRY_SETTING = """
+import json
+import prowess
+from prowess.testing import ScriptedModel
+
+model = ScriptedModel([{"text": "Done."}])
+prowess.run_sync("Say it", model=model, store="memory:")
+print(json.dumps([part.text for message in model.requests[0][0] for part in message.parts]))
+"""
+
+
+def test_a_setting_touches_three_files(place: Place) -> None:
+    place.copy_package()
+    place.insert(
+        "prowess/runtime/settings.py",
+        ("    code_blocks: bool = False", "    motto: str | None = None\n"),
+        ('    "tools.code_blocks": "Run', '    "tools.motto": "Said to every model; unset: nothing.",\n'),
+        ('    "tools.code_blocks",\n', '    "tools.motto",\n'),
+    )
+    place.insert("prowess/policy/trust.py", ('    "limits.turns": _lowers', '    "tools.motto": lambda _, __: True,\n'))
+    place.insert(
+        "prowess/runtime/factories.py",
+        ("    return KitStyle(", '    instructions += config.tools.motto or ""\n'),
+    )
+    assert len(place.touched) == 3
+
+    (place.project / ".agent" / "config.toml").write_text("[tools]\nmotto = 'Measure twice.'\n", encoding="utf-8")
+    shown = place.prowess("config", "show")
+    assert shown["values"]["tools.motto"] == "Measure twice." and shown["trusted"] is False
+    assert any("Measure twice." in text for text in place.tell(TRY_SETTING))
+    (place.project / "wrong.toml").write_text("tools.motto = 3\n", encoding="utf-8")
+    refused = place.prowess("config", "show", "--config", "wrong.toml", code=2)["error"]
+    assert refused["code"] == "config-wrong-type" and "a text" in refused["message"]
+
+
+# --- an event ---------------------------------------------------------------------------------------------------------
+
+EVENT = """\
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MilestoneReached:
+    type: ClassVar[str] = "milestone_reached"
+    title: str
+
+
+"""
+TEXT = """\
+def _milestone_reached(event: MilestoneReached, _: EventContext) -> EventText:
+    return EventText(EventLine("milestone", f"reached {event.title}"))
+
+
+"""
+TRY_EVENT = """
+import asyncio, json
+from dataclasses import replace
+import prowess
+from prowess.agent.recorder import redact_event
+from prowess.events import MilestoneReached
+from prowess.policy.secrets import Redactor
+from prowess.ports import SessionKey
+from prowess.records.timeline import timeline
+from prowess.stores.sqlite import SqliteEventLog
+from prowess.testing import ScriptedModel
+
+given = {"store": "log.db", "session": "mine"}
+prowess.run_sync("Begin", model=ScriptedModel([{"text": "Begun."}]), **given)
+
+
+async def append():
+    log, key = SqliteEventLog("log.db"), SessionKey(session="mine")
+    found = [envelope async for envelope in log.read(key)]
+    event = redact_event(MilestoneReached(title="half of tok-1-secret"), Redactor({"TOKEN": "tok-1-secret"}))
+    lease = await log.lease(key)
+    await log.append(key, found[-1].seq, lease, [replace(found[-1], seq=None, prev=None, hash=None, event=event)])
+    lines = [moment.text for moment in timeline([envelope async for envelope in log.read(key)])]
+    await log.close()
+    return lines
+
+
+lines = asyncio.run(append())
+model = ScriptedModel([{"text": "Done."}])
+prowess.run_sync("Go on", model=model, **given)
+texts = [part.text for message in model.requests[0][0] for part in message.parts]
+print(json.dumps([lines, texts]))
+"""
+
+
+def test_an_event_touches_four_files(place: Place) -> None:
+    place.copy_package()
+    place.insert(
+        "prowess/core/events.py",
+        ("@dataclass(frozen=True, slots=True, kw_only=True)\nclass UnknownEvent:", EVENT),
+        ("    | Compacted\n", "    | MilestoneReached\n"),
+    )
+    place.insert(
+        "prowess/events.py",
+        ("    ModelReplied,\n", "    MilestoneReached,\n"),
+        ('    "ModelReplied",\n', '    "MilestoneReached",\n'),
+    )
+    place.insert(
+        "prowess/agent/context/conversation.py",
+        ("    ModelReplied,\n", "    MilestoneReached,\n"),
+        (
+            "    NoteAppended: Conversation._note,",
+            "    MilestoneReached: lambda talk, event: talk._add(Asked(talk._request, (Part(text=event.title),))),\n",
+        ),
+    )
+    place.insert(
+        "prowess/records/timeline.py",
+        ("    ModelReplied,\n", "    MilestoneReached,\n"),
+        ("_TABLE: dict[", TEXT),
+        ("    NoteAppended: _note_appended", "    MilestoneReached: _milestone_reached,\n"),
+    )
+    assert len(place.touched) == 4
+
+    lines, texts = place.tell(TRY_EVENT)
+    assert "reached half of [secret TOKEN]" in lines
+    assert "half of [secret TOKEN]" in texts
