@@ -243,24 +243,6 @@ def test_with_no_skills_it_says_so(tmp_path: Path) -> None:
     assert "No skills are installed" in Talk("summarise a.csv", skills=[tmp_path]).say().text
 
 
-def test_search_is_asked_once_and_its_best_hit_is_loaded(tmp_path: Path) -> None:
-    talk = Talk("count the words in notes.txt", "notes.txt", skills=[tmp_path], tools=[*TOOLS, "skill_search"])
-    call = only(talk.say(), "skill_search")
-    assert call.args == {"query": "count the words in notes.txt"}
-    hits = [{"name": e.name, "description": e.description, "source": e.source} for e in prowess.discover(BUILTIN)]
-    talk.answer(call, json.dumps(hits))
-    assert only(talk.say(), "skill_load").args == {"skill": "text-stats"}
-
-
-@pytest.mark.parametrize(
-    "found", ["No skill was found for 'x'.\nTry other words.", "[]", "[1, null, {}]", "failed: no", ""]
-)
-def test_a_search_that_finds_nothing_is_not_repeated(tmp_path: Path, found: str) -> None:
-    talk = Talk("count the words in notes.txt", skills=[tmp_path], tools=[*TOOLS, "skill_search"])
-    talk.answer(only(talk.say(), "skill_search"), found)
-    assert "No installed skill fits" in talk.say().text
-
-
 def test_a_skill_that_somebody_activated_needs_no_search() -> None:
     talk = Talk("the first 5 of them, please")
     context = (Part(text="Loaded skill context:", ref="note:context"), talk.body("python-math"))

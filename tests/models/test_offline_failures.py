@@ -119,7 +119,7 @@ def test_a_failure_of_a_child_run_keeps_its_code(root: Path) -> None:
 def test_the_page_names_every_code() -> None:
     source = (DOCS.parent / "src" / "prowess" / "models" / "offline" / "model.py").read_text("utf-8")
     page = (DOCS / "offline.md").read_text("utf-8")
-    codes = set(re.findall(r'Failed\("([a-z-]+)"', source))
+    codes = set(re.findall(r'Decided\("([a-z-]+)"', source))
     assert codes >= {code for _, code in FAILURES}
     assert {code for code in codes if f"| `{code}` |" not in page} == set()
 

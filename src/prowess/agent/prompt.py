@@ -73,11 +73,11 @@ def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence
 
 
 def list_offer(catalog: Catalog, plan: CatalogPlan) -> list[ShownSkill]:
-    """Returns the skills of the prompt text as values, under the names that it shows."""
-    entries = [entry for entry in catalog if entry.id in {*plan.shown, *plan.name_only}]
+    """Returns the skills that a model may load, under the names that the prompt text and skill_search show."""
+    offered = {*plan.shown, *plan.name_only, *plan.searchable}
+    entries = [entry for entry in catalog if entry.id in offered]
     names = shown_names(catalog, entries)
-    described = frozenset(plan.shown)
-    return [ShownSkill(names[each.id][0], each.description if each.id in described else "") for each in entries]
+    return [ShownSkill(names[entry.id][0], entry.description) for entry in entries]
 
 
 def offered_tools(

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess.core.ports import ShownSkill
+from prowess.models.offline.commands import Placeholder
 from prowess.models.offline.fill import Filled
-from prowess.models.offline.ranking import Ranked
-from prowess.models.offline.template import Placeholder
 
 MOST_CHARACTERS = 4000
 _NEEDS_A_MODEL = "A language model (`--model openai:NAME`, `--model anthropic:NAME`) can"
@@ -33,40 +32,28 @@ def is_success(result: Mapping[str, Any]) -> bool:
 
 def render_result(result: Mapping[str, Any], *, skill: str, command: str, not_given: Sequence[str]) -> str:
     signed = f"(Offline planner, no language model: a command of the skill '{skill}'.)"
+    printed, said, code = _text(result, "stdout"), _text(result, "stderr"), result.get("exit_code")
     if is_success(result):
-        lines, signed = _render_printed(result), f"{signed} It ran: {command}"
+        primary, room = result.get("primary_output"), MOST_CHARACTERS - len(printed)
+        made = _text(primary, "content") if room > 200 else ""
+        title = f"{_text(primary, 'name')}:" if made and printed else ""
+        nothing = "" if printed or made or said else "The command ended well and printed nothing."
+        lines = [nothing, _cut(printed, MOST_CHARACTERS), *([title, _cut(made, room)] if made != printed else [])]
+        lines += [f"It also said: {said[-500:]}" if said else ""]
+        signed = f"{signed} It ran: {command}"
     else:
-        lines = [f"The command of the skill '{skill}' failed: it {_how_it_ended(result)}.", f"    {command}"]
-        lines += [_tail(_text(result, "stderr") or _text(result, "stdout"), 2000)]
+        how = f"ended with exit code {code}" if isinstance(code, int) else "ended without an exit code"
+        how += f" (signal {code - 128})" if isinstance(code, int) and 128 < code <= 192 else ""
+        how = "took too long and was ended" if result.get("timed_out") else how
+        lines = [f"The command of the skill '{skill}' failed: it {how}.", f"    {command}", (said or printed)[-2000:]]
         hint = f"Not given with the request: {', '.join(not_given)}. Give a file by writing @ before its path."
         lines += [hint if not_given else "", _text(result.get("missing_dependency"), "hint")]
     files, warnings = result.get("output_files"), result.get("warnings")
     rows = [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
-    made = [f"- {file.get('name')} ({file.get('ref')}, {file.get('size_bytes')} bytes)" for file in rows[:50]]
+    listed = [f"- {file.get('name')} ({file.get('ref')}, {file.get('size_bytes')} bytes)" for file in rows[:50]]
     told = [f"Warning: {str(each)[:300]}" for each in warnings[:10]] if isinstance(warnings, list) else []
-    return "\n\n".join(
-        filter(None, [*lines, "\n".join(["Files made:", *made] if made else []), "\n".join(told), signed])
-    )
-
-
-def _render_printed(result: Mapping[str, Any]) -> list[str]:
-    printed, made = _text(result, "stdout"), _text(result.get("primary_output"), "content")
-    lines = [_cut(printed, MOST_CHARACTERS)]
-    room = MOST_CHARACTERS - len(printed)
-    if made != printed and room > 200:
-        lines += [f"{_text(result.get('primary_output'), 'name')}:" if made and printed else "", _cut(made, room)]
-    if said := _text(result, "stderr"):
-        lines.append(f"It also said: {_tail(said, 500)}")
-    return lines if any(lines) else ["The command ended well and printed nothing."]
-
-
-def _how_it_ended(result: Mapping[str, Any]) -> str:
-    code = result.get("exit_code")
-    if result.get("timed_out"):
-        return "took too long and was ended"
-    if not isinstance(code, int):
-        return "ended without an exit code"
-    return f"ended with exit code {code}{f' (signal {code - 128})' if 128 < code <= 192 else ''}"
+    lines += ["\n".join(["Files made:", *listed]) if listed else "", "\n".join(told), signed]
+    return "\n\n".join(filter(None, lines))
 
 
 def render_refusal(what: str, said: str) -> str:
@@ -74,16 +61,16 @@ def render_refusal(what: str, said: str) -> str:
     return _signed(what, _cut(said.rstrip() or "Nothing was said about why.", 2000))
 
 
-def render_no_skill(ranked: Sequence[Ranked], *, installed: bool) -> str:
+def render_no_skill(ranked: Sequence[ShownSkill], *, installed: bool) -> str:
     if not installed:
         return f"No skills are installed, and the offline planner follows nothing else. {_NEEDS_A_MODEL} answer."
-    nearest = [f"- {each.skill.name}: {' '.join(each.skill.description.split())[:200]}" for each in ranked[:3]]
-    example = ranked[0].skill.name if ranked else "skill-name"
-    how = f"Name the skill that you mean, for instance `/{example} …`; one that `prowess list` calls 'model only', in"
+    nearest = [f"- {skill.name}: {' '.join(skill.description.split())[:200]}" for skill in ranked[:3]]
+    example = ranked[0].name if ranked else "skill-name"
     return _signed(
         "No installed skill fits this request well enough to follow it without a language model.",
         "\n".join(["The nearest:", *nearest]) if nearest else "",
-        f"{how} words of its description. {_NEEDS_A_MODEL} do more than that.",
+        f"Name the skill that you mean, for instance `/{example} …`; one that `prowess list` calls 'model only', in"
+        f" words of its description. {_NEEDS_A_MODEL} do more than that.",
     )
 
 
@@ -110,12 +97,11 @@ def _how_to_say(placeholder: Placeholder, given: Sequence[str]) -> str:
     endings = placeholder.extensions
     fitting = [path for path in given if not endings or path.rsplit(".", 1)[-1].lower() in endings]
     if placeholder.kind != "file":
-        quoted = 'in quotes, such as "Hello world", or ' if placeholder.kind in ("text", "name") else ""
-        return f"say it {quoted}by name: {placeholder.name}=…"
+        return f"by name, {placeholder.name}=…{', or in quotes' if placeholder.kind in ('text', 'name') else ''}"
     if len(fitting) > 1:
         return f"which one of {', '.join(fitting)}? Name it in the request."
-    kind = f"{' or '.join(f'.{each}' for each in endings)} file" if endings else "file"
-    return f"a {kind}. Name it, or give it with the request: @example.{endings[0] if endings else 'txt'}"
+    kind = " or ".join(f".{each}" for each in endings) or "given"
+    return f"a {kind} file. Name it, or give it with the request: @example.{endings[0] if endings else 'txt'}"
 
 
 def _signed(*paragraphs: str) -> str:
@@ -129,7 +115,3 @@ def _text(values: object, name: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n… ({len(text) - most} more characters)"
-
-
-def _tail(text: str, most: int) -> str:
-    return text if len(text) <= most else f"({len(text) - most} characters before)\n… {text[-most:]}"

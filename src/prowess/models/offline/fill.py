@@ -1,7 +1,6 @@
 """Chooses the command of a skill, and puts the values of a request into its placeholders.
 
-Each value is used once, in the order of the request, unless the request gives it by name. Every value is quoted as one
-shell word: there is no other way from a request into a command.
+Each value is used once, in order, unless the request gives it by name. Every value is quoted as one shell word.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from prowess.core.ports import ShownSkill
-from prowess.models.offline.commands import find_commands
+from prowess.models.offline.commands import Placeholder, find_commands, names_example, parse_template
 from prowess.models.offline.ranking import FAR_BETTER, USED_VALUE, rank_commands
 from prowess.models.offline.request_values import RequestValues, base_name, find_phrase
-from prowess.models.offline.template import Placeholder, names_example, parse_template
 
 LONGEST_BYTES = 100_000  # per word; Linux allows 131,071
 
@@ -30,8 +28,9 @@ class Filled(NamedTuple):
     def ready(self) -> bool:
         return self.refusal is None and not self.missing
 
-    def find_outputs(self) -> list[str]:
-        """Returns the files that the command writes, as far as it says so."""
+    @property
+    def outputs(self) -> list[str]:
+        """Files that the command writes, as far as it says so."""
         pattern = r"(?:>>?|(?<!\S)(?:-o|--out(?:put)?(?:-file)?))[ =]*[\"']?(out/[\w./-]*\w)(?=[\s\"';|&)]|$)"
         return list(dict.fromkeys(re.findall(pattern, self.command)))
 
@@ -121,17 +120,15 @@ class _Filler:
 
     def _by_file_name(self, placeholder: Placeholder) -> str | None:
         """Finds a file with a telling word of the placeholder in its name: `old.json` for `<old_file>`."""
-        general = {"file", "path", "input", "document", "text", "data", *placeholder.extensions}
+        words = set(placeholder.words) - {"file", "path", "input", "document", "text", "data", *placeholder.extensions}
         files = self._files(placeholder) if placeholder.kind == "file" else []
-        words = set(placeholder.words) - general
         return next((path for path in files if words & set(re.split(r"[\W_]+", base_name(path).lower()))), None)
 
     def _next(self, placeholder: Placeholder) -> str | None:
         """Returns the next value of the request that fits."""
         said, kind = self._said, placeholder.kind
         quoted, phrase = said.all("quoted"), find_phrase(kind, placeholder.words, said.plain)
-        text = said.text.lower()
-        named = [(re.search(rf"(?<![a-z0-9]){re.escape(each.lower())}", text), each) for each in placeholder.choices]
+        named = [(re.search(rf"(?i)(?<![a-z0-9]){re.escape(each)}", said.text), each) for each in placeholder.choices]
         values = {
             "file": self._next_files(placeholder),
             "text": (*quoted, said.after_colon or said.arguments),

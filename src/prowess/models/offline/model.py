@@ -1,15 +1,14 @@
 """Planner that works without a key: it finds a skill, runs one command written in it, and reports the result.
 
-It is no language model and says so. It gets the skills as values, and remembers nothing between two replies: the same
-conversation always gets the same reply. A turn begins with the last request of a person. docs/offline.md has the
-grammar of the commands that it runs.
+It is no language model and says so. It gets the skills as values, and remembers nothing between two replies. A turn
+begins with the last request of a person. docs/offline.md has the grammar of the commands that it runs.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,20 +23,18 @@ from prowess.models.offline.ranking import rank_skills
 from prowess.models.offline.request_values import base_name, parse_request
 
 _OnDelta = Callable[[TextDelta | CallDelta], None]
-_Calls = list[tuple[str, dict[str, Any]]]
+_Calls = Sequence[tuple[str, dict[str, Any]]]
 
 
-class Failed(NamedTuple):
-    """Report of a failed request. The run ends as an error with this code."""
-
-    code: str
-    text: str
+class Decided(NamedTuple):
+    code: str | None = None  # of a failure: the run ends as an error
+    text: str = ""
+    calls: _Calls = ()
 
 
 class OfflineModel:
     name = "offline"
     protocol: ClassVar = "tools"
-    context_tokens: ClassVar[int | None] = None
     notes: ClassVar[tuple[str, ...]] = (
         "offline planner: no language model is at work; it follows commands written in skills, and nothing else",
     )
@@ -64,37 +61,29 @@ class OfflineModel:
         *,
         on_delta: _OnDelta | None = None,
     ) -> ModelReplied:
-        turn = _Turn(messages, skills, frozenset(tool.name for tool in tools))
         try:
-            decided = turn.decide()
+            decided = _Turn(messages, skills, [tool.name for tool in tools]).decide()
         except ProwessError as error:  # SQLite of this Python has no full-text search
             raise ModelError(error.message, code=str(error.code), hint=error.hint) from error
-        if isinstance(decided, Failed):
-            reply = ModelReplied(text=decided.text, finish="stop", model="offline", code=decided.code)
-        elif isinstance(decided, str):
-            calls = _number(turn.end_plan(), messages)
-            reply = ModelReplied(text=decided, calls=calls, finish="stop", model="offline")
-        else:
-            reply = ModelReplied(calls=_number(decided, messages), finish="calls", model="offline")
-        if on_delta and reply.text:
-            on_delta(TextDelta(text=reply.text))
-        for at, call in enumerate(reply.calls):
+        # Ids from a hash of all messages, so that an id is unique in a session and the same in a replay.
+        seen = json.dumps([to_json(message) for message in messages]).encode() if decided.calls else b""
+        mark = blake2b(seen, digest_size=6).hexdigest()
+        calls = [
+            ToolCall(id=f"offline-{mark}-{at}", tool=each[0], args=each[1]) for at, each in enumerate(decided.calls)
+        ]
+        if on_delta and decided.text:
+            on_delta(TextDelta(text=decided.text))
+        for at, call in enumerate(calls):
             if on_delta:
                 on_delta(CallDelta(index=at, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
-        return reply
-
-
-def _number(calls: _Calls, messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Gives ids from a hash of all messages, so that an id is unique in a session and the same in a replay."""
-    seen = json.dumps([to_json(message) for message in messages]).encode()
-    mark = blake2b(seen, digest_size=6).hexdigest()
-    return tuple(ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args) for at, (tool, args) in enumerate(calls))
+        finish = "stop" if decided.text else "calls"
+        return ModelReplied(text=decided.text, calls=tuple(calls), finish=finish, model="offline", code=decided.code)
 
 
 class _Turn:
     """Messages since the last request, and what follows from them."""
 
-    def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: frozenset[str]) -> None:
+    def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: Collection[str]) -> None:
         self._listed, self._loaded, self._tools = skills.listed, skills.loaded, tools
         start = max((at for at, message in enumerate(messages) if _find_request(message)), default=0)
         replies = [at for at, message in enumerate(messages[:start]) if message.role == "assistant"]
@@ -103,11 +92,13 @@ class _Turn:
         now = messages[start:]
         self._answers = {message.call_id: message for message in now if message.role == "tool"}
         self._calls = {call.tool: call for message in now for call in message.calls if call.id in self._answers}
-        given = [line[2:] for message in messages for line in _find_files(message)]
+        notes = [part.text or "" for message in messages for part in message.parts if part.ref == "note:files"]
+        given = [
+            line[2:] for note in notes for line in note.splitlines() if line.startswith("- ") and "inputs/" in line
+        ]
         self._said = parse_request(_find_request(messages[start]) if messages else "", given)
 
-    def decide(self) -> str | Failed | _Calls:
-        """Returns the next calls, or the answer."""
+    def decide(self) -> Decided:
         tools, said = self._tools, self._said
         if "skill_run" in self._calls:
             return self._report()
@@ -115,86 +106,66 @@ class _Turn:
             return self._after_load()
         if self._active:  # named by the user or the caller, so there is no plan to update
             return self._follow(self._active, [])
-        listed = {skill.name: skill for skill in (*self._listed, *self._find_hits())}
-        ranked = rank_skills(said, list(listed.values()))
-        if "skill_load" in tools and ranked and ranked[0].fits:
-            name = ranked[0].skill.name
-            steps = {
+        fitting, near = rank_skills(said, self._listed)
+        if "skill_load" in tools and fitting:
+            name = fitting[0].name
+            titles = {
                 "load": f"Load the skill {name}",
                 "run": "Run the command that fits",
                 "answer": "Report the result",
             }
-            plan = [{"id": id, "title": title, "status": "pending"} for id, title in steps.items()]
-            plan[0]["status"] = "in_progress"
-            goal = " ".join(said.text.split())[:200]
-            return [*self._plan({"plan": {"goal": goal, "steps": plan}}), ("skill_load", {"skill": name})]
-        if "skill_search" in tools and "skill_search" not in self._calls and said.text.strip():
-            return [("skill_search", {"query": said.text[:1000]})]
-        installed = "skill_load" in tools and bool(listed or "skill_search" in self._calls)
-        return Failed("no-skill-fits", answer.render_no_skill(ranked, installed=installed))
+            steps = [{"id": id, "title": title, "status": "pending"} for id, title in titles.items()]
+            steps[0]["status"] = "in_progress"
+            plan = ("update_plan", {"plan": {"goal": " ".join(said.text.split())[:200], "steps": steps}})
+            return Decided(calls=[*([plan] if "update_plan" in tools else []), ("skill_load", {"skill": name})])
+        installed = bool(self._listed) and "skill_load" in tools
+        return Decided("no-skill-fits", answer.render_no_skill([*fitting, *near], installed=installed))
 
-    def end_plan(self) -> _Calls:
-        """Completes the plan together with the answer, if there is a plan and the command was run."""
-        is_open = {"update_plan", "skill_run"} <= self._calls.keys()
-        return self._plan_steps(run="completed", answer="completed") if is_open else []
+    def _update_plan(self, **steps: str) -> _Calls:
+        patch = {"set": {id: {"status": status} for id, status in steps.items()}}
+        return [("update_plan", {"patch": patch})] if "update_plan" in self._tools else []
 
-    def _plan_steps(self, **steps: str) -> _Calls:
-        return self._plan({"patch": {"set": {id: {"status": status} for id, status in steps.items()}}})
-
-    def _plan(self, args: dict[str, Any]) -> _Calls:
-        return [("update_plan", args)] if "update_plan" in self._tools else []
-
-    def _after_load(self) -> str | Failed | _Calls:
-        name, text = self._argument("skill_load", "skill"), self._text("skill_load")
-        shown = list(self._shown(self._answers[self._calls["skill_load"].id]))
+    def _after_load(self) -> Decided:
+        call = self._calls["skill_load"]
+        name, text, shown = str(call.args.get("skill")), self._text("skill_load"), self._shown(self._answers[call.id])
         if not shown and answer.FAILURE.match(text):
-            return Failed("call-refused", answer.render_refusal(f"The skill '{name}' did not come into view:", text))
+            return Decided("call-refused", answer.render_refusal(f"The skill '{name}' did not come into view:", text))
         shown += [skill for skill in self._loaded.values() if skill.name in (name, re.split("[:/]", name)[-1])]
         if not shown:
-            return text  # the skill ran as a child run, and this is its answer
-        return self._follow([shown[0]._replace(name=name)], self._plan_steps(load="completed", run="in_progress"))
+            return Decided(text=text)  # the skill ran as a child run, and this is its answer
+        return self._follow([shown[0]._replace(name=name)], self._update_plan(load="completed", run="in_progress"))
 
-    def _follow(self, skills: Sequence[ShownSkill], plan: _Calls) -> Failed | _Calls:
+    def _follow(self, skills: Sequence[ShownSkill], plan: _Calls) -> Decided:
         """Runs the first of these skills that has a command for the request; the one that fits best comes first."""
-        order = [each.skill for each in rank_skills(self._said, skills)]
-        choices = [(skill, *choose(skill, self._said)) for skill in dict.fromkeys([*order, *skills])]
+        fitting, near = rank_skills(self._said, skills)
+        choices = [(skill, *choose(skill, self._said)) for skill in dict.fromkeys([*fitting, *near, *skills])]
         skill, filled, refusals = next((each for each in choices if each[1] and each[1].ready), choices[0])
         if filled is None:
-            return Failed("no-command", answer.render_no_command(skill, refusals))
+            return Decided("no-command", answer.render_no_command(skill, refusals))
         if filled.missing:
-            return Failed("value-missing", answer.render_missing(skill, filled, self._said.given))
+            return Decided("value-missing", answer.render_missing(skill, filled, self._said.given))
         if "skill_run" not in self._tools:
             what = f"Nothing can be run here. With a workspace it would have been this command of '{skill.name}':"
-            return Failed("no-command", answer.render_refusal(what, f"    {filled.command}"))
-        outputs = filled.find_outputs()
-        args = {"skill": skill.name, "command": filled.command}
-        return [*plan, ("skill_run", {**args, "output_files": outputs} if outputs else args)]
+            return Decided("no-command", answer.render_refusal(what, f"    {filled.command}"))
+        outputs = {"output_files": filled.outputs} if filled.outputs else {}
+        return Decided(calls=[*plan, ("skill_run", {"skill": skill.name, "command": filled.command, **outputs})])
 
-    def _report(self) -> str | Failed:
-        skill, command = self._argument("skill_run", "skill"), self._argument("skill_run", "command")
-        text, said = self._text("skill_run"), self._said
+    def _report(self) -> Decided:
+        args, text, said = self._calls["skill_run"].args, self._text("skill_run"), self._said
+        skill, command = str(args.get("skill")), str(args.get("command"))
         result = answer.parse_result(text)
         if result is None:
             what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
-            return Failed("call-refused", answer.render_refusal(what, text))
+            return Decided("call-refused", answer.render_refusal(what, text))
         not_given = [path for path in said.all("file") if path not in said.given and base_name(path) in command]
         text = answer.render_result(result, skill=skill, command=command, not_given=not_given)
-        return text if answer.is_success(result) else Failed("command-failed", text)
+        if not answer.is_success(result):
+            return Decided("command-failed", text)
+        is_planned = "update_plan" in self._calls
+        return Decided(text=text, calls=self._update_plan(run="completed", answer="completed") if is_planned else [])
 
-    def _find_hits(self) -> list[ShownSkill]:
-        """Returns the skills that skill_search found."""
-        try:
-            hits = json.loads(self._text("skill_search"))
-        except ValueError:
-            return []
-        rows = [hit for hit in hits if isinstance(hit, dict) and hit.get("name")] if isinstance(hits, list) else []
-        return [ShownSkill(str(hit["name"]), str(hit.get("description") or "")) for hit in rows]
-
-    def _shown(self, message: Message) -> Iterator[ShownSkill]:
-        return (self._loaded[part.ref] for part in message.parts if part.ref and part.ref in self._loaded)
-
-    def _argument(self, tool: str, name: str) -> str:
-        return str(self._calls[tool].args.get(name) or "")
+    def _shown(self, message: Message) -> list[ShownSkill]:
+        return [self._loaded[part.ref] for part in message.parts if part.ref and part.ref in self._loaded]
 
     def _text(self, tool: str) -> str:
         """Text of the result of the last call of a tool."""
@@ -206,9 +177,3 @@ def _find_request(message: Message) -> str:
     """Returns the words of the person, without what the runtime added."""
     own = [part.text or "" for part in message.parts if part.ref is None and part.kind == "text"]
     return own[0] if message.role == "user" and own else ""
-
-
-def _find_files(message: Message) -> list[str]:
-    """Returns the lines that name given files."""
-    lines = [line for part in message.parts if part.ref == "note:files" for line in (part.text or "").splitlines()]
-    return [line for line in lines if line.startswith("- ") and "inputs/" in line]

@@ -1,15 +1,13 @@
 """Ranks skills, and the commands of a skill, by how well they fit a request. It uses the same search as people do.
 
-A skill fits when the request shares two telling words with it, or one word of its name that comes first in the request
-or is half of it. A verb such as "write" alone says nothing. Words in "not for …" phrases of a description count against
-the skill.
+A skill fits when it shares two telling words with the request, or one of its name that comes first or is half of it. A
+verb such as "write" alone says nothing. Words in "not for …" phrases of a description count against the skill.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from prowess.core.ports import ShownSkill
 from prowess.models.offline.commands import DocumentedCommand
@@ -24,19 +22,14 @@ USED_VALUE = 3.0  # score of a value of the request that a command uses
 FAR_BETTER = 3.5  # with this lead, a command wins even if values for it are missing
 
 
-class Ranked(NamedTuple):
-    skill: ShownSkill
-    fits: bool
-
-
-def rank_skills(said: RequestValues, skills: Sequence[ShownSkill]) -> list[Ranked]:
-    """Returns the skills, the best first, without those that share no word. A skill that is named comes first."""
+def rank_skills(said: RequestValues, skills: Sequence[ShownSkill]) -> tuple[list[ShownSkill], list[ShownSkill]]:
+    """Returns the skills that fit, the best first, then those that share a word. A skill that is named comes first."""
     named = sorted((skill for skill in skills if _is_named(skill.name, said.text)), key=lambda skill: -len(skill.name))
     endings = [path.rsplit(".", 1)[-1].lower() for path in (*said.all("file"), *said.given) if "." in path]
-    ranked = _rank(re.split("[:：]", said.plain)[0], skills, endings)
-    if not any(each.fits for each in ranked):
-        ranked = _rank(" ".join([said.plain, *said.all("quoted")]), skills, endings) or ranked
-    return [*(Ranked(skill, True) for skill in named), *(each for each in ranked if each.skill not in named)]
+    fitting, near = _rank(re.split("[:：]", said.plain)[0], skills, endings)
+    if not fitting:
+        fitting, near = _rank(" ".join([said.plain, *said.all("quoted")]), skills, endings)
+    return list(dict.fromkeys([*named, *fitting])), near
 
 
 def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) -> list[float]:
@@ -52,7 +45,7 @@ def rank_commands(said: RequestValues, commands: Sequence[DocumentedCommand]) ->
     return scores
 
 
-def _rank(text: str, skills: Sequence[ShownSkill], endings: Sequence[str]) -> list[Ranked]:
+def _rank(text: str, skills: Sequence[ShownSkill], endings: Sequence[str]) -> tuple[list[ShownSkill], list[ShownSkill]]:
     """Ranks by the words of the request and the types of its files."""
     words = _terms(text)
     terms = list(dict.fromkeys([*words, *endings]))
@@ -63,7 +56,7 @@ def _rank(text: str, skills: Sequence[ShownSkill], endings: Sequence[str]) -> li
     names = _search(terms, titles, nothing)
     found = list(zip(terms, goods, names, bads, strict=True))
     is_short = len(words) == 1 and len(text.split()) <= 3
-    ranked: list[tuple[float, Ranked]] = []
+    ranked: list[tuple[bool, float, ShownSkill]] = []
     for at, skill in enumerate(skills):
         score = sum(min(good[at], MOST) if at in good else -bad.get(at, 0.0) for _, good, _, bad in found)
         matched = [term for term, good, _, _ in found if at in good]
@@ -72,9 +65,9 @@ def _rank(text: str, skills: Sequence[ShownSkill], endings: Sequence[str]) -> li
         is_first = not named.isdisjoint([*words[:1], *endings])  # the first word is mostly the subject
         enough = len(matched) > 1 or is_short or is_half or is_first
         fits = score >= LEAST and enough and not _VERBS.issuperset(matched)
-        ranked += [(score, Ranked(skill, fits))] if matched else []
-    ranked.sort(key=lambda each: (not each[1].fits, -round(each[0], 4), each[1].skill.name))
-    return [each for _, each in ranked]
+        ranked += [(fits, -round(score, 4), skill)] if matched else []
+    ranked.sort(key=lambda each: (each[1], each[2].name))
+    return [skill for fits, _, skill in ranked if fits], [skill for fits, _, skill in ranked if not fits]
 
 
 def _search(terms: Sequence[str], titles: Sequence[str], texts: Sequence[str]) -> Iterator[dict[int, float]]:

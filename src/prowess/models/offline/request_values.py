@@ -1,51 +1,40 @@
 """Finds the values in a request by their form: files, numbers, quoted texts, dates and addresses.
 
-Nothing is understood. Each character belongs to one value only: the digits of a date are no number, and a quoted text
-is not searched further.
+Nothing is understood. Each character belongs to one value only: the digits of a date are no number.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LOOKED_AT = 20_000  # characters of a request; the part after them is only used as the rest of a text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestValues:
+class RequestValues(NamedTuple):
     text: str
-    arguments: str = ""  # the text after `/skill-name`
-    given: tuple[str, ...] = ()  # files of the workspace, `inputs/a.csv`
-    found: Mapping[str, tuple[str, ...]]  # by kind, in the order of the request
-    after_colon: str = ""
-    plain: str = ""  # the text with every value replaced by blanks, same length
+    plain: str  # the text with every value replaced by blanks, same length
+    found: Mapping[str, Sequence[str]]  # by kind, in the order of the request
+    given: Sequence[str]  # files of the workspace, `inputs/a.csv`
+    arguments: str  # the text after `/skill-name`
+    after_colon: str
 
-    def all(self, kind: str) -> tuple[str, ...]:
+    def all(self, kind: str) -> Sequence[str]:
         return self.found.get(kind, ())
 
 
 def parse_request(text: str, given: Sequence[str] = ()) -> RequestValues:
     text = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     slash = re.match(r"\s*[/$][^\W_][\w/:-]*(?:\s+|$)", text)
-    places, plain = _find_values(text[:LOOKED_AT], given)
-    found: dict[str, tuple[str, ...]] = {}
-    for _, kind, value in sorted(places):
-        found[kind] = (*found.get(kind, ()), value)
+    found, plain = _find_values(text[:LOOKED_AT], given)
     colon = re.search(r":(?=\s|[^\x00-\x7f])|：", plain)
-    return RequestValues(
-        text=text,
-        arguments=text[slash.end() :].strip() if slash else "",
-        given=tuple(dict.fromkeys(given)),
-        found=found,
-        after_colon=text[colon.end() :].strip() if colon else "",
-        plain=plain,
-    )
+    arguments, rest = (text[match.end() :].strip() if match else "" for match in (slash, colon))
+    return RequestValues(text, plain, found, list(dict.fromkeys(given)), arguments, rest)
 
 
-def _find_values(text: str, given: Sequence[str]) -> tuple[list[tuple[int, str, str]], str]:
-    """Returns (start, kind, value) of each value, and the text with blanks in their places."""
+def _find_values(text: str, given: Sequence[str]) -> tuple[dict[str, list[str]], str]:
+    """Returns the values by kind, and the text with blanks in their places."""
     names: dict[str, str] = {}
     for path in reversed(given):
         names |= dict.fromkeys((base_name(path), path.removeprefix("inputs/"), path), path)
@@ -64,7 +53,10 @@ def _find_values(text: str, given: Sequence[str]) -> tuple[list[tuple[int, str, 
                 sort = "result" if is_result else "file" if is_file else kind
                 places.append((match.start(), sort, names.get(value, value)))
                 text = text[: match.start()] + " " * len(match[0]) + text[match.end() :]
-    return places, text
+    found: dict[str, list[str]] = {}
+    for _, kind, value in sorted(places):
+        found.setdefault(kind, []).append(value)
+    return found, text
 
 
 def base_name(path: str) -> str:
@@ -98,19 +90,17 @@ _WORD = (
     r"(?<![\w-])(?!(?:the|a|an|in|of|for|to|and|or|by|with|from|on|at|is|each|every|all|its|my|your|this|that)\b)"
     r"([^\W\d_][\w-]*+)"
 )
-_NAMES = (
-    re.compile(rf"\b(?:named|called|name\s+is)\s+{_WORD}"),
-    re.compile(r"\bfor\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)"),
-)
-_GROUPS = (re.compile(rf"(?i:\b(?:by|per|for\s+each))\s+{_WORD}"),)
-_COLUMNS = (
-    re.compile(rf"(?i:\b(?:column|field|key)s?(?:\s+(?:called|named))?)\s+{_WORD}"),
-    re.compile(rf"{_WORD}\s+(?i:column|field|key|by|per)\b"),
-)
+_PHRASES = {
+    "name": re.compile(rf"\b(?:named|called|name\s+is)\s+{_WORD}|\bfor\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)"),
+    "group": re.compile(rf"(?i:\b(?:by|per|for\s+each))\s+{_WORD}"),
+    "column": re.compile(rf"(?i:\b(?:column|field|key)s?(?:\s+(?:called|named))?)\s+{_WORD}"),
+    "before": re.compile(rf"{_WORD}\s+(?i:column|field|key|by|per)\b"),
+}
 
 
 def find_phrase(kind: str, words: Sequence[str], text: str) -> str:
     """Returns the name in "called X", or the column in "by X", "column X" and "X column"."""
     is_group = not {"group", "by", "per", "category"}.isdisjoint(words)
-    patterns = _NAMES if kind == "name" else _GROUPS if is_group else _COLUMNS
-    return next((found[1] for pattern in patterns if (found := pattern.search(text))), "")
+    names = [kind] if kind == "name" else ["group"] if is_group else ["column", "before"]
+    found = [match for name in names if (match := _PHRASES[name].search(text))]
+    return found[0][found[0].lastindex or 0] if found else ""
