@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import prowess
 from guard import GUARD_S
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
+from prowess.core.ports import ShownSkill, SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall, ToolSpec
 from prowess.errors import ModelError
-from prowess.core.ports import ShownSkill, SkillReader, SkillsInRequest
 from prowess.models.offline.commands import find_commands
 from prowess.models.offline.fill import Filled, fill
 from prowess.models.offline.model import OfflineModel
@@ -666,7 +666,9 @@ def check_one_word(text: str, folder: Path) -> bool:
     found = fill(PRINTS, said, ShownSkill("demo"))
     if not found.ready:
         return False
-    subprocess.run(["bash", "-c", PRINTER + found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True)
+    subprocess.run(
+        ["bash", "-c", PRINTER + found.command], cwd=folder, check=True, timeout=GUARD_S, capture_output=True
+    )
     assert [path.name for path in folder.iterdir()] == ["out.bin"]
     words = (folder / "out.bin").read_bytes().decode("utf-8").split("\0")
     value = said.arguments
@@ -696,9 +698,8 @@ TEMPLATES = {  # with the same words and operators, and nothing to fill in
     "p.py <arguments> | q.py '<request>' \"<request>\"": "p.py v | q.py 'v' \"v\"",
 }
 # bash reads the command, and says for each program how many words it got, and with which redirections.
-SHAPE = (
-    'p.py() { echo "p $#"; }; q.py() { echo "q $#"; }; cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
-)
+DEFINED = 'p.py() { echo "p $#"; }; q.py() { echo "q $#"; }; '
+SHAPE = DEFINED + 'cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

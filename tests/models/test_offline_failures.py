@@ -154,23 +154,26 @@ def commands(command: str, request: str = "do it", *given: str, own: tuple[str, 
 @pytest.mark.parametrize(
     ("written", "runs"),
     [
-        *((line, None) for line in (
-            "python3 scripts/x.py input.csv",
-            "python3 x.py --input=data/sales.csv > out/x.txt",
-            "wc -l FILE",
-            "./count.sh INPUT_FILE",
-            "wc -l /path/to/table.csv",
-            "wc -l 'my table.csv'",
-            'wc -l "$WORK_DIR/inputs/input.csv"',
-            "cat 2024.csv | wc -l",
-            "head -n 10 < input.csv",
-            "curl -F file=@data.csv localhost",
-            "ls path/to/folder",
-            "pdftotext path/to/x.pdf",
-            "diff old.csv new.csv",
-            "bash -c 'wc -l input.csv'",
-            "python3 -c \"print(open('input.csv').read())\"",
-        )),
+        *(
+            (line, None)
+            for line in (
+                "python3 scripts/x.py input.csv",
+                "python3 x.py --input=data/sales.csv > out/x.txt",
+                "wc -l FILE",
+                "./count.sh INPUT_FILE",
+                "wc -l /path/to/table.csv",
+                "wc -l 'my table.csv'",
+                'wc -l "$WORK_DIR/inputs/input.csv"',
+                "cat 2024.csv | wc -l",
+                "head -n 10 < input.csv",
+                "curl -F file=@data.csv localhost",
+                "ls path/to/folder",
+                "pdftotext path/to/x.pdf",
+                "diff old.csv new.csv",
+                "bash -c 'wc -l input.csv'",
+                "python3 -c \"print(open('input.csv').read())\"",
+            )
+        ),
         # Not examples: programs, files of the skill, results, variables, addresses, what a shell expands.
         ("python3 -m json.tool assets/own.json", "python3 -m json.tool assets/own.json"),
         ("bash run.sh -q own.csv", "bash run.sh -q own.csv"),
