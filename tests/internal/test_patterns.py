@@ -24,14 +24,14 @@ from prowess._internal.urls import shown_url
 from prowess.agent.call_repair import route_to_skill
 from prowess.cli.approver import make_question
 from prowess.core.findings import visible
-from prowess.core.values import Decision, Message, Part, ToolCall
+from prowess.core.ports import ShownSkill
+from prowess.core.values import Decision, ToolCall
 from prowess.errors import ProwessError
 from prowess.models.actions.json_repair import find_objects
-from prowess.models.actions.partial_json import JsonStream
+from prowess.models.actions.partial_json import TextTail
 from prowess.models.offline import commands as offline_commands
+from prowess.models.offline import fill as offline_fill
 from prowess.models.offline import request_values as offline_values
-from prowess.models.offline.request_values import find_number_words
-from prowess.models.offline.transcript import read_transcript
 from prowess.models.providers.sse import EventReader
 from prowess.packs import git as pack_git
 from prowess.packs import source as pack_source
@@ -124,7 +124,6 @@ def _compiled(node: ast.Call, method: str, module: dict[str, Any]) -> re.Pattern
 
 # Sees no more than so many characters; within them, its time may grow with their square.
 BOUNDED = {
-    "models.offline.request_values._number": 40,
     "workspace.scripts.missing_dependency._RULES": 2_000,
     "packs.source._compiled": 4_096,
 }
@@ -136,16 +135,15 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "packs.git._errors": list(pack_git._SIGNS.values()),
     "packs.source._compiled": [pack_source._compiled(pattern) for _, _, pattern in pack_source._REMOTE]
     + [pack_source._ADDRESS, pack_source._TREE_PAGE],
-    "models.offline.commands._inside": [r"[ \t>]*`{3,}[ \t]*"],
-    "models.offline.fill._says": [r"(?<![a-z0-9])word"],
-    "models.offline.fill._by_name": [r"(?<![\w-])(?:--?)?a[\s_-]b\s*[=:：]\s*|(?<!\S)--a[\s_-]b\s+"],
-    "models.offline.fill._rest": [r"(?<![\s,;，；])[\s,;，；]++(?:--?)?a[\s_-]b\s*+[=:：]"],
-    "models.offline.request_values.find_choice": [r"(?<![a-z0-9])a[\s_-]+b(?:s|ending)(?![a-z0-9])"],
+    "models.offline.commands._placeholder": [r"(?<!\S)[\"']?<a b"],
+    "models.offline.fill._by_name": [r"(?<![\w-])(?:--)?a[\s_-]b\s*[=:：]\s*|(?<!\S)--a[\s_-]b\s+"],
+    "models.offline.fill._next": [r"(?i)(?<![a-z0-9])a b"],
     "models.offline.ranking._is_named": [r"(?<![\w./-])[/$]?a-b(?![\w-]|\.\w)"],
-    "models.offline.request_values.take": [
-        getattr(offline_values, f"_{name}") for name in "URL EMAIL DATE FILE NUMBER".split()
-    ]
-    + [offline_values._GIVEN.format(r"f0\.csv")],
+    "models.offline.request_values._find_values": [
+        offline_values._QUOTED,
+        offline_values._GIVEN.format(r"f0\.csv"),
+        *(pattern for _, pattern in offline_values._PATTERNS),
+    ],
     "policy.commands.words._OURS": list(shell_words._OURS["WORK_DIR"]),
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
     "skills.security_scan._p": [each.expression for each in scan.PATTERNS],
@@ -272,9 +270,9 @@ def routed(text: str) -> object:
     return [route_to_skill(ToolCall(id="1", tool=f"{begin}{text}", args={}), (), str) for begin in ("", "Skill(")]
 
 
-def transcript(text: str) -> object:
-    parts = (Part(kind="text", text=text), Part(kind="text", text=text, ref="note:files"))
-    return read_transcript([Message(role="system", parts=parts), Message(role="user", parts=parts)])
+def planned(text: str) -> object:
+    said = offline_values.parse_request(text[:2000], ["inputs/a.csv"])
+    return offline_fill.choose(ShownSkill("a", body=f"Command: x.py <file> {text}\n{text}"), said)
 
 
 def refused(function: Callable[[str], object]) -> Callable[[str], object]:
@@ -305,12 +303,11 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "shebang": lambda text: parse_shebang(b"#!" + text.encode("utf-8", "replace")),
     "tool name": routed,
     "question": question,
-    "transcript": transcript,
+    "planned command": planned,
+    "request": lambda text: offline_values.parse_request(text, ["inputs/a.csv"]),
     "commands": offline_commands.find_commands,
-    "output files": offline_commands.find_output_files,
-    "number words": lambda text: list(find_number_words(text)),
     "mended JSON": lambda text: list(find_objects(text)),
-    "JSON stream": lambda text: JsonStream().feed(text),
+    "JSON text": lambda text: TextTail().feed(text),
     "server events": lambda text: list(EventReader().feed(text.encode("utf-8", "replace"))),
     "failure": lambda text: missing.explain_failure(1, text),
     "installer": lambda text: installers.explain_installer(text.split("\n")),

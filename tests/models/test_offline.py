@@ -698,7 +698,8 @@ TEMPLATES = {  # with the same words and operators, and nothing to fill in
     "p.py <arguments> | q.py '<request>' \"<request>\"": "p.py v | q.py 'v' \"v\"",
 }
 # bash reads the command, and says for each program how many words it got, and with which redirections.
-SHAPE = 'p.py() { echo "p $#"; }; q.py() { echo "q $#"; }; cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
+DEFINED = 'p.py() { echo "p $#"; }; q.py() { echo "q $#"; }; '
+SHAPE = DEFINED + 'cd "$1" && mkdir -p out && eval "$2"; for f in *; do echo "$f"; done'
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

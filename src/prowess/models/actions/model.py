@@ -22,7 +22,7 @@ from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
 from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import tool_of, translate
 from prowess.models.actions.json_repair import Close, find_objects
-from prowess.models.actions.partial_json import MAX_DEPTH, Completed, Grown, JsonStream
+from prowess.models.actions.partial_json import MAX_DEPTH, TextTail, parse_partial
 from prowess.models.actions.schema import PLANNING, ActionDocument, is_document, parse_document, render_schema
 from prowess.models.actions.transcript import render_transcript
 
@@ -185,74 +185,63 @@ class _LiveDocument:
 
     def forget(self) -> None:
         """Resets the reader: the next piece belongs to another reply."""
-        self._before = ""  # text before the document, as much as the search for its start needs
-        self._stream: JsonStream | None = None
+        self._text = ""  # of the reply, up to the beginning of the answer
+        self._answer: TextTail | None = None
         self._tools: list[str] = []
-        self._type, self._depth = "", 0
-        self._held: dict[int, list[str]] = {}  # by depth: content that may not be the answer
         self._quiet = bool(self._shown)  # two answers must not run into each other
 
     def take(self, delta: TextDelta | CallDelta) -> None:
-        if self._on_delta is None:
+        if self._on_delta is None or self._quiet:
             return
         if isinstance(delta, CallDelta):
             self._on_delta(delta)
             return
-        if self._quiet:
-            return
-        text = delta.text
-        if self._stream is None:
-            text = self._from_document_on(text)
-            if not text:
-                return
-            self._stream = JsonStream(_WATCHED)
         try:
-            found = self._stream.feed(text)
-        except ValueError:
+            if self._answer is None:
+                self._text += delta.text
+                self._look()
+            else:
+                self._show(self._answer.feed(delta.text))
+        except (ValueError, RecursionError):
             self._quiet = True  # the whole reply is parsed later
-            return
-        for news in found:
-            self._tell(news)
 
     def complete(self, text: str, calls: Sequence[ToolCall]) -> None:
         """Passes on the parts that could not be streamed."""
         shown = "".join(self._shown)
         if text.startswith(shown):
             self._show(text[len(shown) :])
-        for index, call in enumerate(calls[len(self._tools) :], len(self._tools)):
-            self._announce(index, call.tool)
+        for call in calls[len(self._tools) :]:
+            self._announce(call.tool)
 
-    def _from_document_on(self, text: str) -> str:
-        """Returns the text from the opening bracket on, or "" before it came. Thoughts before it are skipped."""
-        before = (self._before + text).lstrip()
-        if before.startswith("<think>"):
-            _, found, after = before.partition("</think>")
-            if not found:
-                self._before = "<think>" + before[7:][-8:]
-                return ""
-            before = after
-        elif "<think>".startswith(before):
-            self._before = before
-            return ""
-        start = before.find("{")
-        self._before = "."
-        return before[start:] if start >= 0 else ""
+    def _look(self) -> None:
+        """Looks for the next action. Once it is known, only an answer is read on."""
+        text = self._text.lstrip()
+        if "<think>".startswith(text[:7]):
+            text = text.partition("</think>")[2]
+        start = text.find("{")
+        data = parse_partial(text[start:]) if start >= 0 else {}
+        action = data["action"] if isinstance(data.get("action"), dict) else data
+        plans = [name for name in list(data)[:-1] if name in ("plan", "plan_update") and data[name]]
+        for _ in plans[len(self._tools) :]:
+            self._announce(PLANNING)
+        kind = action.get("type")
+        tool = action.get("tool") if kind == "call_tool" else tool_of(str(kind))
+        if isinstance(tool, str) and tool:
+            self._announce(tool)
+        elif kind == "final_answer":
+            self._begin_answer(text[start:])
+        self._quiet = self._quiet or bool(tool) or len(self._text) > _LOOKED_AT
 
-    def _tell(self, news: Grown | Completed) -> None:
-        field, depth = news.path[-1], len(news.path)
-        if isinstance(news, Grown):
-            if field == "content":
-                self._held.setdefault(depth, []).append(news.text)
-        elif field in ("plan", "plan_update") and isinstance(news.value, dict) and news.value:
-            self._announce(len(self._tools), PLANNING)
-        elif field == "type" and isinstance(news.value, str):
-            self._type, self._depth = news.value, depth
-            if tool := tool_of(self._type):
-                self._announce(len(self._tools), tool)
-        elif field == "tool" and isinstance(news.value, str) and self._type == "call_tool":
-            self._announce(len(self._tools), news.value)
-        if self._type == "final_answer" and (answer := self._held.pop(self._depth, None)):
-            self._show("".join(answer))
+    def _begin_answer(self, text: str) -> None:
+        data = parse_partial(text, cut_texts=True)
+        action = data["action"] if isinstance(data.get("action"), dict) else data
+        content = action.get("content")
+        for found in reversed(list(_CONTENT.finditer(text))) if isinstance(content, str) else ():
+            tail = TextTail()
+            if tail.feed(text[found.end() :]) == content:
+                self._answer = tail
+                self._show(content)
+                return
 
     def _show(self, text: str) -> None:
         text = _HALVES.sub("\ufffd", text)
@@ -260,13 +249,11 @@ class _LiveDocument:
             self._shown.append(text)
             self._on_delta(TextDelta(text=text))
 
-    def _announce(self, index: int, tool: str) -> None:
+    def _announce(self, tool: str) -> None:
         if self._on_delta is not None:
+            self._on_delta(CallDelta(index=len(self._tools), tool=tool))
             self._tools.append(tool)
-            self._on_delta(CallDelta(index=index, tool=tool))
 
 
-_WATCHED = [
-    *("plan", "plan_update", "action.type", "action.tool", "action.content"),
-    *("type", "tool", "content"),  # for an action without a document around it
-]
+_CONTENT = re.compile(r'"content"\s*+:\s*+"')
+_LOOKED_AT = 16_000  # characters before the action is known; each new piece reads them again

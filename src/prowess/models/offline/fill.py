@@ -16,6 +16,7 @@ from prowess.models.offline.ranking import FAR_BETTER, USED_VALUE, rank_commands
 from prowess.models.offline.request_values import RequestValues, base_name, find_phrase
 
 LONGEST_BYTES = 100_000  # per word; Linux allows 131,071
+_OUTPUT = re.compile(r"(?:>>?|(?<!\S)(?:-o|--out(?:put)?(?:-file)?))[ =]*[\"']?(out/[\w./-]*\w)(?=[\s\"';|&)]|$)")
 
 
 class Filled(NamedTuple):
@@ -31,8 +32,7 @@ class Filled(NamedTuple):
     @property
     def outputs(self) -> list[str]:
         """Files that the command writes, as far as it says so."""
-        pattern = r"(?:>>?|(?<!\S)(?:-o|--out(?:put)?(?:-file)?))[ =]*[\"']?(out/[\w./-]*\w)(?=[\s\"';|&)]|$)"
-        return list(dict.fromkeys(re.findall(pattern, self.command)))
+        return list(dict.fromkeys(_OUTPUT.findall(self.command)))
 
 
 def choose(skill: ShownSkill, said: RequestValues) -> tuple[Filled | None, list[str]]:
