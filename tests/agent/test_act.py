@@ -10,8 +10,8 @@ import pytest
 
 from prowess.agent.recorder import Recorder
 from prowess.agent.tool_call import Scene, SkillIdentity, act
-from prowess.core.codec import render_event, to_json
-from prowess.core.events import ApprovalAnswered, Envelope
+from prowess.core.codec import to_json
+from prowess.core.events import ApprovalAnswered, Envelope, render_event
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular
-from prowess.core.codec import parse_event
 from prowess.core.events import (
     CallDelta,
     CatalogPlanned,
@@ -25,6 +24,7 @@ from prowess.core.events import (
     ModelRequested,
     RunStarted,
     TextDelta,
+    parse_event,
 )
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError, ModelError
