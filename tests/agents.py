@@ -13,8 +13,7 @@ from typing import Any
 from kits import yes
 from prowess.agent.session import Session
 from prowess.agent.task import Result
-from prowess.core.codec import render_event
-from prowess.core.events import Envelope
+from prowess.core.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
 

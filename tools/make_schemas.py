@@ -25,6 +25,7 @@ from prowess.runtime.settings import DOCS, Config
 
 FOLDER = Path(__file__).parent.parent / "src" / "prowess" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+ERROR_TITLE = "What every verb prints on stdout under --json when it fails"
 DOCUMENTS = (shared, skills, permissions, work, runs, packs)
 SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -66,7 +67,7 @@ def main() -> int:
 
 def all_schemas() -> dict[str, dict[str, Any]]:
     schemas = {name: {"title": f"prowess.{name}/1", **of_type(kind)} for name, kind in document_types()}
-    schemas["error"] = {"title": shared.ErrorDocument.__doc__, **of_type(shared.ErrorDocument)}
+    schemas["error"] = {"title": ERROR_TITLE, **of_type(shared.ErrorDocument)}
     schemas["finding"] = of_type(Finding)
     schemas["event"] = event_schema()
     schemas["config"] = config_schema()

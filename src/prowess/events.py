@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from prowess.core.codec import parse_event, render_event
 from prowess.core.events import (
     EPHEMERAL,
     EVENT_TYPES,
@@ -33,6 +32,8 @@ from prowess.core.events import (
     StopReason,
     TextDelta,
     UnknownEvent,
+    parse_event,
+    render_event,
 )
 
 __all__ = [

@@ -13,8 +13,7 @@ import pytest
 from agents import Played, call, open_session, play
 from crash_run import crash_at_every_append, resume_child
 from kits import answer_later
-from prowess.core.codec import render_event
-from prowess.core.events import ApprovalAnswered, Envelope, RunFinished
+from prowess.core.events import ApprovalAnswered, Envelope, RunFinished, render_event
 from prowess.core.values import SessionKey
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime

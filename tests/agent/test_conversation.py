@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from agents import Played, call, calls, open_session, play
 from prowess.agent.context.conversation import Conversation
 from prowess.agent.context.request import RequestLines
-from prowess.core.codec import parse_event, render_event
-from prowess.core.events import Envelope, EpochStarted, ModelRequested
+from prowess.core.events import Envelope, EpochStarted, ModelRequested, parse_event, render_event
 from prowess.core.values import Message, ToolSpec
 from prowess.models.scripted import ScriptedModel
 

@@ -11,8 +11,7 @@ import pytest
 
 from agents import call, open_session, play
 from crash_run import CountingModel, crash_at_every_append, marking
-from prowess.core.codec import render_event
-from prowess.core.events import Envelope
+from prowess.core.events import Envelope, render_event
 from prowess.core.values import SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.models.scripted import ScriptedModel

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from command_lines import Cli
 from guard import GUARD_S
 from prowess.cli.main import main
-from prowess.core.codec import render_event
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -45,6 +44,7 @@ from prowess.core.events import (
     SkillLoaded,
     SkillUnloaded,
     UnknownEvent,
+    render_event,
 )
 from prowess.core.values import CatalogPlan, Decision, Outcome, Part, Plan, SessionKey, Step, TokenUse, ToolCall, Usage
 from prowess.records.audit import SessionRecord, check_run, check_session

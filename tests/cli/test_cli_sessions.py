@@ -18,7 +18,6 @@ import pytest
 
 from command_lines import Cli
 from guard import GUARD_S
-from prowess.core.codec import parse_event
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -34,6 +33,7 @@ from prowess.core.events import (
     SkillLoaded,
     SkillUnloaded,
     UnknownEvent,
+    parse_event,
 )
 from prowess.core.values import Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.stores.artifacts import FolderArtifacts

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_values import strategy_of
 
-from prowess.core.codec import parse_event, render_event
 from prowess.core.events import (
     EPHEMERAL,
     EVENT_TYPES,
@@ -29,6 +28,8 @@ from prowess.core.events import (
     SkillLoaded,
     TextDelta,
     UnknownEvent,
+    parse_event,
+    render_event,
 )
 from prowess.core.values import Decision, Outcome, ToolCall, Usage
 

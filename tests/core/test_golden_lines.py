@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from golden_events import FILLED, KEY, golden_events
 
-from prowess.core.codec import parse_event, render_event
-from prowess.core.events import EPHEMERAL, Event, RunFinished, RunStarted, UnknownEvent
+from prowess.core.events import EPHEMERAL, Event, RunFinished, RunStarted, UnknownEvent, parse_event, render_event
 from prowess.core.values import Usage
 from prowess.errors import StoreError
 from prowess.records.chain import GENESIS, seal, verify_chain

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prowess.core.codec import render_event
 from prowess.core.events import (
     Compacted,
     Envelope,
@@ -22,6 +21,7 @@ from prowess.core.events import (
     ModelRequested,
     RunStarted,
     TextDelta,
+    render_event,
 )
 from prowess.core.values import ToolCall, Usage
 from prowess.errors import ConfigError, ModelError

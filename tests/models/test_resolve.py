@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from prowess.core.codec import render_event
-from prowess.core.events import Envelope, ModelReplied
+from prowess.core.events import Envelope, ModelReplied, render_event
 from prowess.core.ports import Model
 from prowess.errors import ConfigError, ModelAuth, ProwessError
 from prowess.models.registry import PROVIDERS, resolve_model

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_values import strategy_of
 
-from prowess.core.codec import parse_event
-from prowess.core.events import Envelope, NoteAppended, TextDelta, UnknownEvent
+from prowess.core.events import Envelope, NoteAppended, TextDelta, UnknownEvent, parse_event
 from prowess.core.values import ChainHead, SessionKey
 from prowess.errors import StoreError
 from prowess.records.chain import GENESIS, ChainReport, seal, verify_chain

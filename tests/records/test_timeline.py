@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from prowess.core.codec import parse_event
 from prowess.core.events import (
     EPHEMERAL,
     EVENT_TYPES,
@@ -16,6 +15,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
     UnknownEvent,
+    parse_event,
 )
 from prowess.core.values import Outcome, ToolCall
 from prowess.records.timeline import EventContext, EventLine, describe_event

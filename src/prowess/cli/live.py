@@ -20,7 +20,6 @@ from typing import Any
 
 from prowess._internal.text import one_line, render_seconds
 from prowess.cli.screen import is_terminal, printable
-from prowess.core.codec import render_event
 from prowess.core.events import (
     ApprovalAnswered,
     CallActed,
@@ -33,6 +32,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
     TextDelta,
+    render_event,
 )
 from prowess.core.values import Plan, ToolCall
 from prowess.errors import ProwessError

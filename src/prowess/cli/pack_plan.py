@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -31,6 +31,9 @@ from prowess.runtime.services.capabilities import read_capabilities
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.file_list import ChangeKind, FileDifference
 from prowess.skills.skill import SkillFile, Visibility
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.packs import InstalledSkill
 
 _KINDS: tuple[ChangeKind, ...] = ("added", "changed", "removed", "mode")
 _MOST_PATHS = 4  # of one kind of change
@@ -133,10 +136,10 @@ class PlanView:
 
     # --- for programs ------------------------------------------------------------------------------------------------
 
-    def rows(self, statuses: Mapping[str, Visibility]) -> list[dict[str, Any]]:
+    def rows(self, statuses: Mapping[str, Visibility]) -> list[InstalledSkill]:
         return [self._row(change, statuses) for change in self._changes]
 
-    def _row(self, change: Change, statuses: Mapping[str, Visibility]) -> dict[str, Any]:
+    def _row(self, change: Change, statuses: Mapping[str, Visibility]) -> InstalledSkill:
         locked, before, folder = change.locked, change.before, self._place.folder(change.name)
         seen = statuses.get(folder)
         return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json as json_module
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ class Screen:
 
     # --- for programs --------------------------------------------------------------------------------------------
 
-    def document(self, document: dict[str, Any]) -> None:
+    def document(self, document: Mapping[str, Any]) -> None:
         sys.stdout.write(json_module.dumps(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
     def long_document(self, document: dict[str, str | Iterable[str]]) -> None:

@@ -1,8 +1,5 @@
-"""JSON form of values and events: `to_json` and `render_event` write it, `from_json` and `parse_event` read it.
-
-An event is a flat JSON line: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. A
-reader ignores unknown fields and keeps an event of an unknown type unchanged, so that a record written by a newer
-release still opens.
+"""JSON form of values: `to_json` writes it, `from_json` reads it. An unknown field is ignored, so that a record written
+by a newer release still opens.
 
 The annotations of a class are its only schema, and pydantic_core reads by it. The schema is made here: importing
 pydantic to make it takes longer than reading a whole session, and its own schema refuses a list for a tuple or accepts
@@ -19,57 +16,14 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prowess.core.events import EVENT_TYPES, PLACE, Envelope, UnknownEvent
 from prowess.errors import ProwessError
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator, ValidationError
 
-_OWNERS = ("tenant", "app", "user")
-_SOMETIMES = (*_OWNERS, "prev", "hash")  # parts of the place that a line may lack
 _SCALARS = frozenset({str, int, float, bool, NoneType})
 
 T = TypeVar("T")
-
-
-def render_event(envelope: Envelope) -> dict[str, Any]:
-    """Returns the flat JSON object. Empty `seq`, `prev` and `hash` are left out, and so are default tenant, app and
-    user."""
-    event = envelope.event
-    line: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
-    line["at"] = envelope.at
-    for name in _OWNERS:
-        owner = getattr(envelope, name)
-        if owner != "default":
-            line[name] = owner
-    line["session"], line["run"], line["type"] = envelope.session, envelope.run, event.type
-    line |= to_json(event.data if isinstance(event, UnknownEvent) else event)
-    if envelope.prev is not None:
-        line["prev"] = envelope.prev
-    if envelope.hash is not None:
-        line["hash"] = envelope.hash
-    return line
-
-
-def parse_event(data: Any) -> Envelope:
-    """Parses the output of `render_event`. ValueError names the field that is wrong."""
-    if not isinstance(data, Mapping):
-        raise ValueError(f"an event must be an object, not {data!r}"[:300])
-    seq = data.get("seq")
-    if seq is not None and (not isinstance(seq, int) or isinstance(seq, bool)):
-        raise ValueError(f"event.seq must be int, not {seq!r}"[:300])
-    place = {name: _text(data, name) for name in ("at", "session", "run")}
-    for name in _SOMETIMES:
-        if name in data:
-            place[name] = _text(data, name)
-    kind = _text(data, "type")
-    known = EVENT_TYPES.get(kind)
-    if known:
-        event = from_json(known, _with_new_names(kind, data))
-    else:
-        rest = {name: value for name, value in data.items() if name not in PLACE}
-        event = UnknownEvent(type=kind, data=rest)
-    return Envelope(seq=seq, event=event, **place)
 
 
 def to_json(value: Any) -> Any:
@@ -78,16 +32,22 @@ def to_json(value: Any) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
+    found: dict[str, Any] = {}
     names = _field_names(kind)
     if names:
-        return {
-            name: item if type(item := getattr(value, name)) in _SCALARS else to_json(item)  # a call less for most
-            for name in names
-        }
+        for name in names:
+            item = getattr(value, name)
+            found[name] = item if type(item) in _SCALARS else to_json(item)  # a call less for most
+        return found
     if kind is dict or isinstance(value, Mapping):
-        return {str(key): item if type(item) in _SCALARS else to_json(item) for key, item in value.items()}
+        for key, item in value.items():
+            found[str(key)] = item if type(item) in _SCALARS else to_json(item)
+        return found
     if isinstance(value, (list, tuple)):
-        return [item if type(item) in _SCALARS else to_json(item) for item in value]
+        items: list[Any] = []
+        for item in value:
+            items.append(item if type(item) in _SCALARS else to_json(item))
+        return items
     return value  # a subclass of str, int or float
 
 
@@ -100,8 +60,9 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 def from_json(cls: type[T], data: Any) -> T:
     """Builds the value from the output of `to_json`. ValueError names the field that is wrong."""
+    validator = _validator(cls)
     try:
-        return _validator(cls).validate_python(data)
+        return validator.validate_python(data)
     except ProwessError as error:  # every type is right, but the class refuses the values
         raise ValueError(f"{cls.__name__}: {error.message}") from error
     except ValueError as error:
@@ -127,7 +88,7 @@ def _schema_of(hint: Any) -> CoreSchema:
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return schemas.literal_schema(list(options))
-    if origin is UnionType:
+    if origin in (typing.Union, UnionType):
         (option,) = (each for each in options if each is not NoneType)
         return schemas.nullable_schema(_schema_of(option))
     if origin is tuple:
@@ -167,38 +128,3 @@ def _first_fault(cls: type, error: ValidationError) -> str:
         return f"{where} is missing"
     wanted = _WANTED.get(fault["type"]) or fault.get("ctx", {}).get("expected") or fault["type"]
     return f"{where} must be {wanted}, not {fault['input']!r}"
-
-
-# Old names in records that were written before 0.1.0.
-_RENAMED_FIELDS = {"wishes": "requested_skills", "again": "resume_arguments"}  # of run_started
-_RENAMED_CODES = {
-    "cannot-drop": "privilege-drop-failed",
-    "carry-failed": "container-sync-failed",
-    "look-failed": "probe-failed",
-    "observer-behind": "observer-overflow",
-    "policy-never-fits": "rule-unreachable",
-    "store-foreign": "store-not-prowess",
-}
-
-
-def _with_new_names(kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    if kind == "run_started":
-        renamed = {new: data[old] for old, new in _RENAMED_FIELDS.items() if old in data}
-        return {**renamed, **data} if renamed else data
-    if kind == "error":
-        return _with_new_code(data)
-    if kind == "call_acted" and isinstance(data.get("outcome"), dict):
-        return {**data, "outcome": _with_new_code(data["outcome"])}
-    return data
-
-
-def _with_new_code(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    new = _RENAMED_CODES.get(str(said.get("code")))
-    return said if new is None else {**said, "code": new}
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"event.{name} must be str, not {value!r}"[:300])
-    return value

@@ -1,15 +1,18 @@
-"""All events of a run. Screen, log, server, scorers and recovery all read these events.
+"""All events of a run, and their JSON form. Screen, log, server, scorers and recovery all read these events.
 
-`core/codec.py` writes them as JSON and reads them again.
+An event is a flat JSON line: `{"seq": 1, "at": …, "session": …, "run": …, "type": "call_planned", "call": {…}}`. An
+unknown type is kept unchanged, so that a record written by a newer release still opens.
 """
 
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 
+from prowess.core.codec import from_json, to_json
 from prowess.core.values import (
     CatalogPlan,
     Decision,
@@ -26,6 +29,9 @@ from prowess.core.values import (
 SCHEMA = "prowess.events/1"
 EPHEMERAL = frozenset({"text_delta", "call_delta"})  # sent while it happens; never numbered, never stored
 PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # not fields of events
+
+_OWNERS = ("tenant", "app", "user")
+_SOMETIMES = (*_OWNERS, "prev", "hash")  # parts of the place that a line may lack
 
 ProtocolName = Literal["tools", "actions"]  # how a model requests tool calls
 Answer = Literal["once", "run", "always", "no"]
@@ -304,3 +310,78 @@ class Envelope:
 def render_at(moment: datetime) -> str:
     """Returns the `at` of an envelope: UTC with microseconds. All have the same length, so that they sort by time."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def render_event(envelope: Envelope) -> dict[str, Any]:
+    """Returns the flat JSON object. Empty `seq`, `prev` and `hash` are left out, and so are default tenant, app and
+    user."""
+    event = envelope.event
+    line: dict[str, Any] = {} if envelope.seq is None else {"seq": envelope.seq}
+    line["at"] = envelope.at
+    for name in _OWNERS:
+        owner = getattr(envelope, name)
+        if owner != "default":
+            line[name] = owner
+    line["session"], line["run"], line["type"] = envelope.session, envelope.run, event.type
+    line |= to_json(event.data if isinstance(event, UnknownEvent) else event)
+    if envelope.prev is not None:
+        line["prev"] = envelope.prev
+    if envelope.hash is not None:
+        line["hash"] = envelope.hash
+    return line
+
+
+def parse_event(data: Any) -> Envelope:
+    """Parses the output of `render_event`. ValueError names the field that is wrong."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"an event must be an object, not {data!r}"[:300])
+    seq = data.get("seq")
+    if seq is not None and (not isinstance(seq, int) or isinstance(seq, bool)):
+        raise ValueError(f"event.seq must be int, not {seq!r}"[:300])
+    place = {name: _text(data, name) for name in ("at", "session", "run")}
+    for name in _SOMETIMES:
+        if name in data:
+            place[name] = _text(data, name)
+    kind = _text(data, "type")
+    known = EVENT_TYPES.get(kind)
+    if known:
+        event = from_json(known, _with_new_names(kind, data))
+    else:
+        rest = {name: value for name, value in data.items() if name not in PLACE}
+        event = UnknownEvent(type=kind, data=rest)
+    return Envelope(seq=seq, event=event, **place)
+
+
+# Old names in records that were written before 0.1.0.
+_RENAMED_FIELDS = {"wishes": "requested_skills", "again": "resume_arguments"}  # of run_started
+_RENAMED_CODES = {
+    "cannot-drop": "privilege-drop-failed",
+    "carry-failed": "container-sync-failed",
+    "look-failed": "probe-failed",
+    "observer-behind": "observer-overflow",
+    "policy-never-fits": "rule-unreachable",
+    "store-foreign": "store-not-prowess",
+}
+
+
+def _with_new_names(kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    if kind == "run_started":
+        renamed = {new: data[old] for old, new in _RENAMED_FIELDS.items() if old in data}
+        return {**renamed, **data} if renamed else data
+    if kind == "error":
+        return _with_new_code(data)
+    if kind == "call_acted" and isinstance(data.get("outcome"), dict):
+        return {**data, "outcome": _with_new_code(data["outcome"])}
+    return data
+
+
+def _with_new_code(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    new = _RENAMED_CODES.get(str(said.get("code")))
+    return said if new is None else {**said, "code": new}
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"event.{name} must be str, not {value!r}"[:300])
+    return value

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular
-from prowess.core.codec import parse_event
 from prowess.core.events import (
     NO_SUMMARY,
     CallDelta,
@@ -26,6 +25,7 @@ from prowess.core.events import (
     ModelRequested,
     RunStarted,
     TextDelta,
+    parse_event,
 )
 from prowess.core.ports import Shortened
 from prowess.core.values import Message, ToolSpec

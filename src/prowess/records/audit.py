@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from prowess.core.codec import parse_event, to_json
-from prowess.core.events import Envelope
+from prowess.core.codec import to_json
+from prowess.core.events import Envelope, parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, OrphanedEvents, SessionKey
 from prowess.errors import AuditBroken, StoreError

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from prowess.core.codec import render_event
-from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at
+from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at, render_event
 from prowess.core.values import ChainHead, Lease, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 

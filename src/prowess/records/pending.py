@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from prowess.core.codec import parse_event
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -16,6 +15,7 @@ from prowess.core.events import (
     Envelope,
     RunFinished,
     RunStarted,
+    parse_event,
 )
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall

@@ -4,6 +4,7 @@
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
 - config_file: reads and checks one config file
+- documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call

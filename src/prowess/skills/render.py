@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypedDict
 
 from prowess._internal.text import strip_invisible
 from prowess._internal.tokens import estimate
@@ -98,7 +98,15 @@ def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int
     return count(xml_entry(entry, (entry.name, None)) + "\n")
 
 
-def skill_tokens(skill: Skill, count: Callable[[str], int] = estimate) -> dict[str, int | bool]:
+class RowTokens(TypedDict):
+    """Tokens of a skill in a JSON document."""
+
+    catalog: int
+    body: int
+    exact: bool
+
+
+def skill_tokens(skill: Skill, count: Callable[[str], int] = estimate) -> RowTokens:
     """Returns the tokens of a skill: of its entry in the catalog, and of the text that a load adds."""
     return {"catalog": cost_in_catalog(skill.entry, count), "body": count(render_skill(skill)), "exact": False}
 

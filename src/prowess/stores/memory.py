@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from prowess._internal.mime import SNIFF_BYTES, guess_mime
-from prowess.core.codec import parse_event
-from prowess.core.events import Envelope, render_at
+from prowess.core.events import Envelope, parse_event, render_at
 from prowess.core.ports import Content
 from prowess.core.values import Artifact, ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey, artifact_scope
 from prowess.records.chain import GENESIS, check_fence, parse_expiry, seal, unknown_session

@@ -17,8 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prowess.core.codec import parse_event
-from prowess.core.events import Envelope, render_at
+from prowess.core.events import Envelope, parse_event, render_at
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import SessionConflict, StoreError
 from prowess.records.chain import broken_record, check_fence, parse_expiry, seal, unknown_session

@@ -23,8 +23,7 @@ from itertools import groupby
 from prowess._internal.files import read_regular, write_whole
 from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
-from prowess.core.codec import parse_event
-from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted
+from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError

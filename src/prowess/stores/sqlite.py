@@ -24,8 +24,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from prowess._internal.worker_thread import OneThread
-from prowess.core.codec import parse_event
-from prowess.core.events import Envelope, render_at
+from prowess.core.events import Envelope, parse_event, render_at
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry

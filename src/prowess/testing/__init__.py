@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from prowess.core.codec import render_event
-from prowess.core.events import Answer, ApprovalAnswered
+from prowess.core.events import Answer, ApprovalAnswered, render_event
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import ConfigError

@@ -126,8 +126,7 @@ class Conversation:
     def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
         """Calls without a result or waiting for a person: requested skills, and calls of the last reply. The flag is
         true if the call was begun and may have been done. It is false for a child run, which can continue."""
-        outcomes = self._outcomes()
-        found = {id: outcome.status for id, outcome in outcomes.items()}
+        found = {id: outcome.status for id, outcome in self._outcomes().items()}
         left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
         again = [(call, False) for call in self.requested_loads.values()]
         return [*again, *((call, self.was_begun(call.id)) for call in left)]

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -42,6 +42,16 @@ from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
 from prowess.runtime.storage import open_marks
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.permissions import (
+        ApprovalAnsweredDocument,
+        ApprovalGrantedDocument,
+        ApprovalRow,
+        ApprovalsListDocument,
+        ApprovalsRevokedDocument,
+        WaitingRow,
+    )
+
 
 @cli_command("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
 @click.argument("name", metavar="SKILL")
@@ -67,8 +77,13 @@ def give(call: Call, name: str, yes: bool, source: str | None, roots: tuple[str,
             )
         grant_allowed_tools(runtime, skill)
         if call.screen.is_json:
-            document = {"skill": skill.entry.id, "digest": skill.digest, "allowed_tools": list(listed)}
-            call.screen.document({"schema": "prowess.approval-granted/1", **document})
+            document: ApprovalGrantedDocument = {
+                "schema": "prowess.approval-granted/1",
+                "skill": skill.entry.id,
+                "digest": skill.digest,
+                "allowed_tools": list(listed),
+            }
+            call.screen.document(document)
         else:
             call.screen.text(f"granted  {visible(what)}")
     return 0
@@ -89,14 +104,15 @@ def list_approvals(call: Call) -> int:
         note_findings(call, runtime)
         found, store = asyncio.run(_find(runtime))
     if call.screen.is_json:
-        document = {
+        document: ApprovalsListDocument = {
+            "schema": "prowess.approvals-list/1",
             "store": store,
             "waiting": [_waiting_row(call, question, question.key in found.asking) for question in found.waiting],
             "approvals": [_numbered_row(number, row) for number, row in enumerate(found.standing.rows, 1)],
             "damaged": list(found.damaged),
             "findings": [finding_row(finding) for finding in found.standing.findings],
         }
-        call.screen.document({"schema": "prowess.approvals-list/1", **document})
+        call.screen.document(document)
     else:
         _show(call, found, store)
     return 0
@@ -107,7 +123,7 @@ async def _find(runtime: Runtime) -> tuple[ApprovalList, str]:
         return await find_approvals(runtime, log, open_marks(runtime, store)), store
 
 
-def _waiting_row(call: Call, question: Waiting, asking: bool) -> dict[str, Any]:
+def _waiting_row(call: Call, question: Waiting, asking: bool) -> WaitingRow:
     return {
         **question_row(question, asking),
         "to_answer": _to_answer(call, question) if question.own and not asking else None,
@@ -115,7 +131,7 @@ def _waiting_row(call: Call, question: Waiting, asking: bool) -> dict[str, Any]:
     }
 
 
-def _numbered_row(number: int, row: Standing) -> dict[str, Any]:
+def _numbered_row(number: int, row: Standing) -> ApprovalRow:
     return {"number": number, **standing_row(row), "files": len(row.files)}
 
 
@@ -201,7 +217,8 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
         note_findings(call, runtime)
         done = asyncio.run(_answer(call, runtime, CallAnswer(call_id, given, session, because)))
     question = done.question
-    document = {
+    document: ApprovalAnsweredDocument = {
+        "schema": "prowess.approval-answered/1",
         "session": question.key.session,
         "run": question.run,
         "call_id": question.call.id,
@@ -211,7 +228,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
         "to_resume": to_resume(call, question),
     }
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.approval-answered/1", **document})
+        call.screen.document(document)
         return 0
     what = f"{question.capability} of {question.decision.about.get('skill') or 'the model'}"
     call.screen.note(f"Answered: {given}, to {visible(what)}.")
@@ -245,8 +262,11 @@ def take_back(call: Call, which: str, capability: str | None, yes: bool) -> int:
         _confirm_revoke(found)
     gone = revoke_standing(state_dir, found)
     if call.screen.is_json:
-        rows = [standing_row(row) for row in gone]
-        call.screen.document({"schema": "prowess.approvals-revoked/1", "revoked": rows})
+        document: ApprovalsRevokedDocument = {
+            "schema": "prowess.approvals-revoked/1",
+            "revoked": [standing_row(row) for row in gone],
+        }
+        call.screen.document(document)
         return 0
     for row in gone:
         call.screen.text(f"revoked  {visible(row.skill)}  {visible(row.capability)}  {visible(row.digest[:19])}")

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,6 +39,16 @@ from prowess.runtime.services.artifacts import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.files import open_target
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.work import (
+        ArtifactGetDocument,
+        ArtifactParts,
+        ArtifactPutDocument,
+        ArtifactsDocument,
+        ArtifactsRemovedDocument,
+        ArtifactVersions,
+    )
 
 
 def _whose(function: Any) -> Any:
@@ -73,9 +83,12 @@ def artifacts_list(call: Call, session: str | None, **whose: str) -> int:
         found = asyncio.run(list_artifacts(store, key, everywhere=session is None))
         place = str(getattr(store, "path", "memory:"))
         if call.screen.is_json:
-            rows = [{"session": row.session, **_known(row.newest), "versions": list(row.versions)} for row in found]
-            findings = [finding_row(finding) for finding in runtime.setup_findings]
-            document = {"schema": "prowess.artifacts/1", "store": place, "artifacts": rows, "findings": findings}
+            document: ArtifactsDocument = {
+                "schema": "prowess.artifacts/1",
+                "store": place,
+                "artifacts": [_versions_row(row) for row in found],
+                "findings": [finding_row(finding) for finding in runtime.setup_findings],
+            }
             call.screen.document(document)
             return 0
         if found:
@@ -85,8 +98,21 @@ def artifacts_list(call: Call, session: str | None, **whose: str) -> int:
     return 0
 
 
-def _known(artifact: Artifact) -> dict[str, Any]:
-    return {"ref": render_artifact_ref(artifact.name, artifact.version), **to_json(artifact)}
+def _known(artifact: Artifact, session: str | None) -> ArtifactParts:
+    return {
+        "ref": render_artifact_ref(artifact.name, artifact.version),
+        "name": artifact.name,
+        "version": artifact.version,
+        "sha256": artifact.sha256,
+        "size_bytes": artifact.size_bytes,
+        "mime_type": artifact.mime_type,
+        "created_at": artifact.created_at,
+        "session": session,
+    }
+
+
+def _versions_row(row: ArtifactRow) -> ArtifactVersions:
+    return {**_known(row.newest, row.session), "versions": list(row.versions)}
 
 
 def _cells(row: ArtifactRow) -> list[str]:
@@ -148,8 +174,13 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
     with _opened(call) as (_, store):
         there, artifact, text = asyncio.run(fetch(store))
     if call.screen.is_json:
-        more = {"session": session_of(there, wanted.name), "path": target, "text": text}
-        call.screen.document({"schema": "prowess.artifact-get/1", **_known(artifact), **more})
+        document: ArtifactGetDocument = {
+            "schema": "prowess.artifact-get/1",
+            **_known(artifact, session_of(there, wanted.name)),
+            "path": target,
+            "text": text,
+        }
+        call.screen.document(document)
     elif target is not None:
         call.screen.note(f"wrote {visible(target)}  {render_size(artifact.size_bytes)}")
     return 0
@@ -186,9 +217,10 @@ def put(call: Call, file: str, name: str | None, mime: str | None, session: str,
         async def save() -> Artifact:
             return await store.save(key, name, content, mime_type=mime)
 
-        known = _known(asyncio.run(save()))
+        known = _known(asyncio.run(save()), session_of(key, name))
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.artifact-put/1", **known, "session": session_of(key, name)})
+        document: ArtifactPutDocument = {"schema": "prowess.artifact-put/1", **known}
+        call.screen.document(document)
     else:
         call.screen.text(visible(known["ref"]))
     return 0
@@ -216,8 +248,8 @@ def rm(call: Call, refs: tuple[str, ...], all_versions: bool, session: str | Non
     with _opened(call) as (_, store):
         removed = asyncio.run(remove_artifacts(store, key, wanted, everywhere=session is None))
     if call.screen.is_json:
-        rows = [each._asdict() for each in removed]
-        call.screen.document({"schema": "prowess.artifacts-removed/1", "removed": rows})
+        document: ArtifactsRemovedDocument = {"schema": "prowess.artifacts-removed/1", "removed": removed}
+        call.screen.document(to_json(document))
         return 0
     for each in removed:
         of = f"  session {each.session}" if each.session else ""

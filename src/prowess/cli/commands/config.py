@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from prowess.cli.app import Call, cli_command
 from prowess.core.codec import to_json
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.settings_in_force import find_environment, find_settings
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import ConfigDocument
 
 
 @cli_command("config", example="prowess config show --origin\nprowess config show --json")
@@ -26,17 +30,16 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
         environment = find_environment(runtime)
         findings = runtime.setup_findings
         if call.screen.is_json:
-            call.screen.document(
-                {
-                    "schema": "prowess.config-show/1",
-                    "values": {each.name: each.value for each in chosen},
-                    "origins": {each.name: each.origin for each in chosen},
-                    "places": to_json(runtime.places),
-                    "environment": environment,
-                    "trusted": runtime.loaded.project_trusted,
-                    "findings": [finding_row(finding) for finding in findings],
-                }
-            )
+            document: ConfigDocument = {
+                "schema": "prowess.config-show/1",
+                "values": {each.name: each.value for each in chosen},
+                "origins": {each.name: each.origin for each in chosen},
+                "places": to_json(runtime.places),
+                "environment": environment,
+                "trusted": runtime.loaded.project_trusted,
+                "findings": [finding_row(finding) for finding in findings],
+            }
+            call.screen.document(document)
             return 0
         rows = [
             [each.name, json.dumps(each.value, ensure_ascii=False), *([each.origin] if origin else [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from prowess.errors import ConfigError
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.doctor import examine, problem_of
 from prowess.runtime.services.doctor_workspace import DIFFERS, examine_isolation, examine_workspace
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import DoctorDocument, DoctorIsolation, DoctorRoot
 
 
 @cli_command("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
@@ -38,23 +41,24 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
         broken.append(problem_of(error, "configuration"))
     with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
         with call.screen.working("Reading every skill"):
-            document = examine(runtime, broken)
-            document["isolation"] = asyncio.run(examine_isolation(runtime))
-            if workspace:
-                document["workspace"] = asyncio.run(examine_workspace(runtime))
+            examined = examine(runtime, broken)
+            document: DoctorDocument = {**examined, "isolation": asyncio.run(examine_isolation(runtime))}
+            tried = asyncio.run(examine_workspace(runtime)) if workspace else None
+            if tried is not None:
+                document["workspace"] = tried
         if call.screen.is_json:
             call.screen.document(document)
         else:
             _show(call, runtime, document)
-            if workspace:
-                show_workspace(call.screen, document["workspace"])
+            if tried is not None:
+                show_workspace(call.screen, tried)
             else:
                 _show_isolation(call.screen, document["isolation"])
-        unable = workspace and document["workspace"]["error"] is not None
+        unable = tried is not None and tried["error"] is not None
         return 1 if unable or any(row["severity"] == "error" for row in document["findings"]) else 0
 
 
-def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
+def _show(call: Call, runtime: Runtime, document: DoctorDocument) -> None:
     screen = call.screen
     screen.heading("Roots")
     absent = [root for root in document["roots"] if not root["exists"] and root["origin"] == "default"]
@@ -96,7 +100,7 @@ def _show(call: Call, runtime: Runtime, document: dict[str, Any]) -> None:
         screen.text(f"  {key.replace('_', ' ')}: {shown}")
 
 
-def _show_isolation(screen: Screen, found: dict[str, Any]) -> None:
+def _show_isolation(screen: Screen, found: DoctorIsolation) -> None:
     screen.text()
     screen.heading("Isolation")
     kind = f"{found['executor']} ({found['mechanism']})" if found["executor"] else "NOTHING CAN RUN"
@@ -106,7 +110,7 @@ def _show_isolation(screen: Screen, found: dict[str, Any]) -> None:
     screen.text("  more: prowess doctor --workspace")
 
 
-def _show_root(call: Call, root: dict[str, Any]) -> None:
+def _show_root(call: Call, root: DoctorRoot) -> None:
     screen = call.screen
     trusted = "" if root["trusted"] else ", not trusted"
     state = ", ".join(f"{number} {status}" for status, number in root["statuses"].items())

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from prowess.evals.reports.write import check_kind, write_report
 from prowess.evals.runner import EvalOptions, run_suite
 from prowess.evals.suite import Suite, read_suite
 from prowess.runtime.services.preapproved import parse_yes
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import BatchDocument
 
 _ENGINE_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     roots_option,
@@ -200,8 +203,15 @@ def _batch(call: Call, requests: str, output: str, **given: Any) -> int:
             run_batch(requests, output, options, output_dir=given["output_dir"], force=given["force"], on_progress=bar)
         )
     if call.screen.is_json:
-        fields = {"output": done.output, "total": done.total, "failed": done.failed, "resumed": done.resumed}
-        call.screen.document({"schema": "prowess.batch/1", **fields, "notes": list(done.notes)})
+        document: BatchDocument = {
+            "schema": "prowess.batch/1",
+            "output": done.output,
+            "total": done.total,
+            "failed": done.failed,
+            "resumed": done.resumed,
+            "notes": list(done.notes),
+        }
+        call.screen.document(document)
     else:
         for note in done.notes:
             call.screen.note(f"note: {visible(note)}")

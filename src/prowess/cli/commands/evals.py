@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prowess.cli.app import Call, actions, cli_command
@@ -11,6 +13,9 @@ from prowess.core.findings import visible
 from prowess.evals.document import find_finished
 from prowess.evals.starter import write_starter
 from prowess.evals.store import find_run, list_runs, read_run
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import EvalsInitDocument
 
 
 @cli_command("list", example="prowess evals list")
@@ -66,7 +71,8 @@ def _init(call: Call, skill: str) -> int:
     with call.runtime() as runtime:
         file = write_starter(find_skill_folder(skill, runtime))
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.evals-init/1", "file": file})
+        document: EvalsInitDocument = {"schema": "prowess.evals-init/1", "file": file}
+        call.screen.document(document)
     else:
         call.screen.note(f"Wrote {visible(file)}. Change it, then run: prowess eval {visible(skill)}")
     return 0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from prowess.cli.app import Call, cli_command
 from prowess.runtime.services.scaffold import write_project
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import InitDocument
 
 
 @cli_command("init", example="prowess init\nprowess -C ../other-project init")
@@ -16,8 +20,13 @@ def command(call: Call) -> int:
     """
     made = write_project(call.cwd)
     if call.screen.is_json:
-        document = {"path": made.folder, "written": made.written, "kept": made.kept}
-        call.screen.document({"schema": "prowess.init/1", **document})
+        document: InitDocument = {
+            "schema": "prowess.init/1",
+            "path": made.folder,
+            "written": made.written,
+            "kept": made.kept,
+        }
+        call.screen.document(document)
         return 0
     for path in made.written:
         call.screen.text(f"wrote  {os.path.relpath(path, call.cwd)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,9 @@ from prowess.core.findings import visible
 from prowess.core.values import Finding
 from prowess.runtime.services.inspect_skill import inspect_skill
 from prowess.skills.skill import Entry
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import InspectDocument
 
 
 @cli_command("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
@@ -43,7 +46,7 @@ _IN_PROMPT = {
 }
 
 
-def _show_why(call: Call, document: dict[str, Any]) -> None:
+def _show_why(call: Call, document: InspectDocument) -> None:
     skill, why = document["skill"], document["why"]
     screen = call.screen
     screen.text(
@@ -53,7 +56,7 @@ def _show_why(call: Call, document: dict[str, Any]) -> None:
         screen.text(f"  because {visible(reason)}")
 
 
-def _show(call: Call, entry: Entry, document: dict[str, Any]) -> None:
+def _show(call: Call, entry: Entry, document: InspectDocument) -> None:
     skill, screen = document["skill"], call.screen
     _show_why(call, document)
     screen.text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,11 +25,15 @@ from prowess.cli.pack_plan import (
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.findings import visible
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, ProwessError
 from prowess.packs import api
 from prowess.packs.lock import PackPlace
 from prowess.packs.plan import Change
+from prowess.runtime.services.documents import error_row
 from prowess.skills.skill import Visibility
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.packs import FailedSkill, InstalledDocument
 
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done. Nothing is written.")
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
@@ -131,12 +135,17 @@ def _check_options(sources: tuple[str, ...], given: Mapping[str, Any]) -> None:
         raise ConfigError(f"{chosen[0]} needs a SOURCE.", code="usage", hint=hint)
 
 
+def _failed(name: str, error: ProwessError) -> FailedSkill:
+    return {"name": name, **error_row(error)}
+
+
 def _show_result(call: Call, done: api.Installed, view: PlanView | None, *, is_update: bool) -> int:
     screen, is_dry = call.screen, view is None
     view = view or PlanView(call, done.place, done.changes, done.notes)
     statuses = {} if is_dry else find_statuses(call, [done.place.folder(change.name) for change in view.pending])
     if screen.is_json:
-        document = {
+        document: InstalledDocument = {
+            "schema": "prowess.installed/1",
             "dry_run": is_dry,
             "changed": bool(view.pending) and not is_dry,
             "folder": done.place.root,
@@ -144,9 +153,9 @@ def _show_result(call: Call, done: api.Installed, view: PlanView | None, *, is_u
             "lock": done.place.lock,
             "skills": view.rows(statuses),
             "notes": list(done.notes),
-            "failed": [{"name": name, **error.to_json()} for name, error in done.failed.items()],
+            "failed": [_failed(name, error) for name, error in done.failed.items()],
         }
-        screen.document({"schema": "prowess.installed/1", **document})
+        screen.document(document)
         return 1 if done.failed else 0
     if is_dry:
         view.show()

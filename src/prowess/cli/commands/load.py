@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option, source_option
@@ -10,6 +12,9 @@ from prowess.core.findings import visible
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.load import read_resource, select_docs
 from prowess.skills.render import render_doc, render_skill
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import LoadDocument
 
 
 @cli_command("load", example="prowess load csv-report\nprowess load csv-report --docs 'references/*.md'")
@@ -32,16 +37,15 @@ def command(
         parts += [render_doc(skill, doc, read_resource(skill, doc)) for doc in chosen]
         text = "\n".join(parts)
         if call.screen.is_json:
-            call.screen.document(
-                {
-                    "schema": "prowess.load/1",
-                    "skill": {**to_json(skill.entry.ref), "digest": skill.digest},
-                    "directory": skill.directory,
-                    "docs": chosen,
-                    "text": text,
-                    "findings": [finding_row(finding) for finding in skill.findings],
-                }
-            )
+            document: LoadDocument = {
+                "schema": "prowess.load/1",
+                "skill": to_json(skill.entry.ref._replace(digest=skill.digest)),
+                "directory": skill.directory,
+                "docs": chosen,
+                "text": text,
+                "findings": [finding_row(finding) for finding in skill.findings],
+            }
+            call.screen.document(document)
         else:
             call.screen.text(text)
             for finding in skill.findings:

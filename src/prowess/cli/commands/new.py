@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from prowess.cli.app import Call, cli_command
 from prowess.runtime.config import find_places
 from prowess.runtime.services.scaffold import write_skill
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import NewDocument
 
 
 @cli_command(
@@ -29,8 +33,13 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
     folder = os.path.join(call.cwd, to) if to else os.path.join(places.project, ".agent", "skills")
     made = write_skill(name, folder, description)
     if call.screen.is_json:
-        document = {"name": made.name, "path": made.folder, "file": made.file}
-        call.screen.document({"schema": "prowess.new/1", **document})
+        document: NewDocument = {
+            "schema": "prowess.new/1",
+            "name": made.name,
+            "path": made.folder,
+            "file": made.file,
+        }
+        call.screen.document(document)
     else:
         call.screen.text(made.file)
         call.screen.note(f"Write its description and steps, then run: prowess validate {made.folder}")

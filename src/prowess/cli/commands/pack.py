@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from prowess.core.findings import visible
 from prowess.packs import api
 from prowess.packs.bundle import WrittenPack
 from prowess.runtime.services.documents import finding_row
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.packs import PackedDocument
 
 
 @cli_command(
@@ -31,25 +35,24 @@ def command(call: Call, folders: tuple[str, ...], output: str, force: bool) -> i
     with call.screen.working("Packing"):
         made = api.pack(*folders, output=output, force=force, cwd=call.cwd)
     if call.screen.is_json:
-        call.screen.document(
-            {
-                "schema": "prowess.packed/1",
-                "path": made.path,
-                "sha256": made.sha256,
-                "size_bytes": made.size_bytes,
-                "skills": [
-                    {
-                        "name": skill.name,
-                        "version": skill.version,
-                        "digest": skill.digest,
-                        "files": len(skill.files),
-                        "findings": [finding_row(finding) for finding in skill.findings],
-                    }
-                    for skill in made.skills
-                ],
-                "left_out": list(made.left_out),
-            }
-        )
+        document: PackedDocument = {
+            "schema": "prowess.packed/1",
+            "path": made.path,
+            "sha256": made.sha256,
+            "size_bytes": made.size_bytes,
+            "skills": [
+                {
+                    "name": skill.name,
+                    "version": skill.version,
+                    "digest": skill.digest,
+                    "files": len(skill.files),
+                    "findings": [finding_row(finding) for finding in skill.findings],
+                }
+                for skill in made.skills
+            ],
+            "left_out": list(made.left_out),
+        }
+        call.screen.document(document)
     else:
         _show(call, made)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
@@ -9,6 +11,9 @@ from prowess.cli.screen import count, printable
 from prowess.core.codec import to_json
 from prowess.runtime.runtime import check_model
 from prowess.skills.render import FORMATS, Format, render_catalog
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import PromptDocument
 
 
 @cli_command(
@@ -57,9 +62,14 @@ def command(
             return 0
         text = render_catalog(runtime.catalog, plan, format=format, locations=locations)
         if screen.is_json:
-            screen.document(
-                {"schema": "prowess.prompt/1", "format": format, "text": text, "plan": to_json(plan), "budget_why": why}
-            )
+            shown: PromptDocument = {
+                "schema": "prowess.prompt/1",
+                "format": format,
+                "text": text,
+                "plan": to_json(plan),
+                "budget_why": why,
+            }
+            screen.document(shown)
             return 0
         if text:
             screen.text(text)

@@ -13,20 +13,29 @@ from prowess._internal.text import one_line
 from prowess.cli.app import Call, actions, cli_command, confirm_removal, executor_option, roots_option
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
-from prowess.cli.commands.runs_show import diff, export, render_difference, show, show_difference
+from prowess.cli.commands.runs_show import diff, export, show, show_difference
 from prowess.cli.commands.workspaces import parse_age
 from prowess.cli.screen import Screen, count, size
 from prowess.cli.session_options import yes_option
 from prowess.cli.timeline import short_time
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.records.audit import Check
 from prowess.runtime.services.cleanup import OldRecords, find_old_records, remove_records
+from prowess.runtime.services.documents import error_row
 from prowess.runtime.services.preapproved import parse_yes
 from prowess.runtime.services.runs import RunRow, list_runs
 from prowess.runtime.services.verify_run import VerifiedRun, VerifiedSession, VerifiedStore, verify_run, verify_store
 
 if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import (
+        RunReplayedDocument,
+        RunsDocument,
+        RunsPrunedDocument,
+        RunsVerifiedDocument,
+        RunVerifiedDocument,
+    )
     from prowess.runtime.services.replay import Recorded
     from prowess.runtime.services.replay_run import Replayed
 
@@ -50,9 +59,15 @@ def runs_list(call: Call, session: str | None, limit: int) -> int:
         note_findings(call, runtime)
         store, runs, more, damaged = asyncio.run(list_runs(runtime, session=session, limit=limit))
     if call.screen.is_json:
-        rows = [{**row._asdict(), "request": one_line(row.request, _LONG_REQUEST)} for row in runs]
-        document = {"store": store, "runs": rows, "more": more, "damaged": damaged}
-        call.screen.document({"schema": "prowess.runs/1", **document})
+        rows = [row._replace(request=one_line(row.request, _LONG_REQUEST)) for row in runs]
+        document: RunsDocument = {
+            "schema": "prowess.runs/1",
+            "store": store,
+            "runs": to_json(rows),
+            "more": more,
+            "damaged": damaged,
+        }
+        call.screen.document(document)
         return 0
     if runs:
         columns = ["run", "began", "session", "model", "ended", "request"]
@@ -97,7 +112,8 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
             return _show_all(call, asyncio.run(verify_store(runtime)))
         result = asyncio.run(verify_run(runtime, run))
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.run-verified/1", **result.to_json()})
+        document: RunVerifiedDocument = {"schema": "prowess.run-verified/1", **result.to_json()}
+        call.screen.document(document)
     else:
         call.screen.text(_run_line(result))
     return 0 if result.check.valid else 1
@@ -106,8 +122,13 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
 def _show_all(call: Call, found: VerifiedStore) -> int:
     sessions, runs, code = found.sessions, found.runs, 1 if found.invalid else 0
     if call.screen.is_json:
-        rows = {"sessions": [each.to_json() for each in sessions], "runs": [each.to_json() for each in runs]}
-        call.screen.document({"schema": "prowess.runs-verified/1", "valid": not found.invalid, **rows})
+        document: RunsVerifiedDocument = {
+            "schema": "prowess.runs-verified/1",
+            "valid": not found.invalid,
+            "sessions": [each.to_json() for each in sessions],
+            "runs": [each.to_json() for each in runs],
+        }
+        call.screen.document(document)
         return code
     for session in sessions:
         if not session.check.valid or call.screen.verbose:
@@ -185,16 +206,17 @@ def replay(
     with call.runtime(roots=settings.roots, flags=settings.flags) as runtime:
         replayed = asyncio.run(replay_run(runtime, found, settings, ask))
     if call.screen.is_json:
-        document = {
+        document: RunReplayedDocument = {
+            "schema": "prowess.run-replayed/1",
             "run": recorded.run,
             "same": replayed.difference is None,
-            "first": render_difference(replayed.difference),
+            "first": to_json(replayed.difference),
             "events": len(recorded.events),
             "replayed": len(replayed.events),
-            "error": None if replayed.error is None else replayed.error.to_json(),
+            "error": None if replayed.error is None else error_row(replayed.error),
             "notes": replayed.notes,
         }
-        call.screen.document({"schema": "prowess.run-replayed/1", **document})
+        call.screen.document(document)
     else:
         for note in replayed.notes:
             call.screen.note(f"note: {visible(note)}")
@@ -240,13 +262,14 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
             confirm_removal(_what(old), paths=[each.path for each in old.copies])
         removed, kept = asyncio.run(remove_records(runtime, old, dry_run=dry_run))
     if call.screen.is_json:
-        document = {
+        document: RunsPrunedDocument = {
+            "schema": "prowess.runs-pruned/1",
             "dry_run": dry_run,
             "removed": [{"run": each.run, "path": each.path, "size_bytes": each.size_bytes} for each in removed.copies],
             "sessions": [key.session for key in removed.sessions],
             "kept": kept,
         }
-        call.screen.document({"schema": "prowess.runs-pruned/1", **document})
+        call.screen.document(document)
     else:
         _show_prune(call.screen, removed, kept, dry_run)
     return 0 if not kept else 1

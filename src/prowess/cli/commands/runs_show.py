@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,6 +15,7 @@ from prowess.cli.app import Call, cli_command
 from prowess.cli.call import note_findings
 from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
+from prowess.core.codec import to_json
 from prowess.core.findings import visible
 from prowess.records.diff import Difference, first_difference
 from prowess.records.spans import render_spans
@@ -23,6 +24,9 @@ from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import open_target
 from prowess.runtime.services.verify_run import ReadRun, read_run
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import DiffSide, RunExportedDocument, RunsDiffDocument
 
 
 @cli_command(
@@ -98,9 +102,14 @@ def diff(call: Call, a: str, b: str) -> int:
     first, second = one.events.summary, other.events.summary
     difference = first_difference(one.events.envelopes, other.events.envelopes, ignore=("limits",))
     if call.screen.is_json:
-        document = {"same": difference is None, "first": render_difference(difference)}
-        sides = {"a": _side(first), "b": _side(second)}
-        call.screen.document({"schema": "prowess.runs-diff/1", **document, **sides})
+        document: RunsDiffDocument = {
+            "schema": "prowess.runs-diff/1",
+            "same": difference is None,
+            "first": to_json(difference),
+            "a": _side(first),
+            "b": _side(second),
+        }
+        call.screen.document(document)
     else:
         _show(call.screen, difference, first, second)
     return 0 if difference is None else 1
@@ -110,11 +119,7 @@ async def _read_both(runtime: Runtime, a: str, b: str) -> tuple[ReadRun, ReadRun
     return await read_run(runtime, a), await read_run(runtime, b)
 
 
-def render_difference(difference: Difference | None) -> dict[str, Any] | None:
-    return None if difference is None else difference._asdict()
-
-
-def _side(summary: RunSummary) -> dict[str, Any]:
+def _side(summary: RunSummary) -> DiffSide:
     usage = summary.usage
     return {
         "run": summary.run,
@@ -165,7 +170,7 @@ def show_difference(screen: Screen, difference: Difference, ours: str, theirs: s
 )
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; - is stdout.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
-def export(call: Call, run: str, form: str, output: str | None, force: bool) -> int:
+def export(call: Call, run: str, form: Literal["otel", "jsonl"], output: str | None, force: bool) -> int:
     """Write a run for other programs: as OpenTelemetry spans (OTLP as JSON, GenAI conventions), or its events.
 
     Spans have names, numbers and digests, and no texts; events have all texts. Exit code 1 when the record is not what
@@ -190,8 +195,15 @@ def export(call: Call, run: str, form: str, output: str | None, force: bool) -> 
     with open_target(call.cwd, path, force, mode=0o600) as file:  # events have private texts
         file.write(text.encode("utf-8", "surrogateescape"))
     if call.screen.is_json:
-        told = {"run": summary.run, "format": form, "path": path, "size_bytes": os.path.getsize(path)}
-        call.screen.document({"schema": "prowess.run-exported/1", **told, "damage": read.damage})
+        written: RunExportedDocument = {
+            "schema": "prowess.run-exported/1",
+            "run": summary.run,
+            "format": form,
+            "path": path,
+            "size_bytes": os.path.getsize(path),
+            "damage": read.damage,
+        }
+        call.screen.document(written)
     else:
         call.screen.note(f"{things} · {visible(path)}")
         note_damage(call, read)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from prowess.cli.app import Call, cli_command
 from prowess.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.shared import SchemasDocument
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "schemas")
 
@@ -22,7 +26,8 @@ def command(call: Call, name: str | None) -> int:
     names = sorted(file.removesuffix(".json") for file in os.listdir(FOLDER) if file.endswith(".json"))
     if name is None:
         if call.screen.is_json:
-            call.screen.document({"schema": "prowess.schemas/1", "schemas": names})
+            document: SchemasDocument = {"schema": "prowess.schemas/1", "schemas": names}
+            call.screen.document(document)
         else:
             call.screen.text("\n".join(names))
         return 0

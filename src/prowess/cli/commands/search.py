@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
 from prowess.skills.search import find_telling_words
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import SearchResult, SearchResultsDocument
 
 
 @cli_command("search", example="prowess search 'merge pdf files'\nprowess search 报表 --limit 3")
@@ -28,7 +32,7 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
         found, trouble = runtime.search(words, limit=limit, keep=(lambda entry: True) if everything else None)
         took_ms = round((time.perf_counter() - started) * 1000, 1)
         if call.screen.is_json:
-            results = [
+            results: list[SearchResult] = [
                 {
                     "id": entry.id,
                     "name": entry.name,
@@ -38,7 +42,13 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
                 }
                 for entry, score in found
             ]
-            call.screen.document({"schema": "prowess.search/1", "query": words, "results": results, "took_ms": took_ms})
+            document: SearchResultsDocument = {
+                "schema": "prowess.search/1",
+                "query": words,
+                "results": results,
+                "took_ms": took_ms,
+            }
+            call.screen.document(document)
             return 0
         if found:
             call.screen.table(

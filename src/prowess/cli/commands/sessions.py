@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from prowess.cli.app import Call, actions, cli_command, confirm_removal
 from prowess.cli.call import note_findings
 from prowess.cli.screen import count
 from prowess.cli.timeline import short_time, show
+from prowess.core.codec import to_json
 from prowess.core.events import Envelope
 from prowess.core.findings import visible
 from prowess.core.values import SessionInfo, SessionKey, render_artifact_ref
@@ -22,6 +23,9 @@ from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cleanup import delete_session, look_at_session
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.sessions import SessionRow, list_sessions, opened_session, session_row
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import SessionDeletedDocument, SessionParts, SessionsDocument
 
 _MOST = 1_000_000
 _REQUEST = 60  # characters of a request in the list
@@ -44,8 +48,15 @@ def sessions_list(call: Call, limit: int) -> int:
         if call.screen.is_json:
             rows = [_document(row) for row in sessions]
             findings = [finding_row(finding) for finding in runtime.setup_findings]
-            document = {"store": store, "sessions": rows, "more": more, "pruned": pruned, "findings": findings}
-            call.screen.document({"schema": "prowess.sessions/1", **document})
+            document: SessionsDocument = {
+                "schema": "prowess.sessions/1",
+                "store": store,
+                "sessions": rows,
+                "more": more,
+                "pruned": pruned,
+                "findings": findings,
+            }
+            call.screen.document(document)
             return 0
     if sessions:
         columns = ["session", "used", "runs", "events", "ended", "last request"]
@@ -56,8 +67,8 @@ def sessions_list(call: Call, limit: int) -> int:
     return 0
 
 
-def _document(row: SessionRow) -> dict[str, Any]:
-    return {**row._asdict(), "last_request": _request(row)}
+def _document(row: SessionRow) -> SessionParts:
+    return to_json(row._replace(last_request=_request(row)))
 
 
 def _request(row: SessionRow) -> str | None:
@@ -131,8 +142,14 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
         workspace = asyncio.run(delete_session(runtime, key, artifacts if files else None))
     removed = [render_artifact_ref(name, version) for name, version in artifacts] if files else []
     if call.screen.is_json:
-        document = {"session": id, "events": events, "workspace": workspace, "artifacts": removed}
-        call.screen.document({"schema": "prowess.session-deleted/1", **document})
+        document: SessionDeletedDocument = {
+            "schema": "prowess.session-deleted/1",
+            "session": id,
+            "events": events,
+            "workspace": workspace,
+            "artifacts": removed,
+        }
+        call.screen.document(document)
         return 0
     call.screen.text(f"removed  {visible(id)}  {count(events, 'event')}")
     for thing in (*([workspace] if workspace else []), *removed):

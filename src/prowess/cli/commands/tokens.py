@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prowess._internal.tokens import get_counter
 from prowess.cli.app import Call, cli_command, roots_option
+from prowess.core.codec import to_json
 from prowess.runtime.services.inspect_skill import count_fixed, count_skills
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import TokensDocument
 
 
 @cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
@@ -27,13 +33,13 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
             rows = count_skills(runtime, chosen, counter)
             fixed = count_fixed(runtime, counter)
         shown = plan.tokens.used
-        document = {
+        document: TokensDocument = {
             "schema": "prowess.tokens/1",
             "method": counter.method,
             "exact": counter.exact,
             "catalog": {"tokens": shown, "budget": plan.tokens.budget, "shown": len(plan.shown)},
-            "fixed": {profile: cost._asdict() for profile, cost in fixed.items()},
-            "skills": [row._asdict() for row in rows],
+            "fixed": to_json(fixed),
+            "skills": to_json(rows),
         }
         if call.screen.is_json:
             call.screen.document(document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -25,6 +26,9 @@ from prowess.runtime.services.trust import (
     revoke_trust,
 )
 from prowess.skills.roots import is_url
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.permissions import TrustGivenDocument, TrustListDocument, TrustRevokedDocument
 
 
 @cli_command(
@@ -102,16 +106,17 @@ def _confirm(question: str) -> None:
         raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
 
 
-def _done(call: Call, kind: str, place: str, content: TrustPreview) -> int:
+def _done(call: Call, kind: Literal["folder", "url"], place: str, content: TrustPreview) -> int:
     if call.screen.is_json:
-        document = {
+        document: TrustGivenDocument = {
+            "schema": "prowess.trust-given/1",
             "kind": kind,
             "place": place,
             "digest": content.digest,
             "skills": [entry.name for entry in content.catalog],
             "records": list(content.records),
         }
-        call.screen.document({"schema": "prowess.trust-given/1", **document})
+        call.screen.document(document)
     else:
         call.screen.note(f"Trusted: {place}. Take it back with: prowess trust --revoke {place}")
     return 0
@@ -120,7 +125,8 @@ def _done(call: Call, kind: str, place: str, content: TrustPreview) -> int:
 def _revoke(call: Call, state_dir: str, target: str) -> int:
     revoke_trust(state_dir, target)
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.trust-revoked/1", "place": target})
+        document: TrustRevokedDocument = {"schema": "prowess.trust-revoked/1", "place": target}
+        call.screen.document(document)
     else:
         call.screen.note(f"No longer trusted: {target}")
     return 0
@@ -129,9 +135,15 @@ def _revoke(call: Call, state_dir: str, target: str) -> int:
 def _list(call: Call, state_dir: str) -> int:
     trust = load_trust(state_dir)
     if call.screen.is_json:
-        document = to_json(trust)
-        document["findings"] = [finding_row(finding) for finding in trust.findings]
-        call.screen.document({"schema": "prowess.trust-list/1", **document})
+        document: TrustListDocument = {
+            "schema": "prowess.trust-list/1",
+            "folders": to_json(trust.folders),
+            "files": to_json(trust.files),
+            "urls": to_json(trust.urls),
+            "skills": to_json(trust.skills),
+            "findings": [finding_row(finding) for finding in trust.findings],
+        }
+        call.screen.document(document)
         return 0
     rows = [["folder", folder.path, folder.at] for folder in trust.folders]
     rows += [["url", f"{url.url} {url.digest[:19]}", url.at] for url in trust.urls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,6 +26,9 @@ from prowess.packs import api
 from prowess.packs.lock import find_place, read_lock
 from prowess.packs.remove import Removed
 from prowess.runtime.config import find_places
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.packs import RolledBackDocument, UninstalledDocument
 
 
 @cli_command(
@@ -52,7 +56,12 @@ def _uninstall(call: Call, names: tuple[str, ...], source: str | None, to: str |
     with other_place_hint(call, names, where):
         removed = api.uninstall(*names, purge=purge, **pack_options(call, where))
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.uninstalled/1", "purged": purge, "removed": to_json(removed)})
+        document: UninstalledDocument = {
+            "schema": "prowess.uninstalled/1",
+            "purged": purge,
+            "removed": to_json(removed),
+        }
+        call.screen.document(document)
     else:
         _show_removed(call, removed)
     return 0
@@ -79,19 +88,18 @@ def _rollback(call: Call, name: str, to: str) -> int:
     with other_place_hint(call, [name], to):
         done = api.rollback(name, **pack_options(call, to))
     if call.screen.is_json:
-        call.screen.document(
-            {
-                "schema": "prowess.rolled-back/1",
-                "name": done.name,
-                "path": done.path,
-                "digest": done.digest,
-                "digest_before": done.before.digest if done.before else None,
-                "version": done.now.version if done.now else None,
-                "version_before": done.before.version if done.before else None,
-                "source": done.now.source if done.now else None,
-                "changes": to_json(done.files),
-            }
-        )
+        document: RolledBackDocument = {
+            "schema": "prowess.rolled-back/1",
+            "name": done.name,
+            "path": done.path,
+            "digest": done.digest,
+            "digest_before": done.before.digest if done.before else None,
+            "version": done.now.version if done.now else None,
+            "version_before": done.before.version if done.before else None,
+            "source": done.now.source if done.now else None,
+            "changes": to_json(done.files),
+        }
+        call.screen.document(document)
         return 0
     versions = version_change(done.before, done.now)
     changed = file_changes(done.files) or "nothing changes"

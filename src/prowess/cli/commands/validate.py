@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from prowess.skills.reference import folder_of
 from prowess.skills.roots import is_url
 from prowess.skills.scanner import Bounds
 from prowess.skills.validate import PROFILES, Profile
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import ChosenProfile, ValidateDocument
 
 
 @cli_command(
@@ -33,7 +37,7 @@ from prowess.skills.validate import PROFILES, Profile
 @click.option("--sarif", is_flag=True, help="Answer in SARIF 2.1.0, for code-scanning tools.")
 @bounds_options
 @click.option("--quiet", "-q", is_flag=True, help="Only skills with findings of level error or warning.")
-def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, quiet: bool) -> int:
+def command(call: Call, paths: tuple[str, ...], profile: ChosenProfile, sarif: bool, quiet: bool) -> int:
     """Check skills against the specification and good practice.
 
     PATH is a skill's folder, its SKILL.md, or a folder that holds skills. Exit code 1 when there is a finding of
@@ -56,22 +60,21 @@ def command(call: Call, paths: tuple[str, ...], profile: Profile, sarif: bool, q
     if sarif:
         call.screen.document(render_sarif(reports, cwd))
     elif call.screen.is_json:
-        call.screen.document(
-            {
-                "schema": "prowess.validate/1",
-                "valid": valid,
-                "profile": profile,
-                "skills": [
-                    {
-                        "path": report.path,
-                        "name": report.name,
-                        "valid": report.valid,
-                        "findings": [finding_row(finding) for finding in report.findings],
-                    }
-                    for report in reports
-                ],
-            }
-        )
+        document: ValidateDocument = {
+            "schema": "prowess.validate/1",
+            "valid": valid,
+            "profile": profile,
+            "skills": [
+                {
+                    "path": report.path,
+                    "name": report.name,
+                    "valid": report.valid,
+                    "findings": [finding_row(finding) for finding in report.findings],
+                }
+                for report in reports
+            ],
+        }
+        call.screen.document(document)
     elif profile == "spec":
         _show_as_reference(call, paths, reports)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,9 @@ from prowess.packs import api
 from prowess.packs.compare import Comparison, VerifiedPack, verify_file
 from prowess.packs.lock import find_place, read_lock
 from prowess.runtime.config import find_places
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.packs import ComparedPack, ComparedSkill, NamedComparison, VerifiedDocument
 
 _MOST_LINES = 10
 _WORDS = {"added": "not in the {}", "changed": "changed", "removed": "missing", "mode": "has another mode"}
@@ -139,11 +142,11 @@ def _summarise(call: Call, installed: api.Verified | None, packs: list[VerifiedP
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def _document(same: bool, installed: api.Verified | None, packs: list[VerifiedPack]) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
+def _document(same: bool, installed: api.Verified | None, packs: list[VerifiedPack]) -> VerifiedDocument:
+    rows: list[NamedComparison] = []
     if installed is not None:
         folder = installed.place.folder
-        rows = [_row(found, name=name, path=folder(name)) for name, found in installed.skills.items()]
+        rows = [{"name": name, **_row(found, folder(name))} for name, found in installed.skills.items()]
     return {
         "schema": "prowess.verified/1",
         "same": same,
@@ -155,10 +158,23 @@ def _document(same: bool, installed: api.Verified | None, packs: list[VerifiedPa
     }
 
 
-def _row(found: Comparison, **names: str) -> dict[str, Any]:
-    return {**names, "same": found.same, **to_json(found)}
+def _row(found: Comparison, path: str) -> ComparedSkill:
+    return {
+        "path": path,
+        "same": found.same,
+        "digest": found.digest,
+        "expected_digest": found.expected_digest,
+        "differences": to_json(found.differences),
+        "notes": list(found.notes),
+    }
 
 
-def _pack_row(pack: VerifiedPack) -> dict[str, Any]:
-    skills = [_row(found, path=path) for path, found in pack.skills.items()]
-    return {**to_json(pack), "same": pack.same, "skills": skills}
+def _pack_row(pack: VerifiedPack) -> ComparedPack:
+    return {
+        "path": pack.path,
+        "same": pack.same,
+        "sha256": pack.sha256,
+        "has_manifest": pack.has_manifest,
+        "skills": [_row(found, path) for path, found in pack.skills.items()],
+        "others": list(pack.others),
+    }

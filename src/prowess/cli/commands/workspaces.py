@@ -15,6 +15,18 @@ from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.cleanup import CleanedWorkspaces, WorkspaceList, clean_workspaces, list_workspaces
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.shared import OnDisk
+    from prowess.runtime.documents.work import (
+        EnvironmentRow,
+        ImageDocument,
+        PublishedSkills,
+        TreeRow,
+        WorkspaceRow,
+        WorkspacesCleanedDocument,
+        WorkspacesDocument,
+    )
+
 if TYPE_CHECKING:  # the values that these services return
     from prowess.workspace.cleanup import Leftovers
     from prowess.workspace.scripts.environment_store import EnvironmentInfo
@@ -86,17 +98,16 @@ def parse_size(text: str | None) -> int | None:
 
 def _list(call: Call, found: WorkspaceList) -> int:
     dir, trees, left = found
-    published = {"path": trees, "skills": len(left.trees), "size_bytes": _total(left.trees)}
+    published: PublishedSkills = {"path": trees, "skills": len(left.trees), "size_bytes": _total(left.trees)}
     if call.screen.is_json:
-        call.screen.document(
-            {
-                "schema": "prowess.workspaces/1",
-                "dir": dir,
-                "workspaces": [_row(info) for info in left.places],
-                "environments": [_environment_row(info) for info in left.environments],
-                "published": published,
-            }
-        )
+        document: WorkspacesDocument = {
+            "schema": "prowess.workspaces/1",
+            "dir": dir,
+            "workspaces": [_row(info) for info in left.places],
+            "environments": [_environment_row(info) for info in left.environments],
+            "published": published,
+        }
+        call.screen.document(document)
         return 0
     if left.places:
         rows = [
@@ -120,26 +131,25 @@ def _list(call: Call, found: WorkspaceList) -> int:
 def _show_cleaned(call: Call, cleaned: CleanedWorkspaces, dry: bool) -> int:
     removed, in_use = cleaned.removed, cleaned.in_use
     if call.screen.is_json:
-        call.screen.document(
-            {
-                "schema": "prowess.workspaces-cleaned/1",
-                "dir": cleaned.dir,
-                "dry_run": dry,
-                "removed": [_row(info) for info in removed.places],
-                "in_use": [_row(info) for info in in_use.places],
-                "environments": {
-                    "removed": [_environment_row(info) for info in removed.environments],
-                    "in_use": [_environment_row(info) for info in in_use.environments],
-                },
-                "published": {
-                    "removed": [_tree_row(info) for info in removed.trees],
-                    "in_use": [_tree_row(info) for info in in_use.trees],
-                    "needed": cleaned.needed,
-                    "needed_by_others": list(cleaned.others),
-                    "problem": cleaned.problem,
-                },
-            }
-        )
+        document: WorkspacesCleanedDocument = {
+            "schema": "prowess.workspaces-cleaned/1",
+            "dir": cleaned.dir,
+            "dry_run": dry,
+            "removed": [_row(info) for info in removed.places],
+            "in_use": [_row(info) for info in in_use.places],
+            "environments": {
+                "removed": [_environment_row(info) for info in removed.environments],
+                "in_use": [_environment_row(info) for info in in_use.environments],
+            },
+            "published": {
+                "removed": [_tree_row(info) for info in removed.trees],
+                "in_use": [_tree_row(info) for info in in_use.trees],
+                "needed": cleaned.needed,
+                "needed_by_others": list(cleaned.others),
+                "problem": cleaned.problem,
+            },
+        }
+        call.screen.document(document)
         return 0
     for said, found in (("would remove" if dry else "removed", removed), ("in use, kept", in_use)):
         for name, info in _named_lines(found):
@@ -179,17 +189,26 @@ def _build(call: Call, base: str | None, tag: str, offline: bool) -> int:
         raise ConfigError("--from and --offline exclude each other.", code="usage", hint="Leave one of them out.")
     built = build_container_image(tag=tag, base=base, offline=offline, on_line=call.screen.note)
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.image/1", **built._asdict()})
+        document: ImageDocument = {
+            "schema": "prowess.image/1",
+            "tag": built.tag,
+            "id": built.id,
+            "size_bytes": built.size_bytes,
+            "python": built.python,
+            "built_from": built.built_from,
+            "packages": list(built.packages),
+        }
+        call.screen.document(document)
     else:
         call.screen.text(f"{built.tag}  {built.id}  {size(built.size_bytes)}")
     return 0
 
 
-def _row(info: PlaceInfo) -> dict[str, Any]:
+def _row(info: PlaceInfo) -> WorkspaceRow:
     return {"id": info.id, "session": info.session, "store": info.store, "files": info.files, **_on_disk(info)}
 
 
-def _environment_row(info: EnvironmentInfo) -> dict[str, Any]:
+def _environment_row(info: EnvironmentInfo) -> EnvironmentRow:
     return {
         "key": info.key,
         "dependencies": list(info.dependencies),
@@ -200,11 +219,11 @@ def _environment_row(info: EnvironmentInfo) -> dict[str, Any]:
     }
 
 
-def _tree_row(info: TreeInfo) -> dict[str, Any]:
+def _tree_row(info: TreeInfo) -> TreeRow:
     return {"digest": info.digest, **_on_disk(info)}
 
 
-def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> dict[str, Any]:
+def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> OnDisk:
     return {
         "path": info.path,
         "size_bytes": info.size_bytes,

@@ -7,6 +7,7 @@ from typing import Literal, NotRequired, TypedDict
 from prowess.core.catalog_values import Source, Status
 from prowess.core.events import Answer
 from prowess.core.values import Isolation, Verdict
+from prowess.policy.trust import TrustedFile, TrustedFolder, TrustedSkill, TrustedUrl
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, Open, Texts
 
 
@@ -24,29 +25,6 @@ class TrustRevokedDocument(TypedDict):
     place: str
 
 
-class TrustedFolder(TypedDict):
-    path: str
-    at: str
-
-
-class TrustedFile(TypedDict):
-    path: str
-    sha256: str
-    at: str
-
-
-class TrustedUrl(TypedDict):
-    url: str
-    digest: str
-    at: str
-
-
-class AcceptedSkill(TypedDict):
-    path: str
-    digest: str
-    at: str
-
-
 class TrustParts(TypedDict):
     folders: list[TrustedFolder]
     files: list[TrustedFile]
@@ -55,7 +33,7 @@ class TrustParts(TypedDict):
 
 class TrustListDocument(TrustParts):
     schema: Literal["prowess.trust-list/1"]
-    skills: list[AcceptedSkill]
+    skills: list[TrustedSkill]
     findings: list[FindingRow]
 
 
@@ -63,7 +41,7 @@ class StoredTrust(TrustParts):
     """File of trust. A release that installed no skills wrote no list of them."""
 
     schema: Literal["prowess.trust/1"]
-    skills: NotRequired[list[AcceptedSkill]]
+    skills: NotRequired[list[TrustedSkill]]
 
 
 class Revoked(TypedDict):
@@ -88,7 +66,7 @@ class ApprovalRow(Revoked):
     files: int
 
 
-class WaitingRow(TypedDict):
+class QuestionRow(TypedDict):
     """Question that waits. `about` is what the person who is asked has to know: risk, source, isolation, changes."""
 
     session: str
@@ -104,6 +82,9 @@ class WaitingRow(TypedDict):
     answer: Answer | None
     of_child: bool
     state: Literal["waiting", "asking", "cut-off"]
+
+
+class WaitingRow(QuestionRow):
     to_answer: str | None
     to_resume: str | None
 

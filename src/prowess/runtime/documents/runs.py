@@ -6,10 +6,13 @@ from typing import Literal, NotRequired, TypedDict
 
 from prowess.core.catalog_values import Trigger
 from prowess.core.values import ChainHead, SessionKey, Usage
+from prowess.records.diff import Difference
+from prowess.records.summary import LargeOutput
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, Open, Texts
+from prowess.runtime.services.runs import RunRow
 
 
-class Attachment(TypedDict):
+class AttachmentRow(TypedDict):
     name: str | None
     ref: str | None
     mime_type: str | None
@@ -41,7 +44,7 @@ class RunTool(TypedDict):
     count: int
 
 
-class RunCommand(TypedDict):
+class CommandRow(TypedDict):
     call_id: str
     tool: str
     skill: str
@@ -58,13 +61,6 @@ class RunPrompts(TypedDict):
     by: dict[str, int]
 
 
-class RunOutput(TypedDict):
-    call_id: str
-    field: str
-    sha256: str
-    size_bytes: int
-
-
 class RunParts(TypedDict):
     """Summary of a run."""
 
@@ -72,7 +68,7 @@ class RunParts(TypedDict):
     key: SessionKey
     request: str
     normalised_request: str
-    attachments: list[Attachment]
+    attachments: list[AttachmentRow]
     model: str
     versions: dict[str, str]
     resumes: str | None
@@ -86,10 +82,10 @@ class RunParts(TypedDict):
     skills: list[RunSkill]
     resources: list[RunResource]
     tools: list[RunTool]
-    commands: list[RunCommand]
+    commands: list[CommandRow]
     isolation: list[Open]
     prompts: RunPrompts
-    outputs: list[RunOutput]
+    outputs: list[LargeOutput]
     children: Texts
     events: int
     after: ChainHead
@@ -103,22 +99,6 @@ class RunDocument(RunParts):
     store: str | None
 
 
-class RunRow(TypedDict):
-    run: str
-    session: str
-    started_at: str
-    finished_at: str | None
-    model: str
-    request: str
-    stop_reason: str | None
-    cut_off: bool
-    resumes: str | None
-    resumed_by: str | None
-    tokens: int
-    children: int
-    in_log: bool
-
-
 class RunsDocument(TypedDict):
     schema: Literal["prowess.runs/1"]
     store: str
@@ -127,7 +107,7 @@ class RunsDocument(TypedDict):
     damaged: Texts
 
 
-class Moment(TypedDict):
+class MomentRow(TypedDict):
     seq: int | None
     offset_ms: int | None
     run: str
@@ -142,7 +122,7 @@ class RunShownDocument(RunParts):
     resumed_by: str | None
     damage: str | None
     unreadable: int
-    timeline: list[Moment]
+    timeline: list[MomentRow]
 
 
 class CheckRow(TypedDict):
@@ -177,15 +157,6 @@ class RunsVerifiedDocument(TypedDict):
     runs: list[VerifiedRunRow]
 
 
-class DifferenceRow(TypedDict):
-    what: str
-    seq: int | None
-    other_seq: int | None
-    type: str
-    recorded: str
-    actual: str
-
-
 class DiffSide(TypedDict):
     run: str
     session: str
@@ -202,7 +173,7 @@ class DiffSide(TypedDict):
 class RunsDiffDocument(TypedDict):
     schema: Literal["prowess.runs-diff/1"]
     same: bool
-    first: DifferenceRow | None
+    first: Difference | None
     a: DiffSide
     b: DiffSide
 
@@ -211,7 +182,7 @@ class RunReplayedDocument(TypedDict):
     schema: Literal["prowess.run-replayed/1"]
     run: str
     same: bool
-    first: DifferenceRow | None
+    first: Difference | None
     events: int
     replayed: int
     error: ErrorRow | None
@@ -241,7 +212,7 @@ class RunsPrunedDocument(TypedDict):
     kept: Texts
 
 
-class SessionRow(TypedDict):
+class SessionParts(TypedDict):
     session: str
     created_at: str
     updated_at: str
@@ -256,7 +227,7 @@ class SessionRow(TypedDict):
 class SessionsDocument(TypedDict):
     schema: Literal["prowess.sessions/1"]
     store: str
-    sessions: list[SessionRow]
+    sessions: list[SessionParts]
     more: int
     pruned: int
     findings: list[FindingRow]
@@ -275,7 +246,7 @@ class ConversationRun(RunParts):
     said: list[Said]
 
 
-class SessionDocument(SessionRow):
+class SessionDocument(SessionParts):
     schema: Literal["prowess.session/1"]
     conversation: list[ConversationRun]
 

@@ -28,8 +28,6 @@ class ErrorRow(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """What every verb prints on stdout under --json when it fails"""
-
     error: ErrorRow
 
 

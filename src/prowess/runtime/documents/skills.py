@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from prowess.core.catalog_values import Mode, SkillRef, Source, Status, TokenUse
 from prowess.core.values import CatalogPlan
 from prowess.runtime.documents.shared import FindingRow, Open, Texts
+from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens
+from prowess.skills.render import RowTokens
 
-
-class SkillTokens(TypedDict):
-    catalog: int
-    body: int
-    exact: bool
+InPrompt = Literal["shown", "name_only", "searchable", "hidden"]
+ChosenProfile = Literal["default", "spec", "portable", "security"]
 
 
 class SkillControls(TypedDict):
@@ -41,7 +40,7 @@ class SkillRow(SkillKind):
     description: str
     source: Source
     path: str
-    tokens: SkillTokens
+    tokens: RowTokens
     finding_codes: Texts
 
 
@@ -80,7 +79,7 @@ class InspectedSkill(SkillRow):
     docs: Texts
 
 
-class Budget(TypedDict):
+class BudgetUse(TypedDict):
     budget: int
     used: int
 
@@ -90,9 +89,9 @@ class WhyRow(TypedDict):
     model_visible: bool
     user_visible: bool
     mode: Mode
-    in_prompt: Literal["shown", "name_only", "searchable", "hidden"]
+    in_prompt: InPrompt
     reasons: Texts
-    budget: Budget
+    budget: BudgetUse
 
 
 class InspectDocument(TypedDict):
@@ -112,7 +111,7 @@ class ValidatedSkill(TypedDict):
 class ValidateDocument(TypedDict):
     schema: Literal["prowess.validate/1"]
     valid: bool
-    profile: Literal["default", "spec", "portable", "security"]
+    profile: ChosenProfile
     skills: list[ValidatedSkill]
 
 
@@ -151,7 +150,7 @@ class SearchResult(TypedDict):
     description: str
 
 
-class SearchDocument(TypedDict):
+class SearchResultsDocument(TypedDict):
     schema: Literal["prowess.search/1"]
     query: str
     results: list[SearchResult]
@@ -172,7 +171,7 @@ class DoctorCatalog(TypedDict):
     name_only: int
     over_budget: Texts
     hidden: Texts
-    tokens: Budget
+    tokens: BudgetUse
     budget_why: str
 
 
@@ -184,13 +183,19 @@ class DoctorIsolation(TypedDict):
     hint: str | None
 
 
-class DoctorDocument(TypedDict):
+class ExaminedDocument(TypedDict):
+    """Document of `prowess doctor` before anything was run."""
+
     schema: Literal["prowess.doctor/1"]
     roots: list[DoctorRoot]
     catalog: DoctorCatalog
     findings: list[FindingRow]
     installation: Open
+
+
+class DoctorDocument(ExaminedDocument):
     isolation: DoctorIsolation
+    workspace: NotRequired[Open]
 
 
 class CatalogCost(TypedDict):
@@ -199,26 +204,13 @@ class CatalogCost(TypedDict):
     shown: int
 
 
-class ProfileCost(TypedDict):
-    guidance: int
-    schemas: int
-    tokens: int
-
-
-class SkillCost(TypedDict):
-    id: str
-    name: str
-    catalog: int
-    body: int | None
-
-
 class TokensDocument(TypedDict):
     schema: Literal["prowess.tokens/1"]
     method: str
     exact: bool
     catalog: CatalogCost
-    fixed: dict[str, ProfileCost]
-    skills: list[SkillCost]
+    fixed: dict[str, FixedTokens]
+    skills: list[SkillTokens]
 
 
 class NewDocument(TypedDict):

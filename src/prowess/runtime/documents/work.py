@@ -6,9 +6,10 @@ from typing import Literal, NotRequired, TypedDict
 
 from prowess.core.values import IsolationKind, LimitStatus
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, OnDisk, Texts
+from prowess.runtime.services.artifacts import RemovedArtifact
 
 
-class OutputFile(TypedDict):
+class OutputFileRow(TypedDict):
     name: str
     ref: str
     mime_type: str
@@ -52,8 +53,8 @@ class ExecDocument(TypedDict):
     timed_out: bool
     duration_ms: int
     truncated: bool
-    primary_output: OutputFile | None
-    output_files: list[OutputFile]
+    primary_output: OutputFileRow | None
+    output_files: list[OutputFileRow]
     artifact_files: list[SavedFile]
     staged_inputs: list[StagedInput]
     warnings: Texts
@@ -147,14 +148,14 @@ class ArtifactParts(TypedDict):
     session: str | None
 
 
-class ArtifactRow(ArtifactParts):
+class ArtifactVersions(ArtifactParts):
     versions: list[int]
 
 
 class ArtifactsDocument(TypedDict):
     schema: Literal["prowess.artifacts/1"]
     store: str
-    artifacts: list[ArtifactRow]
+    artifacts: list[ArtifactVersions]
     findings: list[FindingRow]
 
 
@@ -166,13 +167,6 @@ class ArtifactGetDocument(ArtifactParts):
 
 class ArtifactPutDocument(ArtifactParts):
     schema: Literal["prowess.artifact-put/1"]
-
-
-class RemovedArtifact(TypedDict):
-    session: str | None
-    ref: str
-    name: str
-    version: int
 
 
 class ArtifactsRemovedDocument(TypedDict):

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prowess.agent.approvals import approval_keys
 from prowess.core.events import Answer, ApprovalAnswered, Envelope, render_at
@@ -33,6 +33,9 @@ from prowess.runtime.storage import is_shared, whoami, workspace_dir
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.permissions import QuestionRow, Revoked
+
 
 class ApprovalList(NamedTuple):
     waiting: tuple[Waiting, ...]
@@ -56,7 +59,7 @@ def _is_asked_now(runtime: Runtime, question: Waiting) -> bool:
     return not question.ended and is_held(*session_place(runtime), question.key)
 
 
-def question_row(question: Waiting, asking: bool) -> dict[str, Any]:
+def question_row(question: Waiting, asking: bool) -> QuestionRow:
     about, answer = question.decision.about, question.answer
     return {
         "session": question.key.session,
@@ -75,7 +78,7 @@ def question_row(question: Waiting, asking: bool) -> dict[str, Any]:
     }
 
 
-def standing_row(row: Standing) -> dict[str, Any]:
+def standing_row(row: Standing) -> Revoked:
     return {"skill": row.skill, "digest": row.digest, "capability": row.capability, "at": row.at, "by": row.by}
 
 

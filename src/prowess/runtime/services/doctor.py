@@ -7,7 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import prowess
 from prowess.core.catalog_values import Finding
@@ -27,10 +27,13 @@ from prowess.skills.skill import Entry, RootReport
 from prowess.skills.spelling import near_names
 from prowess.tools.run.packages import configured_packages
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import DoctorRoot, ExaminedDocument
+
 _REPAIRED = ("yaml-repaired", "yaml-salvaged")
 
 
-def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> dict[str, Any]:
+def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> ExaminedDocument:
     """Returns the document of `prowess doctor`, without isolation. `broken`: problems met before."""
     catalog = runtime.catalog
     problems = _policy_problems(runtime)
@@ -129,7 +132,7 @@ def _nested_since(runtime: Runtime, entry: Entry) -> list[Finding]:
     return [*map(entry.finding_of, look_below_entry(entry, runtime.bounds))]
 
 
-def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> dict[str, Any]:
+def _root_row(runtime: Runtime, root: RootReport, findings: list[Finding]) -> DoctorRoot:
     catalog = runtime.catalog
     here = os.path.realpath(root.path)
     entries = [entry for entry in catalog if entry.source == root.source and entry.root == here]

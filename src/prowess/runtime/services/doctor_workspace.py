@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import Executor
@@ -23,6 +23,9 @@ from prowess.workspace.process.posix_client import open_processes
 from prowess.workspace.run_as import find_uid
 from prowess.workspace.session_folder import OpenPlace, list_places
 from prowess.workspace.skill_trees import make_passable, remove_tree
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import DoctorIsolation
 
 MECHANISMS = (BWRAP, LANDLOCK)
 
@@ -48,23 +51,35 @@ DIFFERS = {
 }
 
 
-async def examine_isolation(runtime: Runtime) -> dict[str, Any]:
+async def examine_isolation(runtime: Runtime) -> DoctorIsolation:
     """Returns the isolation of a script that runs as configured, and a hint to improve it.
 
     A successful self-test is cached, so this is quick.
     """
-    found: dict[str, Any] = {"configured": runtime.config.workspace.executor, "executor": None, "mechanism": None}
+    configured = runtime.config.workspace.executor
+    found: DoctorIsolation = {
+        "configured": configured,
+        "executor": None,
+        "mechanism": None,
+        "notes": [],
+        "hint": None,
+    }
     try:
         isolation = await _find_isolation(runtime, runtime.config)
     except ProwessError as error:
         return {**found, "notes": [error.message], "hint": error.hint}
     hint = None
     if not isolation.is_isolated:
-        hint = "auto takes a sandbox: workspace.executor." if found["configured"] == "local" else TO_GET_ONE
+        hint = "auto takes a sandbox: workspace.executor." if configured == "local" else TO_GET_ONE
     elif isolation.mechanism == LANDLOCK and why_no_bubblewrap() is not None:
         hint = "For a stronger one install bubblewrap, on Debian and Ubuntu: apt-get install bubblewrap."
-    about = {"executor": isolation.executor, "mechanism": isolation.mechanism, "notes": list(isolation.notes)}
-    return {**found, **about, "hint": hint}
+    return {
+        "configured": configured,
+        "executor": isolation.executor,
+        "mechanism": isolation.mechanism,
+        "notes": list(isolation.notes),
+        "hint": hint,
+    }
 
 
 async def _find_isolation(runtime: Runtime, config: Config) -> Isolation:

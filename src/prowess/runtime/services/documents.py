@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any
+from typing import TYPE_CHECKING
 
 from prowess._internal.tokens import estimate_bytes
 from prowess.core.catalog_values import Finding
+from prowess.errors import ProwessError
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Visibility
+
+if TYPE_CHECKING:
+    from prowess.runtime.documents.shared import ErrorRow, FindingRow
+    from prowess.runtime.documents.skills import SkillKind, SkillRow
+    from prowess.skills.render import RowTokens
 
 _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
 
@@ -24,7 +30,7 @@ def find_shown(
     return shown, len(found) - len(shown)
 
 
-def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> dict[str, Any]:
+def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> SkillRow:
     return {
         "id": entry.id,
         "name": entry.name,
@@ -37,7 +43,7 @@ def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> d
     }
 
 
-def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> dict[str, Any]:
+def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> SkillKind:
     """Returns the part of a row that many skills have in common."""
     controls = entry.controls
     allowed = controls.allowed_tools
@@ -92,7 +98,7 @@ def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
         yield f'{before}"path": {quoted(finding.path)}{after}'
 
 
-def rough_tokens(entry: Entry) -> dict[str, Any]:
+def rough_tokens(entry: Entry) -> RowTokens:
     """Counts the text of the catalog entry, and estimates the body from the file's size without opening it."""
     return {"catalog": entry.catalog_tokens, "body": estimate_bytes(entry.size_bytes) + _FRAME, "exact": False}
 
@@ -100,7 +106,11 @@ def rough_tokens(entry: Entry) -> dict[str, Any]:
 _FRAME = 55  # tokens that a load adds around a body
 
 
-def finding_row(finding: Finding) -> dict[str, Any]:
+def error_row(error: ProwessError) -> ErrorRow:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def finding_row(finding: Finding) -> FindingRow:
     return {
         "code": finding.code,
         "severity": finding.severity,

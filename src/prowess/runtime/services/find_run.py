@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from prowess._internal.files import open_regular, read_regular
-from prowess.core.codec import from_json, parse_event
-from prowess.core.events import Envelope
+from prowess.core.codec import from_json
+from prowess.core.events import Envelope, parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError

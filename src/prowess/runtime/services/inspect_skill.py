@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prowess._internal.tokens import TokenCounter
 from prowess.core.catalog_values import CatalogPlan, Finding
@@ -19,8 +19,13 @@ from prowess.skills.requirements import missing_requirements
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.profiles import PROFILES
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.skills import InPrompt, InspectDocument, WhyRow
 
-def inspect_skill(runtime: Runtime, entry: Entry) -> dict[str, Any]:
+_IN_PROMPT: tuple[InPrompt, ...] = ("shown", "name_only", "searchable", "hidden")
+
+
+def inspect_skill(runtime: Runtime, entry: Entry) -> InspectDocument:
     """Returns the document of `prowess inspect`."""
     catalog = runtime.catalog
     skill, trouble = _try_to_load(runtime, entry)
@@ -61,11 +66,11 @@ def _try_to_load(runtime: Runtime, entry: Entry) -> tuple[Skill | None, list[Fin
         return None, list(getattr(error, "findings", ()))
 
 
-def _explain(runtime: Runtime, entry: Entry) -> dict[str, Any]:
+def _explain(runtime: Runtime, entry: Entry) -> WhyRow:
     """Explains whether a model sees the skill, and which rule or budget decided."""
     seen = runtime.catalog.visibility(entry)
     plan = runtime.plan()
-    place = next(kind for kind in ("shown", "name_only", "searchable", "hidden") if entry.id in getattr(plan, kind))
+    place: InPrompt = next(kind for kind in _IN_PROMPT if entry.id in getattr(plan, kind))
     reasons = list(seen.reasons)
     if place == "searchable":
         reasons.append(

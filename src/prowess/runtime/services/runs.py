@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from prowess.core.codec import parse_event
-from prowess.core.events import Envelope
+from prowess.core.events import Envelope, parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from prowess.core.codec import parse_event
+from prowess.core.events import parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError

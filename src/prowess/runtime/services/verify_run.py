@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from prowess._internal.files import open_regular
 from prowess.core.codec import to_json
@@ -41,6 +41,12 @@ from prowess.runtime.services.find_run import (
 from prowess.runtime.storage import runs_folder
 from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
 
+if TYPE_CHECKING:
+    from prowess.runtime.documents.runs import CheckRow, VerifiedRunRow, VerifiedSessionRow
+
+
+Place = Literal["log", "copy"]
+
 
 class VerifiedRun(NamedTuple):
     """Result for a run: its first fault, or that there is none.
@@ -52,23 +58,33 @@ class VerifiedRun(NamedTuple):
     run: str
     session: str | None
     check: Check
-    where: str | None
-    checked: list[str]
+    where: Place | None
+    checked: list[Place]
     copy_lacks: str | None
     other_store: bool
 
-    def to_json(self) -> dict[str, Any]:
-        fields = self._asdict()
-        first = {"run": fields.pop("run"), "session": fields.pop("session")}
-        return {**first, **to_json(fields.pop("check")), **fields}
+    def to_json(self) -> VerifiedRunRow:
+        return {
+            "run": self.run,
+            "session": self.session,
+            **_check_row(self.check),
+            "where": self.where,
+            "checked": self.checked,
+            "copy_lacks": self.copy_lacks,
+            "other_store": self.other_store,
+        }
 
 
 class VerifiedSession(NamedTuple):
     session: str
     check: Check
 
-    def to_json(self) -> dict[str, Any]:
-        return {"session": self.session, **to_json(self.check)}
+    def to_json(self) -> VerifiedSessionRow:
+        return {"session": self.session, **_check_row(self.check)}
+
+
+def _check_row(check: Check) -> CheckRow:
+    return to_json(check)
 
 
 class VerifiedStore(NamedTuple):
@@ -141,13 +157,13 @@ def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
     """Checks a run in the log and as a copy. `store` is the id of the log's store."""
     told = load_summary(found.folder) if found.folder else None
     elsewhere = found.summary is None and _is_of_another_store(told, store, found.record)
-    checks: dict[str, Check] = {}
+    checks: dict[Place, Check] = {}
     if found.record is not None and not elsewhere:
         checks["log"] = _check_log(found.record, found.summary, told)
     lacks = _what_it_lacks(found)
     if found.folder is not None and lacks is None:
         checks["copy"] = _check_folder(found, told)
-    bad = next((where for where, check in checks.items() if not check.valid), None)
+    bad: Place | None = next((where for where, check in checks.items() if not check.valid), None)
     if bad is not None:
         check = checks[bad]
     elif checks:
