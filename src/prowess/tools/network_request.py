@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prowess._internal.addresses import Address, look_up
 from prowess._internal.mime import is_text
 from prowess._internal.urls import WEB_PORTS, HostTarget, NotAHost, is_plain_url, parse_url_target, shown_url
-from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
 from prowess.tools.arguments import RequestArguments
+from prowess.tools.base import PlainTool
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.workspace.network.connection import Resolve, find_addresses
 from prowess.workspace.network.host_rules import HostRule, denial_reason, find_rule, parse_rules
@@ -145,24 +146,22 @@ class Answer(NamedTuple):
     note: str | None = None
 
 
-class NetworkRequest:
+class NetworkRequest(PlainTool):
     """The network_request tool. `resolve` turns a host name into addresses."""
+
+    spec = ToolSpec(
+        name="network_request",
+        description="Make one HTTP request to an allowed host.",
+        parameters=render_schema(RequestArguments),
+    )
 
     def __init__(self, *, resolve: Resolve = look_up_apart) -> None:
         self._resolve = resolve
-        self.spec = ToolSpec(
-            name="network_request",
-            description="Make one HTTP request to an allowed host.",
-            parameters=render_schema(RequestArguments),
-        )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(RequestArguments, args, self.spec.name)
         _check_headers(wanted.headers)
         return wanted.normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(RequestArguments, args, self.spec.name)

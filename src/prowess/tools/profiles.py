@@ -34,10 +34,22 @@ def advertised(profile: str, *, has_skills: bool, can_run: bool, needs_search: b
 
 
 def slim(spec: ToolSpec, profile: str) -> ToolSpec:
-    """Returns the spec for this profile: the same tool with fewer fields and a shorter description."""
-    traits, known = TOOLS.get(spec.name), _known(profile)
+    """Returns the spec for this profile: the same tool with fewer fields and a shorter description. It is made once for
+    a spec, because every request needs it."""
+    known = _known(profile)
     if known == "full":
         return spec
+    made = _SLIM.get((spec.name, known))
+    if made is None or made[0] is not spec:
+        made = _SLIM[spec.name, known] = (spec, _slim(spec, known))
+    return made[1]
+
+
+_SLIM: dict[tuple[str, Profile], tuple[ToolSpec, ToolSpec]] = {}
+
+
+def _slim(spec: ToolSpec, known: Profile) -> ToolSpec:
+    traits = TOOLS.get(spec.name)
     form = traits.forms.get(known, _UNCHANGED) if traits else _UNCHANGED
     short = traits.short_schemas if traits else {}
     properties: Mapping[str, Any] = spec.parameters.get("properties", {})

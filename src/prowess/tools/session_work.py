@@ -22,6 +22,7 @@ from prowess.errors import ProwessError, SkillError, SkillNotFound, WorkspaceErr
 from prowess.skills.load import read_resource
 from prowess.skills.skill import Entry, Skill
 from prowess.skills.validate import WORKSPACE_NAMES
+from prowess.tools.base import PlainTool
 from prowess.workspace.dirfd import read_beneath
 from prowess.workspace.inputs import Staged, stage_granted
 from prowess.workspace.job import JobContext, JobResult
@@ -279,6 +280,13 @@ class SessionWork:
         name = safe_name(skill.name)
         taken = {each.folder for id, each in self._known.items() if id != skill.entry.id}
         return name if name not in taken else f"{name[:50]}-{crc32(skill.entry.id.encode()):08x}"
+
+
+class WorkTool(PlainTool):
+    """Base of the tools that work in the workspace."""
+
+    def __init__(self, work: SessionWork) -> None:
+        self._work = work
 
 
 def _pinned(skill: Skill, tree: Tree) -> Skill:

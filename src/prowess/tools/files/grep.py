@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from prowess.core.ports import CallGrant, CapabilityRequest, Redaction
+from prowess.core.ports import CallGrant, Redaction
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ProwessError, ToolFailed, ToolRetry
 from prowess.tools.arguments import GrepArguments
@@ -35,7 +35,7 @@ from prowess.tools.files.paths import (
     spelled,
 )
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.tools.session_work import LoadedSkill, SessionWork, WorkTool
 from prowess.workspace.dirfd import open_child, walk
 from prowess.workspace.session_folder import Place
 
@@ -68,23 +68,21 @@ class GrepResult:
     gave_up_in: str | None = None
 
 
-class Grep:
+class Grep(WorkTool):
+    spec = ToolSpec(
+        name="grep",
+        description="Find lines that match a regular expression in text files.",
+        parameters=render_schema(GrepArguments),
+        read_only=True,
+    )
+
     def __init__(self, work: SessionWork, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._work = work
+        super().__init__(work)
         self._timeout_s = timeout_s
-        self.spec = ToolSpec(
-            name="grep",
-            description="Find lines that match a regular expression in text files.",
-            parameters=render_schema(GrepArguments),
-            read_only=True,
-        )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(GrepArguments, args, self.spec.name)
         return wanted.model_copy(update={"path": spelled(wanted.path or ".", self._work)}).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(GrepArguments, args, self.spec.name)

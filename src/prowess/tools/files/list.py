@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
-from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ResourceNotFound
 from prowess.tools.arguments import ListArguments
 from prowess.tools.files.paths import TOPS, FileRef, find_ref, match_glob, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.tools.session_work import LoadedSkill, WorkTool
 from prowess.workspace.dirfd import MAX_DEPTH, open_folder
 
 MAX_ENTRIES = 500  # entries shown
@@ -39,22 +39,17 @@ class FolderEntry(NamedTuple):
         return f"{shown(self.name)}/{self.about}" if self.is_folder else f"{shown(self.name)}  {self.about}"
 
 
-class ListDir:
-    def __init__(self, work: SessionWork) -> None:
-        self._work = work
-        self.spec = ToolSpec(
-            name="list_dir",
-            description="List a folder of the workspace or of a loaded skill.",
-            parameters=render_schema(ListArguments),
-            read_only=True,
-        )
+class ListDir(WorkTool):
+    spec = ToolSpec(
+        name="list_dir",
+        description="List a folder of the workspace or of a loaded skill.",
+        parameters=render_schema(ListArguments),
+        read_only=True,
+    )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(ListArguments, args, self.spec.name)
         return wanted.model_copy(update={"path": spelled(wanted.path or ".", self._work)}).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ListArguments, args, self.spec.name)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from prowess._internal.mime import guess_mime, is_text
-from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, Spawn, ToolSpec, parse_artifact_ref
 from prowess.errors import ProwessError, SkillError, WorkspaceError
 from prowess.tools.arguments import ReadArguments
 from prowess.tools.files.paths import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import SessionWork
+from prowess.tools.session_work import SessionWork, WorkTool
 from prowess.workspace.session_folder import Place
 
 MAX_BYTES = 2 << 20  # bytes read of a file
@@ -34,8 +34,15 @@ class FileText(NamedTuple):
     size: int
 
 
-class ReadFile:
+class ReadFile(WorkTool):
     """The read_file tool. `skill_at` finds the id of the skill whose SKILL.md is at an absolute path."""
+
+    spec = ToolSpec(
+        name="read_file",
+        description="Read a text file by path or ref, all of it or some lines.",
+        parameters=render_schema(ReadArguments),
+        read_only=True,
+    )
 
     def __init__(
         self,
@@ -44,22 +51,13 @@ class ReadFile:
         activate: Activate | None = None,
         skill_at: Callable[[str], str | None] | None = None,
     ) -> None:
-        self._work = work
+        super().__init__(work)
         self._activate = activate
         self._skill_at = skill_at
-        self.spec = ToolSpec(
-            name="read_file",
-            description="Read a text file by path or ref, all of it or some lines.",
-            parameters=render_schema(ReadArguments),
-            read_only=True,
-        )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
         return wanted.model_copy(update={"file_name": spelled(wanted.file_name, self._work)}).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)

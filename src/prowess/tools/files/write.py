@@ -12,17 +12,17 @@ import itertools
 import os
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
-from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import DeleteFileArguments, WriteFileArguments, parse_write
 from prowess.tools.files.paths import FileTarget, find_target, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import SessionWork
+from prowess.tools.session_work import SessionWork, WorkTool
 from prowess.workspace.dirfd import open_folder
 
 _MOST_COMPARED, _MOST_LINES = 1 << 20, 400  # bytes of the old file, lines of the diff
@@ -39,21 +39,16 @@ async def preview_write(work: SessionWork, call: ToolCall) -> str:
     return "\n".join(itertools.islice(lines, _MOST_LINES))
 
 
-class WriteFile:
-    def __init__(self, work: SessionWork) -> None:
-        self._work = work
-        self.spec = ToolSpec(
-            name="write_file",
-            description="Write a text file, replacing what was there.",
-            parameters=render_schema(WriteFileArguments),
-        )
+class WriteFile(WorkTool):
+    spec = ToolSpec(
+        name="write_file",
+        description="Write a text file, replacing what was there.",
+        parameters=render_schema(WriteFileArguments),
+    )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_write(args, self.spec.name)
         return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_write(args, self.spec.name)
@@ -135,21 +130,16 @@ def _kept(target: FileTarget, folder: int, old: os.stat_result | None) -> FileOw
     return FileOwner(mode, owner.st_uid, owner.st_gid)
 
 
-class DeleteFile:
-    def __init__(self, work: SessionWork) -> None:
-        self._work = work
-        self.spec = ToolSpec(
-            name="delete_file",
-            description="Delete one file.",
-            parameters=render_schema(DeleteFileArguments),
-        )
+class DeleteFile(WorkTool):
+    spec = ToolSpec(
+        name="delete_file",
+        description="Delete one file.",
+        parameters=render_schema(DeleteFileArguments),
+    )
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)
         return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
-
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)

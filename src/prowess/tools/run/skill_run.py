@@ -16,7 +16,7 @@ from prowess.tools.arguments import SKILL_NAMES, RunArguments
 from prowess.tools.run import packages as installed
 from prowess.tools.run.requirements import check_present
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import LoadedSkill, SessionWork
+from prowess.tools.session_work import LoadedSkill, SessionWork, WorkTool
 from prowess.workspace.inputs import Staged
 from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, JobResult, WantedOutputs, run_job
 from prowess.workspace.outputs import OutputFile, primary_output
@@ -28,10 +28,8 @@ DESCRIPTION = (
 )
 
 
-class SkillRun:
-    def __init__(self, work: SessionWork) -> None:
-        self._work = work
-        self.spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
+class SkillRun(WorkTool):
+    spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return parse_arguments(RunArguments, with_skill(args, self._work), self.spec.name).normal()

@@ -24,7 +24,7 @@ from prowess.tools.arguments import ExecArguments, PollArguments, SessionArgumen
 from prowess.tools.base import PlainTool
 from prowess.tools.run.skill_run import find_needs, plan_job, render_result, with_skill
 from prowess.tools.schema import parse_arguments, render_schema
-from prowess.tools.session_work import SessionWork
+from prowess.tools.session_work import SessionWork, WorkTool
 from prowess.workspace.job import JobContext, JobResult, Prepared, finish, prepare
 from prowess.workspace.limits import watch_disk
 from prowess.workspace.output_capture import Printed
@@ -304,14 +304,16 @@ def _plain(line: str) -> str:
 SESSION_S = 3600.0
 
 
-class SkillExec:
+class SkillExec(WorkTool):
+    spec = ToolSpec(
+        name="skill_exec",
+        description="Start a program of a loaded skill that asks questions or goes on; takes what skill_run takes.",
+        parameters=render_schema(ExecArguments),
+    )
+
     def __init__(self, work: SessionWork, programs: Programs) -> None:
-        self._work, self._programs = work, programs
-        self.spec = ToolSpec(
-            name="skill_exec",
-            description="Start a program of a loaded skill that asks questions or goes on; takes what skill_run takes.",
-            parameters=render_schema(ExecArguments),
-        )
+        super().__init__(work)
+        self._programs = programs
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return parse_arguments(ExecArguments, with_skill(args, self._work), self.spec.name).normal()
