@@ -45,7 +45,8 @@ class Model(Protocol):
 
     Optional members, found by name: `context_tokens` (int | None), the size of the context window; `notes` (sequence of
     str), facts for a person; `protocol` ("tools" | "actions"); `aclose()`. A recording also has `expect(sha256,
-    bytes)`, called with each request, and `shortened(run, task)`, which knows where the conversation was shortened.
+    bytes)`, called with each request, and `shortened(run, task)`, which knows where the conversation was shortened. A
+    model that is a `SkillReader` is asked by `reply_with_skills` instead.
     """
 
     @property
