@@ -16,6 +16,12 @@ from prowess.models.actions.partial_json import MAX_DEPTH, TextTail, parse_parti
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=12) | st.sampled_from(
     ["", "a.b", "😀", "\ud83d", "\ude00", "\ud83d\ud83d\ude00", '"', "\\", "\\u", "\n\t\x00\x7f", "}{][,:"]
 )
+
+
+def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4)
+
+
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -23,15 +29,15 @@ VALUES = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from([0, -0.0, 1e300, 5e-324, 10**30])
     | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    _containers,
     max_leaves=12,
 )
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[Any, str]:
-    """A value, and a document as somebody might write it."""
-    value = draw(VALUES)
+    """A value without numbers, whose beginning is another number, and a document as somebody might write it."""
+    value = draw(st.recursive(st.none() | st.booleans() | TEXT, _containers, max_leaves=12))
     text = json.dumps(
         value,
         ensure_ascii=draw(st.booleans()),
@@ -48,11 +54,11 @@ def has_halves(text: str) -> bool:
 @given(documents(), st.integers(0, 200))
 def test_the_beginning_of_a_document_is_the_beginning_of_its_value(document: tuple[Any, str], cut: int) -> None:
     """A text with half a surrogate pair is refused: no text in it can be shown."""
-    value, text = document
+    _, text = document
     for cut_texts in (False, True):
         with contextlib.suppress(ValueError):
             part = parse_partial(text[:cut], cut_texts=cut_texts)
-            assert part in ({}, []) or isinstance(value, float | int) or _is_beginning(part, json.loads(text))
+            assert part in ({}, []) or _is_beginning(part, json.loads(text))
 
 
 @given(TEXT, st.booleans(), st.integers(1, 5), st.sampled_from(["", '"', '", "z": "more"}']))
@@ -65,8 +71,8 @@ def test_a_text_grows_to_exactly_what_it_is(content: str, ascii: bool, size: int
         assert has_halves(content)
     else:
         meant = json.loads(json.dumps(content))
-        assert meant.startswith("".join(told)) if has_halves(content) else "".join(told) == meant
-        assert tail.done == bool(behind)
+        assert meant.startswith("".join(told))
+        assert has_halves(content) or ("".join(told), tail.done) == (meant, bool(behind))
 
 
 def test_a_text_is_told_as_it_arrives_and_an_escape_when_it_is_whole() -> None:

@@ -52,8 +52,8 @@ class Model(Protocol):
 
     A model never retries by itself. A reply that broke off is an error, never a shorter reply.
 
-    A model can have more powers: the members of `ModelInfo`, and the methods of `ClosableModel`, `FiniteModel` and
-    `RecordedModel`.
+    A model can have more powers: the members of `ModelInfo`, and the methods of `ClosableModel`, `FiniteModel`,
+    `RecordedModel` and `SkillReader`. A `SkillReader` is asked by `reply_with_skills` instead.
     """
 
     @property
