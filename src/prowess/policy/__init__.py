@@ -14,4 +14,5 @@
 - secrets: redacts secrets from output; builds the environment of a run
 - trust: folders, config files and URLs that a person trusts
 - url_match: matches the URL of a request against a rule
+- worktrees: finds the repository of a linked git worktree
 """
