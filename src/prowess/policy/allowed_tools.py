@@ -26,7 +26,7 @@ from prowess.core.tool_table import (
 from prowess.policy.commands.check import begins_with
 from prowess.policy.commands.env_names import find_unlisted
 from prowess.policy.commands.parse import NotSimple, split_command
-from prowess.policy.globs import match_path, match_word
+from prowess.policy.globs import match_path, match_some_word, match_word
 
 _BY_FOLDED_NAME = {name.casefold(): tools for name, tools in ALIASES.items()}
 _WRITTEN = {"command": "{}(git status:*)", "path": "{}(docs/**)", "host": "{}(domain:example.com)"}
@@ -71,40 +71,41 @@ class AllowedTools(NamedTuple):
 def parse_allowed(patterns: Sequence[str], *, known: Collection[str] = ()) -> AllowedTools:
     """Parses a list. `known` are further tools, from MCP servers and plugins, which are not reported as unknown."""
     rules: list[AllowRule] = []
-    unknown: list[str] = []
+    unknown: dict[str, None] = {}
     for entry in patterns:
         rule = _parse_entry(entry.strip())
         if rule is not None:
             rules.append(rule)
         if rule is None or not _names_a_tool(rule, known):
-            unknown.append(entry)
-    return AllowedTools(tuple(rules), tuple(dict.fromkeys(unknown)))
+            unknown[entry] = None
+    return AllowedTools(tuple(rules), tuple(unknown))
 
 
 def allows(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> bool:
     """True when the list allows this call. `tool` is the Prowess name: aliases are already resolved."""
     if tool in NEVER_NARROWED:
         return True
-    rules = [rule for rule in allowed.rules if any(match_word(name, tool) for name in rule.tools)]
+    rules = [rule for rule in allowed.rules if match_some_word(rule.tools, tool)]
     if any(rule.kind == "any" for rule in rules):
         return True
     if tool in COMMAND_TOOLS:
-        return _allows_command([rule for rule in rules if rule.kind == "command"], args)
+        return _allows_command(rules, args)
     if tool in SESSION_TOOLS:  # a session exists only if its command was allowed
         return bool(rules)
     if tool in PATH_ARGUMENTS:
         name = PATH_ARGUMENTS[tool]
         path = args.get(name, TOOLS[tool].arguments[name].default)
-        return isinstance(path, str) and any(match_path(rule.pattern, path) for rule in rules if rule.kind == "path")
+        return _allows_path(rules, path)
     if tool in URL_ARGUMENTS:
-        host = find_host(args.get(URL_ARGUMENTS[tool]))
-        return host is not None and any(match_host(rule.pattern, host) for rule in rules if rule.kind == "host")
+        url = args.get(URL_ARGUMENTS[tool])
+        return _allows_url(rules, url)
     return False
 
 
 def grants_all(allowed: AllowedTools, tool: str) -> bool:
     """True when the list names the tool without a pattern."""
-    return any(rule.kind == "any" and any(match_word(name, tool) for name in rule.tools) for rule in allowed.rules)
+    without_pattern = [rule for rule in allowed.rules if rule.kind == "any"]
+    return any(match_some_word(rule.tools, tool) for rule in without_pattern)
 
 
 def granted_words(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -112,31 +113,50 @@ def granted_words(allowed: AllowedTools, tool: str, args: Mapping[str, Any]) -> 
 
     Session tools get nothing here: a pattern says nothing about the input of a running program.
     """
-    rules = [rule for rule in allowed.rules if rule.kind == "command" and tool in rule.tools]
-    return [rule.words for rule in rules if any(_describes(rule, words) for words in command_words(args))]
+    written = command_words(args)
+    granted: list[tuple[str, ...]] = []
+    for rule in allowed.rules:
+        if rule.kind == "command" and tool in rule.tools and _describes_one(rule, written):
+            granted.append(rule.words)
+    return granted
 
 
 def describe_unknown(entry: str, *, known: Collection[str] = ()) -> str:
     """Returns the entry with a suggestion: the nearest name, or the right form of its pattern."""
     name, parenthesis, _ = entry.partition("(")
-    ours = canonical_tools(name.strip())[0]
+    name = name.strip()
+    ours = canonical_tools(name)[0]
     if parenthesis and ours in TOOLS:
-        kind = "command" if ours in COMMAND_TOOLS else "path" if ours in PATH_ARGUMENTS else "host"
-        return f"{entry} (write {_WRITTEN[kind].format(name.strip())})"
+        example = _WRITTEN[_pattern_kind(ours)]
+        return f"{entry} (write {example.format(name)})"
     names = {each.casefold(): each for each in (*known, *sorted(TOOLS), *ALIASES)}
-    near = difflib.get_close_matches(name.strip().casefold(), names, n=1, cutoff=0.6)
-    return f"{entry} (nearest: {names[near[0]]})" if near else entry
+    near = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.6)
+    if not near:
+        return entry
+    return f"{entry} (nearest: {names[near[0]]})"
+
+
+def _pattern_kind(tool: str) -> str:
+    if tool in COMMAND_TOOLS:
+        return "command"
+    if tool in PATH_ARGUMENTS:
+        return "path"
+    return "host"
 
 
 def allows_any(lists: Sequence[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:
     """True when one of the lists allows the call, or when there are no lists."""
-    return not lists or any(allows(allowed, tool, args) for allowed in lists)
+    if not lists:
+        return True
+    return any(allows(allowed, tool, args) for allowed in lists)
 
 
 def canonical_tools(name: str) -> tuple[str, ...]:
     """Returns the Prowess tools for a name; a call becomes the first one. A name that is no alias is returned as it
     is."""
-    return (name,) if name in TOOLS else _BY_FOLDED_NAME.get(name.casefold(), (name,))
+    if name in TOOLS:
+        return (name,)
+    return _BY_FOLDED_NAME.get(name.casefold(), (name,))
 
 
 def match_host(pattern: str, host: str) -> bool:
@@ -145,13 +165,18 @@ def match_host(pattern: str, host: str) -> bool:
     pattern = pattern.lower()
     if pattern == "*":
         return True
-    return host.endswith(pattern[1:]) and host != pattern[1:] if pattern.startswith("*.") else host == pattern
+    if not pattern.startswith("*."):
+        return host == pattern
+    ending = pattern[1:]
+    return host.endswith(ending) and host != ending
 
 
 def find_host(url: Any) -> str | None:
     """Returns the host that a request really goes to, or None when URL parsers could disagree about it."""
+    if not isinstance(url, str):
+        return None
     try:
-        return parse_url_target(url).host if isinstance(url, str) else None
+        return parse_url_target(url).host
     except NotAHost:
         return None
 
@@ -159,69 +184,124 @@ def find_host(url: Any) -> str | None:
 def command_words(args: Mapping[str, Any], *, plain: bool = False) -> list[tuple[str, ...]]:
     """Returns the ways to write a skill_run call as one simple command; [] when it is none. `plain` also refuses words
     that a shell would expand."""
-    script, command = args.get("script"), args.get("command")
+    script = args.get("script")
+    command = args.get("command")
     if isinstance(command, str) and script is None:
-        split = split_command(command)
-        return [] if isinstance(split, NotSimple) or (plain and split.notes) else [split.argv]
+        return _words_of_command(command, plain=plain)
     more = args.get("args") or ()
-    if not isinstance(script, str) or command is not None or not isinstance(more, (list, tuple)):
+    if isinstance(script, str) and command is None and isinstance(more, (list, tuple)):
+        return _words_of_script(script, more)
+    return []
+
+
+def _words_of_command(command: str, *, plain: bool) -> list[tuple[str, ...]]:
+    split = split_command(command)
+    if isinstance(split, NotSimple):
         return []
+    if plain and split.notes:
+        return []
+    return [split.argv]
+
+
+def _words_of_script(script: str, more: Sequence[object]) -> list[tuple[str, ...]]:
+    """Returns the script started directly, and by each interpreter for its suffix."""
     # A file of the skill is never looked up on the PATH.
-    words = (script if "/" in script else f"./{script}", *map(str, more))
-    interpreters = _INTERPRETERS.get(posixpath.splitext(script)[1], ())
-    return [words, *((interpreter, *words) for interpreter in interpreters)]
+    program = script if "/" in script else f"./{script}"
+    words = (program, *map(str, more))
+    suffix = posixpath.splitext(script)[1]
+    written = [words]
+    for interpreter in _INTERPRETERS.get(suffix, ()):
+        written.append((interpreter, *words))
+    return written
 
 
 def _parse_entry(entry: str) -> AllowRule | None:
     found = _ENTRY.fullmatch(entry)
     if not found:
         return None
-    name, pattern = found[1], found[2]
+    name = found[1]
     tools = canonical_tools(name)
-    if pattern is None or pattern.strip() == "*" or set(tools) <= NEVER_NARROWED:
+    if found[2] is None or set(tools) <= NEVER_NARROWED:
         return AllowRule(entry, tools)
-    pattern = pattern.strip()
+    pattern = found[2].strip()
+    if pattern == "*":
+        return AllowRule(entry, tools)
     if not pattern or "*" in name:
         return None
     if tools[0] in COMMAND_TOOLS:
-        return _parse_command(entry, tools, pattern, is_script=name.casefold() == "run_script")
+        is_script = name.casefold() == "run_script"
+        return _parse_command(entry, tools, pattern, is_script=is_script)
     if tools[0] in PATH_ARGUMENTS:
         return AllowRule(entry, tools, "path", pattern=pattern)
     if tools[0] in URL_ARGUMENTS and pattern.startswith("domain:"):
-        return AllowRule(entry, tools, "host", pattern=pattern.removeprefix("domain:").strip())
+        host = pattern.removeprefix("domain:").strip()
+        return AllowRule(entry, tools, "host", pattern=host)
     return None
 
 
 def _parse_command(entry: str, tools: tuple[str, ...], pattern: str, *, is_script: bool) -> AllowRule | None:
     """Parses a command pattern. `git add:*` and `git add *` match the beginning of a command, word by word; `git add`
     matches only the whole command."""
-    text = next((pattern.removesuffix(end) for end in (":*", " *") if pattern.endswith(end)), None)
-    if text in ("", "*"):
+    begins = pattern.endswith((":*", " *"))
+    text = pattern[:-2] if begins else pattern
+    if begins and text in ("", "*"):
         return AllowRule(entry, tools)
-    command = split_command(pattern if text is None else text)
+    command = split_command(text)
     if isinstance(command, NotSimple):
         return None
-    words = command.argv if not is_script or "/" in command.argv[0] else (f"./{command.argv[0]}", *command.argv[1:])
-    return AllowRule(entry, tools, "command", words=words, prefix=is_script or text is not None)
+    words = command.argv
+    if is_script and "/" not in words[0]:
+        words = (f"./{words[0]}", *words[1:])
+    return AllowRule(entry, tools, "command", words=words, prefix=is_script or begins)
 
 
 def _names_a_tool(rule: AllowRule, known: Collection[str]) -> bool:
-    return any(
-        name.startswith("mcp__") or any(match_word(name, tool) for tool in (*TOOLS, *known)) for name in rule.tools
-    )
+    for name in rule.tools:
+        if name.startswith("mcp__"):
+            return True
+        if any(match_word(name, tool) for tool in (*TOOLS, *known)):
+            return True
+    return False
 
 
 def is_own_folder(cwd: Any) -> bool:
     """True when a command starts in its skill's own folder."""
-    return not cwd or (isinstance(cwd, str) and posixpath.normpath(cwd) == ".")
+    if not cwd:
+        return True
+    return isinstance(cwd, str) and posixpath.normpath(cwd) == "."
 
 
 def _allows_command(rules: Sequence[AllowRule], args: Mapping[str, Any]) -> bool:
     """True when an entry describes the command and the call sets no risky variable. A list restricts by name only: a
     program with that name which the skill installed itself is allowed too."""
-    fits = any(_describes(rule, words) for words in command_words(args) for rule in rules)
-    return fits and not find_unlisted(args.get("env") or {})
+    if find_unlisted(args.get("env") or {}):
+        return False
+    written = command_words(args)
+    of_commands = [rule for rule in rules if rule.kind == "command"]
+    return any(_describes_one(rule, written) for rule in of_commands)
+
+
+def _allows_path(rules: Sequence[AllowRule], path: Any) -> bool:
+    if not isinstance(path, str):
+        return False
+    patterns = [rule.pattern for rule in rules if rule.kind == "path"]
+    return any(match_path(pattern, path) for pattern in patterns)
+
+
+def _allows_url(rules: Sequence[AllowRule], url: Any) -> bool:
+    host = find_host(url)
+    if host is None:
+        return False
+    patterns = [rule.pattern for rule in rules if rule.kind == "host"]
+    return any(match_host(pattern, host) for pattern in patterns)
+
+
+def _describes_one(rule: AllowRule, written: Sequence[tuple[str, ...]]) -> bool:
+    """True when the entry describes one of the ways to write a command."""
+    return any(_describes(rule, words) for words in written)
 
 
 def _describes(rule: AllowRule, words: tuple[str, ...]) -> bool:
-    return begins_with(words, rule.words) and (rule.prefix or len(words) == len(rule.words))
+    if not begins_with(words, rule.words):
+        return False
+    return rule.prefix or len(words) == len(rule.words)

@@ -47,13 +47,21 @@ class Approvals(NamedTuple):
 
     def find(self, skill: str, digest: str, capability: str) -> Standing | None:
         """Finds the approval of exactly this content."""
+        if not digest:
+            return None
         wanted = (skill, digest, capability)
-        return next((row for row in self.rows if digest and row[:3] == wanted), None)
+        for row in self.rows:
+            if row[:3] == wanted:
+                return row
+        return None
 
     def find_earlier(self, skill: str, digest: str, capability: str) -> Standing | None:
         """Finds the newest approval of other content of the same skill."""
-        others = (row for row in reversed(self.rows) if (row.skill, row.capability) == (skill, capability))
-        return next((row for row in others if row.digest != digest), None)
+        for row in reversed(self.rows):
+            same = row.skill == skill and row.capability == capability
+            if same and row.digest != digest:
+                return row
+        return None
 
 
 def load_approvals(state_dir: str) -> Approvals:
@@ -61,11 +69,15 @@ def load_approvals(state_dir: str) -> Approvals:
     finding."""
     file = _file(state_dir)
     try:
-        return Approvals(tuple(_rows(file.read().get("approvals"))))
+        document = file.read()
+        rows = _rows(document.get("approvals"))
+        return Approvals(tuple(rows))
     except FileNotFoundError:
         return Approvals()
     except (OSError, ValueError, RecursionError) as error:
-        return Approvals(findings=(_corrupt(file.path, str(error) or type(error).__name__),))
+        why = str(error) or type(error).__name__
+        finding = _corrupt(file.path, why)
+        return Approvals(findings=(finding,))
 
 
 def grant(state_dir: str, standing: Standing) -> Approvals:
@@ -78,8 +90,9 @@ def grant(state_dir: str, standing: Standing) -> Approvals:
         )
     with _locked(state_dir):
         approvals = _load_or_move_aside(state_dir)
-        others = tuple(row for row in approvals.rows if row[:3] != standing[:3])
-        approvals = approvals._replace(rows=(*others, standing))
+        rows = [row for row in approvals.rows if row[:3] != standing[:3]]
+        rows.append(standing)
+        approvals = approvals._replace(rows=tuple(rows))
         _write(state_dir, approvals.rows)
     return approvals
 
@@ -95,34 +108,53 @@ def revoke(state_dir: str, which: Which, capability: str | None = None) -> list[
             raise StoreError(problem.message, code="approvals-corrupt", hint=problem.hint)
         gone = matching(approvals, which, capability)
         if gone:
-            _write(state_dir, [row for row in approvals.rows if row not in gone])
+            left = [row for row in approvals.rows if row not in gone]
+            _write(state_dir, left)
     return gone
 
 
 def matching(approvals: Approvals, which: Which, capability: str | None = None) -> list[Standing]:
     """Selects approvals: by number (from 1), by id or name of a skill, or from a list."""
+    selected: list[Standing] = []
+    for number, row in enumerate(approvals.rows, 1):
+        if capability not in (None, row.capability):
+            continue
+        if _is_selected(row, number, which):
+            selected.append(row)
+    return selected
+
+
+def _is_selected(row: Standing, number: int, which: Which) -> bool:
     if isinstance(which, list):
-        rows = tuple(row for row in approvals.rows if row in which)
-    elif isinstance(which, int):
-        rows = approvals.rows[which - 1 : which] if which > 0 else ()
-    else:
-        rows = tuple(row for row in approvals.rows if which in (row.skill, row.skill.partition(":")[2]))
-    return [row for row in rows if capability in (None, row.capability)]
+        return row in which
+    if isinstance(which, int):
+        return number == which
+    name = row.skill.partition(":")[2]
+    return which in (row.skill, name)
 
 
 def changes(standing: Standing, files: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Returns the files that changed since the approved content."""
-    before, after = dict(standing.files), dict(files)
+    before = dict(standing.files)
+    after = dict(files)
+    added = after.keys() - before.keys()
+    removed = before.keys() - after.keys()
+    in_both = before.keys() & after.keys()
+    changed = [path for path in in_both if before[path] != after[path]]
     return {
         "since": standing.at,
-        "added": sorted(after.keys() - before.keys()),
-        "removed": sorted(before.keys() - after.keys()),
-        "changed": sorted(path for path in before.keys() & after.keys() if before[path] != after[path]),
+        "added": sorted(added),
+        "removed": sorted(removed),
+        "changed": sorted(changed),
     }
 
 
 def files_of(skill: Skill) -> Files:
-    return tuple((file.path, f"{file.sha256}{'+x' if file.executable else ''}") for file in skill.files)
+    files: list[tuple[str, str]] = []
+    for file in skill.files:
+        mark = "+x" if file.executable else ""
+        files.append((file.path, f"{file.sha256}{mark}"))
+    return tuple(files)
 
 
 class ApprovalFile:
@@ -145,7 +177,8 @@ class UserApprovals:
     """Permanent approvals of the current user. `by` is the name recorded for new ones."""
 
     def __init__(self, state_dir: str, by: str) -> None:
-        self._state_dir, self._by = state_dir, by
+        self._state_dir = state_dir
+        self._by = by
         self._file = ApprovalFile(state_dir)
 
     @property
@@ -153,7 +186,7 @@ class UserApprovals:
         return self._file.current().findings
 
     def find(self, skill: Skill, capability: str) -> ApprovalAnswered | None:
-        row = self._file.current().find(skill.entry.id, skill.digest, capability)
+        row = self._find_row(skill, capability)
         if row is None:
             return None
         by = f"standing approval by {row.by}, {row.at}"
@@ -161,41 +194,60 @@ class UserApprovals:
 
     def changed(self, skill: Skill, capability: str) -> dict[str, Any]:
         """Returns the changes since an earlier approval. Empty when this content is approved, or when there is none."""
-        approvals, about = self._file.current(), (skill.entry.id, skill.digest, capability)
+        approvals = self._file.current()
+        about = (skill.entry.id, skill.digest, capability)
         earlier = approvals.find_earlier(*about)
-        return {} if earlier is None or approvals.find(*about) is not None else changes(earlier, files_of(skill))
+        if earlier is None or approvals.find(*about) is not None:
+            return {}
+        return changes(earlier, files_of(skill))
 
     def remember(self, skill: Skill, capability: str) -> None:
         """Saves an approval. An existing one is not overwritten."""
-        if self._file.current().find(skill.entry.id, skill.digest, capability) is None:
-            grant(self._state_dir, make_standing(skill, capability, self._by))
+        if self._find_row(skill, capability) is None:
+            standing = make_standing(skill, capability, self._by)
+            grant(self._state_dir, standing)
 
     def grants(self, skill: Skill) -> bool:
-        return self._file.current().find(skill.entry.id, skill.digest, ALLOWED_TOOLS) is not None
+        return self._find_row(skill, ALLOWED_TOOLS) is not None
+
+    def _find_row(self, skill: Skill, capability: str) -> Standing | None:
+        approvals = self._file.current()
+        return approvals.find(skill.entry.id, skill.digest, capability)
 
 
 def make_standing(skill: Skill, capability: str, by: str) -> Standing:
-    return Standing(skill.entry.id, skill.digest, capability, now(), by, files_of(skill))
+    files = files_of(skill)
+    return Standing(skill.entry.id, skill.digest, capability, now(), by, files)
 
 
 def _rows(rows: Any) -> Iterator[Standing]:
     if not isinstance(rows, list):
         raise ValueError("approvals is not a list")
     for number, row in enumerate(rows):
-        texts: list[Any] = [row.get(name) for name in _TEXTS] if isinstance(row, dict) else [None]
-        files = row.get("files") if isinstance(row, dict) else None
-        if not all(isinstance(text, str) for text in texts) or not all(texts[:3]):
+        table: dict[str, Any] = row if isinstance(row, dict) else {}
+        texts: list[Any] = [table.get(name) for name in _TEXTS]
+        files = table.get("files")
+        if not _are_texts(texts) or not all(texts[:3]):
             raise ValueError(f"approvals[{number}] does not have the texts {', '.join(_TEXTS)}")
-        if not isinstance(files, dict) or not all(isinstance(sha256, str) for sha256 in files.values()):
+        if not isinstance(files, dict) or not _are_texts(files.values()):
             raise ValueError(f"approvals[{number}] has no valid table of files")
         yield Standing(*texts, files=tuple(files.items()))
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 _TEXTS = Standing._fields[:-1]
 
 
 def _write(state_dir: str, rows: Iterable[Standing]) -> None:
-    _file(state_dir).write({"approvals": [{**row._asdict(), "files": dict(row.files)} for row in rows]})
+    tables: list[dict[str, Any]] = []
+    for row in rows:
+        table = row._asdict()
+        table["files"] = dict(row.files)
+        tables.append(table)
+    _file(state_dir).write({"approvals": tables})
 
 
 def _corrupt(path: str, why: str) -> Finding:
@@ -208,10 +260,12 @@ def _load_or_move_aside(state_dir: str) -> Approvals:
     approvals = load_approvals(state_dir)
     if not approvals.findings:
         return approvals
+    problem = approvals.findings[0]
     kept = _file(state_dir).move_aside()
-    moved = f"{approvals.findings[0].message} It was moved to {visible(kept)}."
+    moved = f"{problem.message} It was moved to {visible(kept)}."
     hint = "What it approved is asked about again."
-    return Approvals(findings=(approvals.findings[0]._replace(message=moved, hint=hint),))
+    finding = problem._replace(message=moved, hint=hint)
+    return Approvals(findings=(finding,))
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 from prowess.core.tool_table import ARGUMENTS, COMMAND_TOOLS, PATH_ARGUMENTS, WRITING_TOOLS, Argument
-from prowess.policy.globs import match_anything, match_word
+from prowess.policy.globs import match_anything, match_some_word
 from prowess.policy.path_match import is_about_top
 
 _NAME_A_SKILL = frozenset(("skill", "session_id"))  # a running session belongs to a skill too
@@ -29,7 +29,10 @@ class _Criterion(NamedTuple):
 
 
 def find_default(tool: str, argument: str) -> str | None:
-    return ARGUMENTS.get(tool, {}).get(argument, Argument()).default
+    arguments = ARGUMENTS.get(tool, {})
+    if argument not in arguments:
+        return None
+    return arguments[argument].default
 
 
 def find_misfit(
@@ -44,78 +47,126 @@ def find_misfit(
 ) -> Misfit | None:
     """Returns None when some call can match all criteria at once. `named` are the tools as written, `tools` their
     Prowess names. `about_skill` says which of `skill` and `source` the rule has."""
-    known = [tool for tool in ARGUMENTS if not tools or any(match_word(name, tool) for name in tools)]
-    others = not tools or any(name not in ARGUMENTS for name in tools)
-    candidates = [*known, _OTHER] if others else known
+    known = [tool for tool in ARGUMENTS if not tools or match_some_word(tools, tool)]
+    candidates = list(known)
+    if not tools or any(name not in ARGUMENTS for name in tools):
+        candidates.append(_OTHER)
     who = ", ".join(named)[:120]
-    criteria = [
-        *([_command(who)] if command else []),
-        *([_path(paths, who, known, allows)] if paths else []),
-        *(_about_skill(name, who) for name in about_skill),
-        *(_argument(name, patterns, who, known, allows) for name, patterns in arguments.items()),
-    ]
-    if any(all(criterion.fits(tool) for criterion in criteria) for tool in candidates):
+    criteria: list[_Criterion] = []
+    if command:
+        criteria.append(_command(who))
+    if paths:
+        criteria.append(_path(paths, who, known, allows))
+    for name in about_skill:
+        criteria.append(_about_skill(name, who))
+    for name, patterns in arguments.items():
+        criteria.append(_argument(name, patterns, who, known, allows))
+    return _explain_misfit(criteria, candidates)
+
+
+def _explain_misfit(criteria: Sequence[_Criterion], candidates: Sequence[str]) -> Misfit | None:
+    """Names the smallest group of criteria that no tool can match: one, a pair, or all of them."""
+    if _fit_together(criteria, candidates):
         return None
     for each in criteria:
-        if not any(map(each.fits, candidates)):
+        if not _fit_together([each], candidates):
             why, hint = each.explain()
             return Misfit(f"{each.name} fits nothing, because {why}", hint)
-    pairs = (pair for pair in combinations(criteria, 2) if not any(all(c.fits(t) for c in pair) for t in candidates))
-    names = " and ".join(each.name for each in next(pairs, criteria))
+    conflicting = criteria
+    for pair in combinations(criteria, 2):
+        if not _fit_together(pair, candidates):
+            conflicting = pair
+            break
+    names = " and ".join(each.name for each in conflicting)
     return Misfit(f"{names} fit no call together", "No tool has all of these. Write two rules.")
 
 
+def _fit_together(criteria: Sequence[_Criterion], candidates: Sequence[str]) -> bool:
+    for tool in candidates:
+        unmatched = [each for each in criteria if not each.fits(tool)]
+        if not unmatched:
+            return True
+    return False
+
+
 def _command(who: str) -> _Criterion:
+    why = f"{who} runs no command"
     hint = f'Commands are run by {_listed(COMMAND_TOOLS)}: write tool = "Bash", or leave tool out.'
-    return _Criterion("command", COMMAND_TOOLS.__contains__, lambda: (f"{who} runs no command", hint))
+    return _Criterion("command", COMMAND_TOOLS.__contains__, lambda: (why, hint))
 
 
 def _path(paths: Sequence[str], who: str, known: Sequence[str], allows: bool) -> _Criterion:
     above = allows and all(map(is_about_top, paths))
 
     def fits(tool: str) -> bool:
-        return tool in PATH_ARGUMENTS and not (above and tool in WRITING_TOOLS)
+        if above and tool in WRITING_TOOLS:
+            return False
+        return tool in PATH_ARGUMENTS
 
     def explain() -> tuple[str, str]:
         if above and not set(WRITING_TOOLS).isdisjoint(known):
             why = f"{who} goes below work/ and out/ only, and a pattern without a slash allows nothing below a folder"
-            return why, f"Write: path = 'out/**/{paths[0][:60]}'."
+            hint = f"Write: path = 'out/**/{paths[0][:60]}'."
+            return why, hint
+        why = f"{who} has no path that a rule looks at"
         hint = f"These tools have a path: {_listed(PATH_ARGUMENTS)}. For a tool that runs commands use: command."
-        return f"{who} has no path that a rule looks at", hint
+        return why, hint
 
     return _Criterion("path", fits, explain)
 
 
 def _about_skill(name: str, who: str) -> _Criterion:
     naming = [tool for tool, arguments in ARGUMENTS.items() if arguments.keys() & _NAME_A_SKILL]
+    why = f"a call of {who} names no skill"
     hint = f"Leave {name} out. Calls of these name a skill: {_listed(naming)}."
-    fits = {*naming, _OTHER}.__contains__
-    return _Criterion(name, fits, lambda: (f"a call of {who} names no skill", hint))
+    fitting = {*naming, _OTHER}
+    return _Criterion(name, fitting.__contains__, lambda: (why, hint))
 
 
 def _argument(name: str, patterns: Sequence[str], who: str, known: Sequence[str], allows: bool) -> _Criterion:
-    having = {tool: found for tool in known if (found := ARGUMENTS[tool].get(name)) is not None}
+    having: dict[str, Argument] = {}
+    for tool in known:
+        if name in ARGUMENTS[tool]:
+            having[tool] = ARGUMENTS[tool][name]
 
     def fits(tool: str) -> bool:
         if tool == _OTHER:
             return True
         argument = having.get(tool)
-        if argument is None or (argument.is_table and allows):
+        if argument is None:
             return False
-        return not argument.only or any(match_anything(p, value) for p in patterns for value in argument.only)
+        if argument.is_table and allows:
+            return False
+        return not argument.only or _some_value_fits(patterns, argument.only)
 
     def explain() -> tuple[str, str]:
         if not having:
-            names = sorted({each for tool in known for each in ARGUMENTS[tool]})
-            near = difflib.get_close_matches(name[:60], names, n=1, cutoff=0.5)
-            meant = f"Did you mean '{near[0]}'? " if near else ""
-            return f"{who} has no argument '{name[:60]}'", f"{meant}There are: {_listed(names)}."
+            return _explain_missing(name, who, known)
         if all(argument.is_table for argument in having.values()):
             return f"'{name}' is a table, and what allows has to be certain", "Ask or deny instead, or leave it out."
-        values = sorted({value for argument in having.values() for value in argument.only})
-        return f"'{name}' is never that", f"It can be: {_listed(values)}."
+        values: set[str] = set()
+        for argument in having.values():
+            values.update(argument.only)
+        return f"'{name}' is never that", f"It can be: {_listed(sorted(values))}."
 
     return _Criterion(f"args.{name[:60]}", fits, explain)
+
+
+def _some_value_fits(patterns: Sequence[str], values: Iterable[str]) -> bool:
+    return any(match_anything(pattern, value) for pattern in patterns for value in values)
+
+
+def _explain_missing(name: str, who: str, known: Sequence[str]) -> tuple[str, str]:
+    """Returns that no named tool has the argument, and the nearest name as a hint."""
+    every: set[str] = set()
+    for tool in known:
+        every.update(ARGUMENTS[tool])
+    names = sorted(every)
+    hint = f"There are: {_listed(names)}."
+    near = difflib.get_close_matches(name[:60], names, n=1, cutoff=0.5)
+    if near:
+        hint = f"Did you mean '{near[0]}'? {hint}"
+    return f"{who} has no argument '{name[:60]}'", hint
 
 
 def _listed(names: Sequence[str] | Mapping[str, object]) -> str:

@@ -40,7 +40,9 @@ class ArgumentTest(NamedTuple):
         if given is None:
             return False
         text = given if isinstance(given, str) else json.dumps(given, default=str)
-        return search(self.value, text) if self.is_pattern else text == self.value
+        if self.is_pattern:
+            return search(self.value, text)
+        return text == self.value
 
 
 class CallPattern(NamedTuple):
@@ -49,11 +51,11 @@ class CallPattern(NamedTuple):
     arguments: tuple[ArgumentTest, ...]
 
     def fits(self, step: CallStep, search: Search) -> bool:
-        return (
-            any(match_anything(tool, step.tool) for tool in self.tools)
-            and match_anything(self.skill, step.skill)
-            and all(test.fits(step.args, search) for test in self.arguments)
-        )
+        if not any(match_anything(tool, step.tool) for tool in self.tools):
+            return False
+        if not match_anything(self.skill, step.skill):
+            return False
+        return all(test.fits(step.args, search) for test in self.arguments)
 
 
 def parse_call_pattern(text: str) -> CallPattern:
@@ -63,13 +65,17 @@ def parse_call_pattern(text: str) -> CallPattern:
     head = _HEAD.match(text)
     if head is None:
         raise ValueError(f"{_shown(text)} does not begin with the name of a tool")
-    tools, skill, tests = _get_tools(head[1]), "*", list[ArgumentTest]()
-    at, is_open = head.end(), head[2] is not None
+    tools = _get_tools(head[1])
+    skill = "*"
+    tests: list[ArgumentTest] = []
+    at = head.end()
+    is_open = head[2] is not None
     while is_open:
         item = _ITEM.match(text, at)
         if item is None:
             raise ValueError(f"{_shown(text)}: expected SKILL, NAME=VALUE or NAME=~'PATTERN' at character {at + 1}")
-        name, value = item[1], _without_quotes(item[3])
+        name = item[1]
+        value = _without_quotes(item[3])
         if name is not None:
             _check_argument(name, tools)
             tests.append(ArgumentTest(name, value, item[2] == "=~"))
@@ -77,8 +83,10 @@ def parse_call_pattern(text: str) -> CallPattern:
             skill = value.rpartition(":")[2]
         else:
             raise ValueError(f"{_shown(text)}: only the first value is a skill; write NAME=VALUE for an argument")
-        at, is_open = item.end(), item[4] == ","
-    if rest := text[at:].strip():
+        at = item.end()
+        is_open = item[4] == ","
+    rest = text[at:].strip()
+    if rest:
         raise ValueError(f"{_shown(text)}: {_shown(rest)} at character {at + 1} is too much")
     return CallPattern(tools, skill, tuple(tests))
 
@@ -86,25 +94,33 @@ def parse_call_pattern(text: str) -> CallPattern:
 def _without_quotes(value: str) -> str:
     """Takes the quotes away. A backslash changes the meaning of the quote only, because patterns have many."""
     quote = value[0]
-    return value[1:-1].replace(f"\\{quote}", quote) if quote in "'\"" else value
+    if quote not in "'\"":
+        return value
+    return value[1:-1].replace(f"\\{quote}", quote)
 
 
 def _get_tools(name: str) -> tuple[str, ...]:
     found = canonical_tools(name)
     if found[0] not in TOOLS and "*" not in name:
-        raise ValueError(f"there is no tool {_shown(name)}{_nearest(name, [*TOOLS, *ALIASES])}")
+        near = _nearest(name, [*TOOLS, *ALIASES])
+        raise ValueError(f"there is no tool {_shown(name)}{near}")
     return found
 
 
 def _check_argument(name: str, tools: tuple[str, ...]) -> None:
-    known = {argument for tool in tools for argument in ARGUMENTS.get(tool, ())}
+    known: set[str] = set()
+    for tool in tools:
+        known.update(ARGUMENTS.get(tool, ()))
     if known and name not in known:
-        raise ValueError(f"{tools[0]} has no argument {_shown(name)}{_nearest(name, known)}")
+        near = _nearest(name, known)
+        raise ValueError(f"{tools[0]} has no argument {_shown(name)}{near}")
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
     near = difflib.get_close_matches(name, sorted(names), n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    if not near:
+        return ""
+    return f"; did you mean '{near[0]}'?"
 
 
 def _shown(text: str) -> str:

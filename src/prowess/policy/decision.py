@@ -10,7 +10,7 @@ worse case: unknown isolation is no isolation, and a skill not known to be trust
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -49,6 +49,7 @@ __all__ = [
 
 LOCAL_TRUSTED = "table:local-trusted"
 _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+_SAYS: dict[Verdict, str] = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,8 @@ def decide(
 ) -> Decision:
     """Decides about a call. `lists` maps skill ids to `allowed-tools`: of the skill that the call names and of every
     loaded skill that declares a list. `rules` are the policy files, most important first."""
-    return explain(request, around, lists=lists, rules=rules).decision
+    explained = explain(request, around, lists=lists, rules=rules)
+    return explained.decision
 
 
 def explain(
@@ -109,23 +111,40 @@ def explain(
     rules: Sequence[Rules] = (),
 ) -> Explained:
     """Decides, and keeps every answer. The first answer decides; later ones can only make it stricter."""
-    said = (
-        Explanation("configuration", _by_configuration(request, around)),
-        Explanation("allowed-tools", _by_allowed_tools(request, lists or {})),
-        *(_by_rules(request, each, around) for each in rules if not each.only_tightens),
-        _by_grant(request, around, lists or {}),
-        Explanation("table", _by_table(request, around)),
-        *(_by_rules(request, each, around) for each in rules if each.only_tightens),
-        Explanation("require_approval_for", _by_required_approval(request, around), tightens=True),
-        *(Explanation("table", each, tightens=True) for each in _by_artifact_scope(request)),
-        *(_by_digest(request, each) for each in rules if not each.denied_digests.isdisjoint(request.digests)),
-    )
-    decision, decided = next((each.decision, each) for each in said if each.decision and not each.tightens)
+    said = tuple(_answers(request, around, lists or {}, rules))
+    deciding = [(each, each.decision) for each in said if each.decision is not None and not each.tightens]
+    decided, decision = deciding[0]  # the table always decides
     for each in said:
-        if each.tightens and each.decision and stricter(decision, each.decision) is not decision:
-            decided, decision = each, each.decision
-    limits = {**around.limits.get(request.tool, {}), **_argv_limit(request, around, decided)}
+        if not each.tightens or each.decision is None:
+            continue
+        if stricter(decision, each.decision) is not decision:
+            decided = each
+            decision = each.decision
+    limits = dict(around.limits.get(request.tool, {}))
+    limits |= _argv_limit(request, around, decided)
     return Explained(replace(decision, limits=limits), said, decided)
+
+
+def _answers(
+    request: PolicyQuery, around: PolicyContext, lists: Mapping[str, AllowedTools], rules: Sequence[Rules]
+) -> Iterator[Explanation]:
+    """Yields the answer of each step, in the order of the steps."""
+    yield Explanation("configuration", _by_configuration(request, around))
+    yield Explanation("allowed-tools", _by_allowed_tools(request, lists))
+    for each in rules:
+        if not each.only_tightens:
+            yield _by_rules(request, each, around)
+    yield _by_grant(request, around, lists)
+    yield Explanation("table", _by_table(request, around))
+    for each in rules:
+        if each.only_tightens:
+            yield _by_rules(request, each, around)
+    yield Explanation("require_approval_for", _by_required_approval(request, around), tightens=True)
+    for decision in _by_artifact_scope(request):
+        yield Explanation("table", decision, tightens=True)
+    for each in rules:
+        if not each.denied_digests.isdisjoint(request.digests):
+            yield _by_digest(request, each)
 
 
 def is_isolated(isolation: Isolation | None) -> bool:
@@ -135,15 +154,16 @@ def is_isolated(isolation: Isolation | None) -> bool:
 def asked_isolated(decision: Decision) -> bool | None:
     """True when the program that a person is asked about runs isolated. None when no program starts."""
     told = decision.about.get("isolation")
-    return was_isolated(told) if isinstance(told, dict) else None
+    if not isinstance(told, dict):
+        return None
+    return was_isolated(told)
 
 
 def _by_configuration(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     tool = request.tool
     if find_risk(tool) == "high" and tool not in around.enabled:
-        return _deny(
-            "config:tools.enable", f"{tool} is switched off. A person can enable it: tools.enable = ['{tool}']."
-        )
+        why = f"{tool} is switched off. A person can enable it: tools.enable = ['{tool}']."
+        return _deny("config:tools.enable", why)
     needs_isolation = tool in COMMAND_TOOLS or request.kind == "capability"
     if around.require_isolation and needs_isolation and not is_isolated(around.isolation):
         why = "The configuration requires real isolation for scripts, and here is none."
@@ -160,48 +180,65 @@ def _by_environment(request: PolicyQuery) -> Decision | None:
     for name, value in env.items():
         reason = find_refusal(str(name), str(value))
         if reason:
-            return _deny("environment", f"The variable {ascii(str(name))[:80]} cannot be set for a run: {reason}.")
+            shown = ascii(str(name))[:80]
+            return _deny("environment", f"The variable {shown} cannot be set for a run: {reason}.")
     return None
 
 
 def _by_command_lists(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     """Checks the command lists. A script can be started directly or by an interpreter: none of these may be denied, and
     one must be allowed."""
-    allow, deny = around.commands_allow, around.commands_deny
+    allow = around.commands_allow
+    deny = around.commands_deny
     if not allow and not deny:
         return None
     why = _why_not_one(request) or _why_denied(request, deny)
     if allow and not why:
-        why = _why_not_listed(request, allow) or find_unlisted(request.args.get("env") or {})
-    return _deny("config:workspace.commands", why) if why else None
+        env = request.args.get("env") or {}
+        why = _why_not_listed(request, allow) or find_unlisted(env)
+    if not why:
+        return None
+    return _deny("config:workspace.commands", why)
 
 
 def _why_not_one(request: PolicyQuery) -> str:
     if command_words(request.args):
         return ""
+    why = "Say either command, or script and args."
     command = request.args.get("command")
-    split = split_command(command) if isinstance(command, str) and request.args.get("script") is None else None
-    why = split.why if isinstance(split, NotSimple) else "Say either command, or script and args."
+    if isinstance(command, str) and request.args.get("script") is None:
+        split = split_command(command)
+        if isinstance(split, NotSimple):
+            why = split.why
     return f"With a command list only one plain command may run. {why}"
 
 
 def _why_denied(request: PolicyQuery, deny: Sequence[str]) -> str:
+    if not deny:
+        return ""
     line = read_call(request.args)
     for name in deny:
-        if found := find_mentioned(name_wanted(name), line):
+        found = find_mentioned(name_wanted(name), line)
+        if found:
             return f"'{show(found[0])}' is on the list of denied commands ({name})."
-    if deny and request.args.get("script") is not None and len(command_words(request.args)) == 1:
+    is_script = request.args.get("script") is not None
+    if is_script and len(command_words(request.args)) == 1:
         return "Its name does not say which program would run this script, so a list of denied ones cannot be kept."
-    return line.unclear if deny else ""
+    return line.unclear
 
 
 def _why_not_listed(request: PolicyQuery, allow: Sequence[str]) -> str:
     written = command_words(request.args)
-    cwd, program = request.args.get("cwd"), "" if request.args.get("script") is not None else written[0][0]
-    if not is_own_folder(cwd) and "/" in program and not program.startswith("/"):
-        return f"'{program[:80]}' in the folder '{str(cwd)[:80]}' is not the file that the list names."
+    if request.args.get("script") is None:
+        cwd = request.args.get("cwd")
+        program = written[0][0]
+        is_relative = "/" in program and not program.startswith("/")
+        if is_relative and not is_own_folder(cwd):
+            return f"'{program[:80]}' in the folder '{str(cwd)[:80]}' is not the file that the list names."
     refused = [why_not_listed(words[0], allow) for words in written]
-    return "" if "" in refused else refused[0]
+    if "" in refused:
+        return ""
+    return refused[0]
 
 
 def _argv_limit(request: PolicyQuery, around: PolicyContext, decided: Explanation) -> dict[str, Any]:
@@ -215,11 +252,14 @@ def _argv_limit(request: PolicyQuery, around: PolicyContext, decided: Explanatio
         return {}
     if decided.argv:
         return {"argv": list(decided.argv)}
-    if not (around.commands_allow or around.commands_deny):
+    allow = around.commands_allow
+    if not allow and not around.commands_deny:
         return {}
-    written, allow = command_words(request.args), around.commands_allow
-    allowed = [words for words in (*written[1:], *written[:1]) if not allow or not why_not_listed(words[0], allow)]
-    return {"argv": list(allowed[0])} if allowed else {}
+    written = command_words(request.args)
+    for words in (*written[1:], *written[:1]):
+        if not allow or not why_not_listed(words[0], allow):
+            return {"argv": list(words)}
+    return {}
 
 
 def _by_allowed_tools(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> Decision | None:
@@ -229,28 +269,40 @@ def _by_allowed_tools(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -
         own = lists.get(request.skill)
         if own is None or allows(own, request.tool, request.args):
             return None
-        entries = ", ".join(rule.entry for rule in own.rules)[:200] or "nothing"
-        why = f"The skill '{request.skill}' allows itself {entries}, and this call is none of it."
-        if request.tool in COMMAND_TOOLS and (variable := find_unlisted(request.args.get("env") or {})):
-            why = f"{why} {variable}"
-        return _deny(f"allowed-tools:{request.skill}", why)
+        return _deny(f"allowed-tools:{request.skill}", _why_not_own(request, own))
     if allows_any(list(lists.values()), request.tool, request.args):
         return None
     names = sorted(lists)
-    why = f"No skill in use allows this call; those with a list are {', '.join(names)[:200]}."
+    shown = ", ".join(names)[:200]
+    why = f"No skill in use allows this call; those with a list are {shown}."
     return _deny(f"allowed-tools:{'+'.join(names)}", why)
 
 
+def _why_not_own(request: PolicyQuery, own: AllowedTools) -> str:
+    """Returns why the list of the skill that the call names does not allow it."""
+    entries = ", ".join(rule.entry for rule in own.rules)
+    shown = entries[:200] or "nothing"
+    why = f"The skill '{request.skill}' allows itself {shown}, and this call is none of it."
+    if request.tool in COMMAND_TOOLS:
+        variable = find_unlisted(request.args.get("env") or {})
+        if variable:
+            return f"{why} {variable}"
+    return why
+
+
 def _by_rules(request: PolicyQuery, rules: Rules, around: PolicyContext) -> Explanation:
+    answer = Explanation("policy", path=rules.path, tightens=rules.only_tightens)
     missed: dict[str, list[int]] = {}  # reason -> numbers of the rules
     for rule in rules.rules:
         found = fit(rule, request, around.find_program)
         if found.fits:
-            decision = Decision(verdict=rule.verdict, rule=rule.label, why=_why(rule, rules, found))
-            return Explanation("policy", decision, rules.path, rule, rules.only_tightens, found.argv, _missed(missed))
+            why = _why(rule, rules, found)
+            decision = Decision(verdict=rule.verdict, rule=rule.label, why=why)
+            answer = answer._replace(decision=decision, rule=rule, argv=found.argv)
+            break
         if found.why:
             missed.setdefault(found.why, []).append(rule.number)
-    return Explanation("policy", path=rules.path, tightens=rules.only_tightens, missed=_missed(missed))
+    return answer._replace(missed=_missed(missed))
 
 
 def _by_digest(request: PolicyQuery, rules: Rules) -> Explanation:
@@ -258,39 +310,56 @@ def _by_digest(request: PolicyQuery, rules: Rules) -> Explanation:
     if request.tool in ENDING_TOOLS:
         return Explanation("policy", path=rules.path, tightens=True)
     why = f"{rules.path} denies the content of this skill, under denied_digests."
-    return Explanation("policy", _deny(f"denied_digests {rules.path}", why), rules.path, tightens=True)
+    decision = _deny(f"denied_digests {rules.path}", why)
+    return Explanation("policy", decision, rules.path, tightens=True)
 
 
 def _missed(reasons: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    said = [(", ".join(map(str, numbers)), len(numbers) > 1, why) for why, numbers in reasons.items()]
-    return tuple(f"{'Rules' if s else 'Rule'} {n} {'do' if s else 'does'} not allow it: {why}" for n, s, why in said)
+    said: list[str] = []
+    for why, numbers in reasons.items():
+        named = ", ".join(map(str, numbers))
+        if len(numbers) == 1:
+            said.append(f"Rule {named} does not allow it: {why}")
+        else:
+            said.append(f"Rules {named} do not allow it: {why}")
+    return tuple(said)
 
 
 def _why(rule: PolicyRule, rules: Rules, found: Fit) -> str:
-    says = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}[rule.verdict]
+    says = _SAYS[rule.verdict]
     why = rule.why or f"Rule {rule.number} of {rule.path} {says}."
     if not rules.trusted:  # an untrusted author's text must not reach the model or people
         why = f"Rule {rule.number} of {rule.path}, which is not trusted, {says}."
-    return f"{why} {found.why}" if found.why else why
+    if not found.why:
+        return why
+    return f"{why} {found.why}"
 
 
 def _by_grant(request: PolicyQuery, around: PolicyContext, lists: Mapping[str, AllowedTools]) -> Explanation:
     """Applies a person's grant. It covers only one question of the table: a trusted skill that runs without
     isolation."""
-    own = lists.get(request.skill) if request.skill in around.grants else None
-    if own is None or request.kind != "call" or _by_table(request, around).rule != LOCAL_TRUSTED:
+    if request.kind != "call" or request.skill not in around.grants:
+        return Explanation("grant")
+    own = lists.get(request.skill)
+    if own is None or _by_table(request, around).rule != LOCAL_TRUSTED:
         return Explanation("grant")
     found = Fit(grants_all(own, request.tool))
     if not found.fits and request.tool in COMMAND_TOOLS:
-        found = certainly_fits(granted_words(own, request.tool, request.args), request.args, around.find_program)
-    if not found.fits:
-        return Explanation("grant", missed=(f"The list does not grant it: {found.why}",) if found.why else ())
-    why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
-    return Explanation("grant", Decision(verdict="allow", rule="grant:allowed-tools", why=why), argv=found.argv)
+        granted = granted_words(own, request.tool, request.args)
+        found = certainly_fits(granted, request.args, around.find_program)
+    if found.fits:
+        why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
+        decision = Decision(verdict="allow", rule="grant:allowed-tools", why=why)
+        return Explanation("grant", decision, argv=found.argv)
+    if found.why:
+        return Explanation("grant", missed=(f"The list does not grant it: {found.why}",))
+    return Explanation("grant")
 
 
 def _by_required_approval(request: PolicyQuery, around: PolicyContext) -> Decision | None:
-    asked = {tool for name in around.require_approval_for for tool in (name, *canonical_tools(name))}
+    asked = set(around.require_approval_for)
+    for name in around.require_approval_for:
+        asked.update(canonical_tools(name))
     if request.tool not in asked:
         return None
     why = f"The configuration asks before every {request.tool}."
@@ -302,10 +371,13 @@ def _by_artifact_scope(request: PolicyQuery) -> Sequence[Decision]:
     if request.tool not in COMMAND_TOOLS:
         return ()
     outputs = request.args.get("outputs")
-    outputs = outputs if isinstance(outputs, Mapping) else {}
+    if not isinstance(outputs, Mapping):
+        outputs = {}
     saves = request.args.get("save_as_artifacts") or outputs.get("save")
+    if not saves:
+        return ()
     prefixes = (request.args.get("artifact_prefix"), outputs.get("name_template"))
-    if not saves or not any(str(prefix).startswith(USER_SCOPE) for prefix in prefixes):
+    if not any(str(prefix).startswith(USER_SCOPE) for prefix in prefixes):
         return ()
     why = f"It would save files under '{USER_SCOPE}', where every session of the user finds them, so a person is asked."
     return (Decision(verdict="ask", rule="table:user-artifacts", why=why),)
@@ -329,10 +401,9 @@ def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
     if request.tool in WATCHING_TOOLS:
         why = "It watches or ends a program whose start was decided before."
         return Decision(verdict="allow", rule="table:session", why=why)
-    if is_isolated(around.isolation):
-        why = (
-            f"It runs isolated ({around.isolation.executor}, {around.isolation.mechanism})." if around.isolation else ""
-        )
+    isolation = around.isolation
+    if isolation is not None and isolation.is_isolated:
+        why = f"It runs isolated ({isolation.executor}, {isolation.mechanism})."
         return Decision(verdict="allow", rule="table:isolated", why=why)
     if request.trusted:
         why = "It would run on this machine without isolation; its source is trusted, so a person is asked."
@@ -346,13 +417,15 @@ def _by_capability(request: PolicyQuery, around: PolicyContext) -> Decision:
     if name not in CAPABILITIES:
         return _deny("table:unknown-capability", f"There is no capability '{name}'.")
     if name in around.granted:
-        return Decision(verdict="allow", rule=f"grant:{name}", why=f"A person has granted {name} for exactly this.")
+        why = f"A person has granted {name} for exactly this."
+        return Decision(verdict="allow", rule=f"grant:{name}", why=why)
     if not request.trusted and not is_isolated(around.isolation):
         return _deny("table:local-untrusted", f"{name} without isolation, for a source that is not trusted.")
     if request.args.get("by") == "configuration":
         why = "The configuration names these packages for this skill."
         return Decision(verdict="allow", rule="config:skills.dependencies", why=why)
-    packages = ", ".join(map(str, request.args.get("dependencies") or ())) or "packages"
+    dependencies = request.args.get("dependencies") or ()
+    packages = ", ".join(map(str, dependencies)) or "packages"
     why = (
         f"It would install {packages[:500]} for the skill '{request.skill}': wheels from your package index, into an "
         "environment in the workspace folder that only such runs use. A person is asked once for exactly this."
@@ -362,7 +435,9 @@ def _by_capability(request: PolicyQuery, around: PolicyContext) -> Decision:
 
 def stricter(one: Decision, other: Decision) -> Decision:
     """Returns the second decision if it is stricter, else the first."""
-    return other if _STRICTNESS.index(other.verdict) > _STRICTNESS.index(one.verdict) else one
+    if _STRICTNESS.index(other.verdict) > _STRICTNESS.index(one.verdict):
+        return other
+    return one
 
 
 def _deny(rule: str, why: str) -> Decision:

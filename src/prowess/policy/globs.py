@@ -6,6 +6,8 @@ Code that denies checks `is_plain_path` first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prowess._internal.globs import Glob
 
 
@@ -13,7 +15,16 @@ def match_word(pattern: str, word: str) -> bool:
     """True when a word matches. A word with a `..` part matches only an equal pattern."""
     if pattern == word:
         return True
-    return ("*" in pattern or "?" in pattern) and ".." not in word.split("/") and Glob(pattern).fullmatch(word)
+    if "*" not in pattern and "?" not in pattern:
+        return False
+    if ".." in word.split("/"):
+        return False
+    return Glob(pattern).fullmatch(word)
+
+
+def match_some_word(patterns: Iterable[str], word: str) -> bool:
+    """True when a word matches at least one pattern."""
+    return any(match_word(pattern, word) for pattern in patterns)
 
 
 def match_path(pattern: str, path: str) -> bool:
@@ -25,7 +36,8 @@ def match_path(pattern: str, path: str) -> bool:
 
 def match_below(pattern: str, folder: str) -> bool:
     """True when something at or below a folder could match."""
-    pattern, folder = plain_pattern(pattern), _without_dots(folder.removeprefix("workspace://"))
+    pattern = plain_pattern(pattern)
+    folder = _without_dots(folder.removeprefix("workspace://"))
     if folder == ".":
         return not pattern.startswith("/")
     glob = Glob(pattern)
@@ -51,4 +63,7 @@ def match_anything(pattern: str, text: str) -> bool:
 def _without_dots(path: str) -> str:
     """Normalises a path: `./a//b/./c` -> `a/b/c`. The workspace itself is `.`."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
+    joined = "/".join(parts)
+    if path.startswith("/"):
+        return f"/{joined}"
+    return joined or "."

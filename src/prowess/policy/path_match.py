@@ -19,13 +19,13 @@ def fits_path(patterns: Sequence[str], tool: str, args: Mapping[str, Any], *, st
     traits = TOOLS.get(tool)
     if traits is None or traits.path_argument is None:
         return False
-    path, descends = args.get(traits.path_argument), traits.searches_below
-    path = "." if path is None else path
+    path = args.get(traits.path_argument)
+    if path is None:
+        path = "."
     if not isinstance(path, str) or not is_plain_path(path):
         return not strict
-    if strict:
-        return any(_fits_certainly(pattern, path, descends=descends) for pattern in patterns)
-    return any(_may_fit(pattern, path, descends=descends) for pattern in patterns)
+    fits = _fits_certainly if strict else _may_fit
+    return any(fits(pattern, path, descends=traits.searches_below) for pattern in patterns)
 
 
 def is_about_top(pattern: str) -> bool:
@@ -37,19 +37,24 @@ def is_about_top(pattern: str) -> bool:
 def _fits_certainly(pattern: str, path: str, *, descends: bool) -> bool:
     if not descends:
         return match_path(pattern, path)
+    plain = plain_pattern(pattern)
     if plain_pattern(path) == ".":  # `*` would match the text "."
-        return plain_pattern(pattern) in (".", "**")
-    return match_path(pattern, path) or match_path(plain_pattern(pattern).removesuffix("/**"), path)
+        return plain in (".", "**")
+    return match_path(pattern, path) or match_path(plain.removesuffix("/**"), path)
 
 
 def _may_fit(pattern: str, path: str, *, descends: bool) -> bool:
     if path.startswith("skill://"):  # another name for the same files
         path = "skills/" + path.removeprefix("skill://")
     plain = plain_pattern(pattern)
-    each = [plain, f"**/{plain}"] if "/" not in plain and plain != "." else [plain]
-    if any(match_path(one, path) for one in each):
+    meant = [plain]
+    if "/" not in plain and plain != ".":
+        meant.append(f"**/{plain}")
+    if any(match_path(each, path) for each in meant):
         return True
     if not descends:
         return False
     # In a sandbox the workspace has an absolute path that only the tool knows.
-    return (path.startswith("/") and not plain.startswith("/")) or any(match_below(one, path) for one in each)
+    if path.startswith("/") and not plain.startswith("/"):
+        return True
+    return any(match_below(each, path) for each in meant)

@@ -17,10 +17,8 @@ checked against its own examples. A rule that fails them, or that no call can ma
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
@@ -41,18 +39,31 @@ from prowess.policy.commands.rules import (
     starts_anything,
     without_options,
 )
-from prowess.policy.globs import match_anything, match_path, match_word
+from prowess.policy.globs import match_anything, match_some_word
 from prowess.policy.path_match import fits_path
-from prowess.policy.url_match import fits_url, urls_like
+from prowess.policy.rule_samples import find_uncertain, locate_anywhere
+from prowess.policy.rule_texts import (
+    count_texts,
+    is_list_of_digests,
+    place,
+    printable,
+    read_texts,
+    refuse,
+    refuse_key,
+    shown,
+)
+from prowess.policy.url_match import fits_url
 
 SCHEMA = "prowess.policy/1"
+_FILE_KEYS = ("rule", "schema", "denied_digests")
 _KEYS = ("tool", "args", "skill", "source", "path", "command", "verdict", "why", "matches", "misses")
 _CRITERIA = ("tool", "args", "skill", "source", "path", "command")
+_TEXT_KEYS = ("tool", "skill", "source", "path", "command")
 _EXAMPLE_KEYS = ("tool", "args", "skill", "source", "command", "path")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
 # Limits: the file may come from anyone, and every call is checked against all of it.
-_MOST_RULES, _MOST_TEXTS, _LONGEST = 1_000, 10_000, 1_000
+_MOST_RULES = 1_000
+_MOST_TEXTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,32 +113,60 @@ class Rules(NamedTuple):
 
 def parse_rules(text: str, path: str) -> Rules:
     """Parses the rules of a file and checks each against its own examples. Raises ConfigError with file and line."""
+    table = _parse_table(text, path)
+    found = table.get("rule", [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        refuse(path, _find_line(text, "rule"), "rule is not a list of tables", "Write [[rule]] above each one.")
+    if len(found) > _MOST_RULES:
+        refuse(path, None, f"there are more than {_MOST_RULES} rules", "Use patterns.")
+    if count_texts(found) > _MOST_TEXTS:
+        refuse(path, None, f"the rules have more than {_MOST_TEXTS} texts", "Use patterns that fit more.")
+    denied = table.get("denied_digests", [])
+    if not is_list_of_digests(denied):
+        line = _find_line(text, "denied_digests")
+        refuse(path, line, "denied_digests is not a list of digests", 'Write "sha256:" and 64 hexadecimal digits.')
+    lines = _find_lines(text, len(found))
+    rules: list[PolicyRule] = []
+    for number, item in enumerate(found, 1):
+        rule = _parse_rule(item, number, path, lines[number - 1])
+        rules.append(rule)
+    return Rules(tuple(rules), path, denied_digests=frozenset(denied))
+
+
+def _parse_table(text: str, path: str) -> dict[str, Any]:
     try:
         table = parse_toml(text)
     except (RecursionError, ValueError) as error:
-        raise ConfigError(
-            f"{path} is not TOML: {error}."[:300], code="policy-invalid", hint="Correct the line named in the message."
-        ) from error
+        problem = f"{path} is not TOML: {error}."
+        hint = "Correct the line named in the message."
+        raise ConfigError(problem[:300], code="policy-invalid", hint=hint) from error
     for name in table:
-        if name not in ("rule", "schema", "denied_digests"):
-            _check_key(name, ("rule", "schema", "denied_digests"), path, _find_line(text, name))
+        if name not in _FILE_KEYS:
+            refuse_key(name, _FILE_KEYS, path, _find_line(text, name))
     if table.get("schema", SCHEMA) != SCHEMA:
-        _refuse(path, _find_line(text, "schema"), f'schema is not "{SCHEMA}"', "This version cannot read it.")
-    found = table.get("rule", [])
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        _refuse(path, _find_line(text, "rule"), "rule is not a list of tables", "Write [[rule]] above each one.")
-    if len(found) > _MOST_RULES:
-        _refuse(path, None, f"there are more than {_MOST_RULES} rules", "Use patterns.")
-    if _count(found) > _MOST_TEXTS:
-        _refuse(path, None, f"the rules have more than {_MOST_TEXTS} texts", "Use patterns that fit more.")
-    headers = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
-    lines = headers if len(headers) == len(found) else [_find_line(text, "rule")] * len(found)
-    denied = table.get("denied_digests", [])
-    if not isinstance(denied, list) or not all(isinstance(item, str) and _DIGEST.fullmatch(item) for item in denied):
-        line = _find_line(text, "denied_digests")
-        _refuse(path, line, "denied_digests is not a list of digests", 'Write "sha256:" and 64 hexadecimal digits.')
-    rules = tuple(_parse_rule(item, n, path, lines[n - 1]) for n, item in enumerate(found, 1))
-    return Rules(rules, path, denied_digests=frozenset(denied))
+        line = _find_line(text, "schema")
+        refuse(path, line, f'schema is not "{SCHEMA}"', "This version cannot read it.")
+    return table
+
+
+def _find_lines(text: str, count: int) -> Sequence[int | None]:
+    """Returns the line of each rule; for rules that are not written below headers, the line of the first mention."""
+    headers = [_line_at(text, header.start()) for header in _HEADER.finditer(text)]
+    if len(headers) == count:
+        return headers
+    return [_find_line(text, "rule")] * count
+
+
+def _find_line(text: str, name: str) -> int | None:
+    """Returns the line on which a key or a table with this name begins."""
+    found = re.search(rf"^[ \t]*+\[*+[ \t]*+[\"']?{re.escape(name)}\b", text, re.MULTILINE)
+    if not found:
+        return None
+    return _line_at(text, found.start())
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def unlocated(name: str) -> Located:
@@ -137,7 +176,10 @@ def unlocated(name: str) -> Located:
 
 def find_rule(rules: Rules, request: PolicyQuery, find_program: FindProgram = unlocated) -> PolicyRule | None:
     """Returns the first rule that matches. `find_program` maps a name to the system file that the run would start."""
-    return next((rule for rule in rules.rules if fits(rule, request, find_program)), None)
+    for rule in rules.rules:
+        if fits(rule, request, find_program):
+            return rule
+    return None
 
 
 def allows_anything(rule: PolicyRule) -> list[str]:
@@ -145,30 +187,56 @@ def allows_anything(rule: PolicyRule) -> list[str]:
     criteria."""
     if rule.verdict != "allow":
         return []
-    said = (rule.args, rule.skills, rule.sources, rule.paths, rule.commands)
-    tools = [] if any(said) else [tool for tool in COMMAND_TOOLS if any(match_word(name, tool) for name in rule.tools)]
-    commands = [f"'{' '.join(each.words)}'" for each in rule.commands if starts_anything(each)]
-    return [*commands, *([f"every command of {' and '.join(tools)}"] if tools else [])]
+    found: list[str] = []
+    for command in rule.commands:
+        if starts_anything(command):
+            words = " ".join(command.words)
+            found.append(f"'{words}'")
+    if rule.args or rule.skills or rule.sources or rule.paths or rule.commands:
+        return found
+    tools = [tool for tool in COMMAND_TOOLS if match_some_word(rule.tools, tool)]
+    if tools:
+        found.append(f"every command of {' and '.join(tools)}")
+    return found
 
 
 def skipped_options(rule: PolicyRule) -> list[tuple[str, str]]:
     """Returns (command, command without options) where the options are ignored: in rules that ask or deny."""
     if rule.verdict == "allow":
         return []
-    left = [(each.words, without_options(each.words)) for each in rule.commands]
-    return [(" ".join(words), " ".join(rest)) for words, rest in left if words != rest]
+    skipped: list[tuple[str, str]] = []
+    for command in rule.commands:
+        rest = without_options(command.words)
+        if rest != command.words:
+            skipped.append((" ".join(command.words), " ".join(rest)))
+    return skipped
 
 
 def tightened(rules: Rules) -> Rules:
     """Keeps only rules that ask or deny: a managed file or an untrusted folder may set no others."""
-    return rules._replace(rules=tuple(r for r in rules.rules if r.verdict != "allow"), only_tightens=True)
+    kept = [rule for rule in rules.rules if rule.verdict != "allow"]
+    return rules._replace(rules=tuple(kept), only_tightens=True)
 
 
 def _is_about(rule: PolicyRule, id: str | None, source: str | None) -> bool:
     """True when the rule is about this skill, or about no skill in particular."""
-    if (rule.sources and source not in rule.sources) or (rule.ids and id not in rule.ids):
+    if rule.sources and source not in rule.sources:
         return False
-    return not rule.skills or any(_fits_skill(pattern, id) for pattern in rule.skills)
+    if rule.ids and id not in rule.ids:
+        return False
+    if not rule.skills:
+        return True
+    return any(_fits_skill(pattern, id) for pattern in rule.skills)
+
+
+def _is_about_one(rule: PolicyRule, request: PolicyQuery) -> bool:
+    """True when the rule is about the skill that the call names. A rule that asks or denies may also be about a skill
+    whose files the call reads."""
+    if _is_about(rule, request.skill, request.source):
+        return True
+    if rule.verdict == "allow":
+        return False
+    return any(_is_about(rule, id, source) for id, source in request.touches)
 
 
 def fits(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> bool:
@@ -178,13 +246,14 @@ def fits(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unl
 def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> Fit:
     """Matches every criterion. An unclear case matches a rule that asks or denies, and never one that allows."""
     strict = rule.verdict == "allow"
-    if rule.tools and not any(match_word(name, request.tool) for name in rule.tools):
+    if rule.tools and not match_some_word(rule.tools, request.tool):
         return Fit(False)
-    touched = () if strict else request.touches
-    if not any(_is_about(rule, id, source) for id, source in ((request.skill, request.source), *touched)):
+    if not _is_about_one(rule, request):
         return Fit(False)
-    if not all(_fits_argument(name, patterns, _said(request, name), strict) for name, patterns in rule.args):
-        return Fit(False)
+    for name, patterns in rule.args:
+        value = _said(request, name)
+        if not _fits_argument(name, patterns, value, strict):
+            return Fit(False)
     if rule.paths and not fits_path(rule.paths, request.tool, request.args, strict=strict):
         return Fit(False)
     if not rule.commands or request.tool not in COMMAND_TOOLS:
@@ -199,215 +268,214 @@ def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlo
 def _fits_skill(pattern: str, skill: str | None) -> bool:
     if skill is None:
         return False
-    return match_anything(pattern, skill) or match_anything(pattern, skill.partition(":")[2])
+    name = skill.partition(":")[2]
+    return match_anything(pattern, skill) or match_anything(pattern, name)
 
 
 def _said(request: PolicyQuery, name: str) -> Any:
     """Returns the argument of the call, or its default: a request without a method is a GET."""
     value = request.args.get(name)
-    return find_default(request.tool, name) if value is None else value
+    if value is None:
+        return find_default(request.tool, name)
+    return value
 
 
 def _fits_argument(name: str, patterns: Sequence[str], value: Any, strict: bool) -> bool:
     if isinstance(value, (list, tuple)):
         each = [_fits_argument(name, patterns, item, strict) for item in value]
-        return bool(each) and (all(each) if strict else any(each))
+        if strict:
+            return bool(each) and all(each)
+        return any(each)
+    if value is None:
+        return False
     if isinstance(value, bool):
-        value = "true" if value else "false"
-    if not isinstance(value, (str, int, float)):
-        return value is not None and not strict  # a table: it may be what the rule means
+        text = "true" if value else "false"
+    elif isinstance(value, (str, int, float)):
+        text = str(value)
+    else:
+        return not strict  # a table: it may be what the rule means
     if name == "url":
-        return fits_url(patterns, str(value), strict=strict)
-    return any(match_anything(pattern, str(value)) for pattern in patterns)
+        return fits_url(patterns, text, strict=strict)
+    return any(match_anything(pattern, text) for pattern in patterns)
 
 
 # --- reading one rule -----------------------------------------------------------------------------------------------
 
 
 def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | None) -> PolicyRule:
-    for name in item:
-        if name not in _KEYS:
-            _check_key(name, _KEYS, path, line)
-    if item.get("verdict") not in get_args(Verdict):
-        said = f"has {item['verdict']!r}, which is no verdict" if "verdict" in item else "has no verdict"
-        _refuse(path, line, f"rule {number} {said[:80]}", "Write: verdict = allow, ask or deny.")
-    if not any(name in item for name in _CRITERIA):
-        _refuse(path, line, f"rule {number} has no criterion", f"Add one of {', '.join(_CRITERIA)}.")
-    texts = {n: _texts(item, n, number, path, line) for n in ("tool", "skill", "source", "path", "command")}
+    _check_verdict(item, number, path, line)
+    texts = {name: read_texts(item, name, number, path, line) for name in _TEXT_KEYS}
     for source in texts["source"]:
         if source not in get_args(Source):
-            _refuse(
-                path, line, f"rule {number} has the unknown source '{source}'", f"Use {', '.join(get_args(Source))}."
-            )
+            hint = f"Use {', '.join(get_args(Source))}."
+            refuse(path, line, f"rule {number} has the unknown source '{source}'", hint)
     arguments = item.get("args", {})
     if not isinstance(arguments, dict):
-        _refuse(path, line, f"args of rule {number} is not a table", 'Write: args = {url = "https://…*"}.')
+        refuse(path, line, f"args of rule {number} is not a table", 'Write: args = {url = "https://…*"}.')
     why = item.get("why", "")
     if not isinstance(why, str):
-        _refuse(path, line, f"why of rule {number} is not a text", "Write one sentence.")
-    commands = []
+        refuse(path, line, f"why of rule {number} is not a text", "Write one sentence.")
+    commands: list[CommandRule] = []
     for text in texts["command"]:
         command = parse_command_rule(text)
         if isinstance(command, str):
-            _refuse(path, line, f"command '{text[:60]}' of rule {number}: {command}", "Write how the command begins.")
+            refuse(path, line, f"command '{text[:60]}' of rule {number}: {command}", "Write how the command begins.")
         commands.append(command)
+    tools: dict[str, None] = {}
+    for name in texts["tool"]:
+        tools.update(dict.fromkeys(canonical_tools(name)))
+    args: list[tuple[str, tuple[str, ...]]] = []
+    for name in arguments:
+        patterns = read_texts(arguments, name, number, path, line)
+        args.append((name, patterns))
     rule = PolicyRule(
         number=number,
         path=path,
         line=line,
         verdict=item["verdict"],
         why=why.strip(),
-        tools=tuple(dict.fromkeys(tool for name in texts["tool"] for tool in canonical_tools(name))),
-        args=tuple((name, _texts(arguments, name, number, path, line)) for name in arguments),
+        tools=tuple(tools),
+        args=tuple(args),
         skills=texts["skill"],
         sources=texts["source"],
         paths=texts["path"],
         commands=tuple(commands),
     )
-    if misfit := _find_misfit(rule, texts["tool"]):
-        raise ConfigError(
-            f"{_place(path, line)}: rule {number} can never fit: {_printable(misfit.problem)}.",
-            code="rule-unreachable",
-            hint=_printable(misfit.hint),
-        )
+    _check_reachable(rule, texts["tool"])
     _check_examples(rule, item)
     return rule
 
 
+def _check_verdict(item: Mapping[str, Any], number: int, path: str, line: int | None) -> None:
+    """Refuses unknown keys, a missing or unknown verdict, and a rule without criteria."""
+    for name in item:
+        if name not in _KEYS:
+            refuse_key(name, _KEYS, path, line)
+    if item.get("verdict") not in get_args(Verdict):
+        said = "has no verdict"
+        if "verdict" in item:
+            said = f"has {item['verdict']!r}, which is no verdict"
+        refuse(path, line, f"rule {number} {said[:80]}", "Write: verdict = allow, ask or deny.")
+    if not any(name in item for name in _CRITERIA):
+        refuse(path, line, f"rule {number} has no criterion", f"Add one of {', '.join(_CRITERIA)}.")
+
+
+def _check_reachable(rule: PolicyRule, named: Sequence[str]) -> None:
+    misfit = _find_misfit(rule, named)
+    if misfit is None:
+        return
+    where = place(rule.path, rule.line)
+    raise ConfigError(
+        f"{where}: rule {rule.number} can never fit: {printable(misfit.problem)}.",
+        code="rule-unreachable",
+        hint=printable(misfit.hint),
+    )
+
+
 def _find_misfit(rule: PolicyRule, named: Sequence[str]) -> Misfit | None:
     """Returns the reason why no call can match the rule, or None. Such a rule would have no effect."""
+    allows = rule.verdict == "allow"
+    arguments = dict(rule.args)
+    about_skill: list[str] = []
+    if rule.skills:
+        about_skill.append("skill")
+    if rule.sources:
+        about_skill.append("source")
     found = find_misfit(
         named,
         rule.tools,
-        dict(rule.args),
+        arguments,
         command=bool(rule.commands),
         paths=rule.paths,
-        about_skill=[name for name, asked in (("skill", rule.skills), ("source", rule.sources)) if asked],
-        allows=rule.verdict == "allow",
+        about_skill=about_skill,
+        allows=allows,
     )
-    of = {pattern.partition(":")[0] if ":" in pattern else "" for pattern in rule.skills}
-    if found is None and rule.sources and of and of <= {*get_args(Source)} - {*rule.sources}:
-        return Misfit("skill and source fit no call together", "The id of a skill begins with its source.")
-    if found is not None or rule.verdict != "allow":
+    if found is not None:
         return found
-    if rule.paths and not any(match_path(pattern, path) for pattern in rule.paths for path in _paths_like(pattern)):
-        hint = "Write it without '..', backslashes and control characters."
-        return Misfit("what allows has to be certain, and no plain path is like that", hint)
-    urls = dict(rule.args).get("url", ())
-    if urls and not any(fits_url(urls, text, strict=True) for url in urls for text in urls_like(url)):
-        hint = "Write it as it is asked for: without a user, '..', '//', '#', and nothing encoded that need not be."
-        return Misfit("what allows has to be certain, and no plain URL is like that", hint)
-    if rule.commands and not any(
-        certainly_fits([each.words], {"command": text}, _anywhere).fits
-        for each in rule.commands
-        for text in _commands_like(each)
-    ):
-        hint = "Name a program of the system, or a file of the skill below its folder that no run can change."
-        return Misfit("what allows has to be certain, and no such command is", hint)
-    return None
+    if _contradict(rule.skills, rule.sources):
+        return Misfit("skill and source fit no call together", "The id of a skill begins with its source.")
+    if not allows:
+        return None
+    return find_uncertain(rule.paths, arguments.get("url", ()), rule.commands)
 
 
-def _anywhere(name: str) -> Located:
-    """Locates every program: rules and examples are independent of the machine."""
-    return Located(name)
-
-
-def _paths_like(pattern: str) -> tuple[str, ...]:
-    return _filled(pattern), f"{_filled(pattern)}a", "."  # `docs/` means everything below it
-
-
-def _commands_like(command: CommandRule) -> Iterator[str]:
-    text = shlex.join(map(_filled, command.words))
-    yield from (text, f"{text} a", f"{text} {text}", shlex.join(command.words))
-
-
-def _filled(pattern: str) -> str:
-    """Returns a text that the pattern matches, in the usual case."""
-    return re.sub(r"\*+|\?", "a", re.sub(r"(?<!\*)\*\*++/", "", pattern))
+def _contradict(skills: Sequence[str], sources: Sequence[str]) -> bool:
+    """True when every skill is written with a source, and none of these is among the sources of the rule."""
+    if not skills or not sources:
+        return False
+    others = {*get_args(Source)} - {*sources}
+    for pattern in skills:
+        source, colon, _ = pattern.partition(":")
+        if not colon or source not in others:
+            return False
+    return True
 
 
 def _check_examples(rule: PolicyRule, item: Mapping[str, Any]) -> None:
     for key, wanted in (("matches", True), ("misses", False)):
         examples = item.get(key, [])
         if not isinstance(examples, list):
-            _refuse(rule.path, rule.line, f"{key} of rule {rule.number} is not a list", "Put the examples in brackets.")
+            refuse(rule.path, rule.line, f"{key} of rule {rule.number} is not a list", "Put the examples in brackets.")
         for example in examples:
             request = _example_request(rule, example)
-            if fits(rule, request, _anywhere) is not wanted:
-                raise ConfigError(
-                    f"{_place(rule.path, rule.line)}: rule {rule.number} {'misses' if wanted else 'matches'} its own "
-                    f"example of what it {key}: {_shown(example)}.",
-                    code="policy-example",
-                    hint="Correct the rule or the example; until then the rule does not do what it says."
-                    + (" Options in a rule that asks or denies are skipped." if skipped_options(rule) else ""),
-                )
+            if fits(rule, request, locate_anywhere) is not wanted:
+                _refuse_example(rule, key, example)
+
+
+def _refuse_example(rule: PolicyRule, key: str, example: object) -> NoReturn:
+    does = "misses" if key == "matches" else "matches"
+    hint = "Correct the rule or the example; until then the rule does not do what it says."
+    if skipped_options(rule):
+        hint += " Options in a rule that asks or denies are skipped."
+    raise ConfigError(
+        f"{place(rule.path, rule.line)}: rule {rule.number} {does} its own example of what it {key}: {shown(example)}.",
+        code="policy-example",
+        hint=hint,
+    )
 
 
 def _example_request(rule: PolicyRule, example: Any) -> PolicyQuery:
     """Makes a call from an example. A text is a command if the rule has commands, a path if it has paths, else the name
     of a tool. Missing parts are taken from the rule where it states them without wildcards."""
-    given: dict[str, Any] = dict(example) if isinstance(example, dict) else {}
-    if isinstance(example, str):
-        given["command" if rule.commands else "path" if rule.paths else "tool"] = example
-    elif not isinstance(example, dict):
-        _refuse(rule.path, rule.line, f"an example of rule {rule.number} is not a text or a table", "Use one of them.")
-    for name in given:
-        if name not in _EXAMPLE_KEYS:
-            _check_key(name, _EXAMPLE_KEYS, rule.path, rule.line)
-    usual = "skill_run" if rule.commands else "read_file" if rule.paths else "skill_run"
-    plain = [name for name in rule.tools if "*" not in name]
-    tool = canonical_tools(str(given.get("tool") or (plain[0] if plain else usual)))[0]
-    args = dict(given["args"]) if isinstance(given.get("args"), dict) else {}
+    given = _example_table(rule, example)
+    tool = canonical_tools(_example_tool(rule, given))[0]
+    args: dict[str, Any] = {}
+    if isinstance(given.get("args"), dict):
+        args.update(given["args"])
     if "command" in given:
         args["command"] = given["command"]
     if "path" in given:
-        args[PATH_ARGUMENTS.get(tool, "path")] = given["path"]
-    skill = given.get("skill") or next((name for name in rule.skills if "*" not in name and "?" not in name), None)
-    source: Any = given.get("source") or (rule.sources[0] if rule.sources else None)
+        name = PATH_ARGUMENTS.get(tool, "path")
+        args[name] = given["path"]
+    skill = given.get("skill")
+    if not skill:
+        plain = [name for name in rule.skills if "*" not in name and "?" not in name]
+        skill = plain[0] if plain else None
+    source: Any = given.get("source")
+    if not source:
+        source = rule.sources[0] if rule.sources else None
     return PolicyQuery(tool=tool, args=args, skill=skill, source=source)
 
 
-def _texts(item: Mapping[str, Any], name: str, number: int, path: str, line: int | None) -> tuple[str, ...]:
-    value = item.get(name, [])
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        _refuse(path, line, f"{name} of rule {number} is neither a text nor a list of texts", f'Write: {name} = "…".')
-    if any(len(text) > _LONGEST for text in texts):
-        _refuse(path, line, f"{name} of rule {number} is longer than {_LONGEST} characters", "Use a pattern.")
-    if name in item and not texts:
-        _refuse(path, line, f"{name} of rule {number} is empty", "Remove it, or say what fits.")
-    return tuple(texts)
+def _example_table(rule: PolicyRule, example: Any) -> dict[str, Any]:
+    if isinstance(example, str):
+        if rule.commands:
+            return {"command": example}
+        return {"path" if rule.paths else "tool": example}
+    if not isinstance(example, dict):
+        refuse(rule.path, rule.line, f"an example of rule {rule.number} is not a text or a table", "Use one of them.")
+    for name in example:
+        if name not in _EXAMPLE_KEYS:
+            refuse_key(name, _EXAMPLE_KEYS, rule.path, rule.line)
+    return example
 
 
-def _count(value: Any) -> int:
-    """Counts texts and numbers at any depth."""
-    items = value.values() if isinstance(value, dict) else value
-    return sum(map(_count, items)) if isinstance(value, (dict, list)) else 1
-
-
-def _find_line(text: str, name: str) -> int | None:
-    found = re.search(rf"^[ \t]*+\[*+[ \t]*+[\"']?{re.escape(name)}\b", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else None
-
-
-def _check_key(name: str, known: Sequence[str], path: str, line: int | None) -> NoReturn:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
-    _refuse(path, line, f"unknown key '{name[:60]}'", hint)
-
-
-def _refuse(path: str, line: int | None, problem: str, hint: str) -> NoReturn:
-    raise ConfigError(f"{_place(path, line)}: {_printable(problem)}.", code="policy-invalid", hint=hint)
-
-
-def _place(path: str, line: int | None) -> str:
-    return f"{path}:{line}" if line else path
-
-
-def _shown(example: Any) -> str:
-    text = _printable(str(example))
-    return text if len(text) <= 120 else text[:117] + "…"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
+def _example_tool(rule: PolicyRule, given: Mapping[str, Any]) -> str:
+    if given.get("tool"):
+        return str(given["tool"])
+    for name in rule.tools:
+        if "*" not in name:
+            return name
+    if rule.paths and not rule.commands:
+        return "read_file"
+    return "skill_run"

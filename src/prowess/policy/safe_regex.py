@@ -23,6 +23,7 @@ _LONGEST = 1_000
 _KINDS = ("\u0660", "\u4e00", "\u2003", "\u2603")  # a digit, a letter, a space, a sign
 _CHARACTERS = (*map(chr, range(256)), *_KINDS)
 _ALL = (1 << len(_CHARACTERS)) - 1
+_BEYOND = (_ALL >> 256) << 256
 _CATEGORIES = {
     "CATEGORY_DIGIT": r"\d",
     "CATEGORY_NOT_DIGIT": r"\D",
@@ -58,20 +59,36 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def _find_problem(parsed: Any) -> str | None:
     if parsed.state.flags & re.VERBOSE:
         return "it uses the flag x"
-    for name, value, _ in _walk(parsed):
+    loose = 0
+    for name, value, follows in _walk(parsed):
         if name.startswith("GROUPREF"):
             return "it refers back to a group"
-        if not _is_repeat(name) or value[1] <= 1:
+        if not _is_repeat(name):
             continue
-        inside = [(inner, what) for inner, what, _ in _walk(value[2])]
-        # (?:\d{1,3}\.){3} is fine: it is always short.
-        if any(_is_repeat(n) and w[0] != w[1] and (int(value[1]) > _WIDE or int(w[1]) > _WIDE) for n, w in inside):
-            return "it has a repeat within a repeat"
-        if int(value[1]) > _WIDE and any(n == "BRANCH" for n, _ in inside):
-            return "it has alternatives within a repeat"
-    loose = [value for name, value, follows in _walk(parsed) if _is_repeat(name) and _is_loose(value, follows)]
-    if len(loose) > 1:
+        problem = _find_problem_inside(value)
+        if problem:
+            return problem
+        if _is_loose(value, follows):
+            loose += 1
+    if loose > 1:
         return "it has more than one repeat that can end in several places"
+    return None
+
+
+def _find_problem_inside(repeat: Any) -> str | None:
+    """Returns what makes the body of a repeat ambiguous."""
+    _, most, body = repeat
+    if most <= 1:
+        return None
+    is_wide = int(most) > _WIDE
+    has_branch = False
+    for name, value, _ in _walk(body):
+        # (?:\d{1,3}\.){3} is fine: it is always short.
+        if _is_repeat(name) and value[0] != value[1] and (is_wide or int(value[1]) > _WIDE):
+            return "it has a repeat within a repeat"
+        has_branch = has_branch or name == "BRANCH"
+    if is_wide and has_branch:
+        return "it has alternatives within a repeat"
     return None
 
 
@@ -79,15 +96,18 @@ def _walk(parsed: Any, after: Sequence[Any] = ()) -> Iterator[tuple[str, Any, li
     """Yields (operation, its argument, the parts after it) for each part, including inner ones."""
     items = list(parsed)
     for number, (operation, value) in enumerate(items):
-        yield str(operation), value, [*items[number + 1 :], *after]
+        follows = [*items[number + 1 :], *after]
+        yield str(operation), value, follows
         for inner in _inner(value):
-            yield from _walk(inner, [*items[number + 1 :], *after])
+            yield from _walk(inner, follows)
 
 
-def _inner(value: Any) -> list[Any]:
+def _inner(value: Any) -> Iterator[Any]:
     if isinstance(value, _parser.SubPattern):
-        return [value]
-    return [found for part in value for found in _inner(part)] if isinstance(value, (list, tuple)) else []
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _inner(part)
 
 
 def _is_repeat(name: str) -> bool:
@@ -102,7 +122,10 @@ def _is_loose(value: Any, follows: list[Any]) -> bool:
     if len(body) != 1:
         return True
     after = _first(follows)
-    return after is None or bool(_folded(_characters(*body[0])) & _folded(after))
+    if after is None:
+        return True
+    inside = _characters(*body[0])
+    return bool(_folded(inside) & _folded(after))
 
 
 def _first(items: list[Any]) -> int | None:
@@ -114,12 +137,15 @@ def _first(items: list[Any]) -> int | None:
             continue
         if name == "SUBPATTERN":
             inside = _first(list(value[-1]))
-            return None if inside is None or not inside else found | inside
-        if _is_repeat(name):
-            if len(value[2]) != 1:
+            if not inside:
                 return None
-            found |= _characters(*value[2][0])
-            if value[0] == 0:
+            return found | inside
+        if _is_repeat(name):
+            least, _, body = value
+            if len(body) != 1:
+                return None
+            found |= _characters(*body[0])
+            if least == 0:
                 continue
             return found
         return found | _characters(operation, value)
@@ -136,28 +162,52 @@ def _may_and_must(operation: Any, value: Any) -> tuple[int, int]:
     characters."""
     name = str(operation)
     if name == "LITERAL":
-        bit = 1 << (value if value < 256 else 256 + _kind(chr(value)))
-        return bit, bit if value < 256 else 0
+        return _of_literal(value)
     if name == "NOT_LITERAL":
-        return _ALL & ~_may_and_must(_parser.LITERAL, value)[1], 0
+        must_not = _of_literal(value)[1]
+        return _ALL & ~must_not, 0
     if name == "RANGE":
-        bits = sum(1 << code for code in range(value[0], min(value[1], 255) + 1))
-        return bits | ((_ALL >> 256) << 256 if value[1] > 255 else 0), bits
+        first, last = value
+        must = sum(1 << code for code in range(first, min(last, 255) + 1))
+        may = must | _BEYOND if last > 255 else must
+        return may, must
     if name == "CATEGORY":
         category = re.compile(_CATEGORIES.get(str(value), r"[\s\S]"))
         bits = sum(1 << number for number, character in enumerate(_CHARACTERS) if category.match(character))
         return bits, bits
-    if name != "IN":
-        return _ALL, 0
-    parts = [_may_and_must(*item) for item in value if str(item[0]) != "NEGATE"]
-    may, must = 0, 0
-    for some, every in parts:
-        may, must = may | some, must | every
-    return (_ALL & ~must, 0) if len(parts) < len(value) else (may, must)
+    if name == "IN":
+        return _of_set(value)
+    return _ALL, 0
+
+
+def _of_literal(code: int) -> tuple[int, int]:
+    if code < 256:
+        return 1 << code, 1 << code
+    return 1 << (256 + _kind(chr(code))), 0
+
+
+def _of_set(items: Sequence[Any]) -> tuple[int, int]:
+    may = 0
+    must = 0
+    is_negated = False
+    for operation, value in items:
+        if str(operation) == "NEGATE":
+            is_negated = True
+            continue
+        some, every = _may_and_must(operation, value)
+        may |= some
+        must |= every
+    if is_negated:
+        return _ALL & ~must, 0
+    return may, must
 
 
 def _kind(character: str) -> int:
-    return next(n for n, kind in enumerate((r"\d", r"\w", r"\s", r"[\s\S]")) if re.match(kind, character))
+    """Returns the number of the first kind that a character beyond the first 256 belongs to."""
+    for number, kind in enumerate((r"\d", r"\w", r"\s")):
+        if re.match(kind, character):
+            return number
+    return 3
 
 
 def _folded(characters: int) -> int:
@@ -168,4 +218,6 @@ def _folded(characters: int) -> int:
 
 def _shown(pattern: str) -> str:
     text = ascii(pattern)
-    return text if len(text) <= 100 else text[:97] + "…'"
+    if len(text) <= 100:
+        return text
+    return text[:97] + "…'"

@@ -18,7 +18,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -38,14 +38,19 @@ class Redactor:
     """Redacts one stream of bytes. `fresh()` returns a redactor for another stream."""
 
     def __init__(self, values: Mapping[str, str], patterns: Sequence[str] = ()) -> None:
-        usable = {name: value.strip() for name, value in values.items() if len(value.strip()) >= SHORTEST}
-        self.unusable = tuple(name for name in values if name not in usable)
         needles: dict[bytes, str] = {}
-        for name, value in usable.items():
-            for needle in _encodings(value):
+        unusable: list[str] = []
+        for name, value in values.items():
+            stripped = value.strip()
+            if len(stripped) < SHORTEST:
+                unusable.append(name)
+                continue
+            for needle in _encodings(stripped):
                 needles.setdefault(needle, name)
+        self.unusable = tuple(unusable)
         self._marks, self._redacted = _choose_marks(needles)
-        self._needles = tuple(sorted(needles, key=lambda needle: (-len(needle), needle)))
+        longest_first = sorted(needles, key=lambda needle: (-len(needle), needle))
+        self._needles = tuple(longest_first)
         self._patterns = tuple(map(compile_pattern, patterns))
         self._start()
 
@@ -63,7 +68,8 @@ class Redactor:
 
     def feed(self, data: bytes) -> bytes:
         """Takes bytes and returns all redacted bytes that are certain so far."""
-        return self._feed_patterns(self._feed_values(data, last=False), last=False)
+        without_values = self._feed_values(data, last=False)
+        return self._feed_patterns(without_values, last=False)
 
     def flush(self) -> bytes:
         """Returns the text that is held back only for the patterns, for a caller that waits for a prompt. A pattern
@@ -72,21 +78,27 @@ class Redactor:
 
     def finish(self) -> bytes:
         """Returns the rest. The redactor can then be used for another stream."""
-        rest = self._feed_patterns(self._feed_values(b"", last=True), last=True)
+        without_values = self._feed_values(b"", last=True)
+        rest = self._feed_patterns(without_values, last=True)
         self._start()
         return rest
 
     def redact_text(self, text: str) -> str:
-        if not self._needles and not self._patterns:
+        if not self.is_needed:
             return text
-        stream = self.fresh()
         data = text.encode("utf-8", "surrogatepass")
-        clean = stream.feed(data) + stream.finish()
-        return text if clean == data else _decode(clean)
+        clean = self._redact_bytes(data)
+        if clean == data:
+            return text
+        return _decode(clean)
+
+    def _redact_bytes(self, data: bytes) -> bytes:
+        stream = self.fresh()
+        return stream.feed(data) + stream.finish()
 
     def redact_json(self, value: Any) -> Any:
         """Redacts every text in a JSON value, including keys. A number that is a secret becomes a text."""
-        if not self._needles and not self._patterns:
+        if not self.is_needed:
             return value
         if isinstance(value, str):
             return self.redact_text(value)
@@ -101,12 +113,12 @@ class Redactor:
         if isinstance(value, (list, tuple)):
             return [self.redact_json(item) for item in value]
         if isinstance(value, bytes):
-            stream = self.fresh()
-            return stream.feed(value) + stream.finish()
+            return self._redact_bytes(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
             text = str(value)
             clean_text = self.redact_text(text)
-            return value if clean_text == text else clean_text
+            if clean_text != text:
+                return clean_text
         return value
 
     def _start(self) -> None:
@@ -121,7 +133,9 @@ class Redactor:
         """Replaces values. Overlapping values become one mark, so no part of a second secret remains."""
         if not self._needles:
             return data
-        text, covered, at = self._held + data, self._covered, 0
+        text = self._held + data
+        covered = self._covered
+        at = 0
         out: list[bytes] = []
         ahead = dict.fromkeys(self._needles, -1)
         hold = len(text) if last else _find_hold(text, 0, self._needles)
@@ -133,25 +147,34 @@ class Redactor:
                 break
             start, needle = found
             if start >= covered:
-                out += [text[covered:start], self._marks[needle]]
-            covered, at = max(covered, start + len(needle)), start + 1
+                out.append(text[covered:start])
+                out.append(self._marks[needle])
+            covered = max(covered, start + len(needle))
+            at = start + 1
         out.append(text[covered:hold])
-        self._held, self._covered = text[hold:], max(0, covered - hold)
+        self._held = text[hold:]
+        self._covered = max(0, covered - hold)
         return b"".join(out)
 
     def _feed_patterns(self, data: bytes, *, last: bool, keep: int = WINDOW) -> bytes:
         if not self._patterns:
             return data
-        pieces = [data[at : at + WINDOW] for at in range(0, len(data), WINDOW)] or [b""]
-        out = [self._feed_window(piece, last=False, keep=WINDOW) for piece in pieces[:-1]]
-        return b"".join((*out, self._feed_window(pieces[-1], last=last, keep=keep)))
+        out: list[bytes] = []
+        at = 0
+        while len(data) - at > WINDOW:
+            piece = data[at : at + WINDOW]
+            out.append(self._feed_window(piece, last=False, keep=WINDOW))
+            at += WINDOW
+        out.append(self._feed_window(data[at:], last=last, keep=keep))
+        return b"".join(out)
 
     def _feed_window(self, data: bytes, *, last: bool, keep: int) -> bytes:
         """Applies the patterns to one window. No pattern sees much more than two windows, so even a slow one ends."""
         self._text += self._decoder.decode(data, last)
         if self._swallow:
             self._skip_line()
-        text, at = self._text, self._done
+        text = self._text
+        at = self._done
         safe = len(text) if last else max(at, len(text) - keep)
         out: list[str] = []
         ahead = [pattern.search(text, at) for pattern in self._patterns]
@@ -162,21 +185,27 @@ class Redactor:
                 out.append(text[at:safe])
                 at = safe
                 break
-            out += [text[at : match.start()], self._redacted]
+            out.append(text[at : match.start()])
+            out.append(self._redacted)
             at = match.end()
             if at == len(text) and not last:  # the match may continue, and it cannot all be held back
                 self._swallow = True
-        cut = max(0, at - _CONTEXT)
-        self._text, self._done = text[cut:], at - cut
+        self._keep_context(at)
         return "".join(out).encode("utf-8", "surrogateescape")
 
     def _skip_line(self) -> None:
         """Drops the rest of the line after a match that was longer than the window."""
         end = self._text.find("\n", self._done)
         self._swallow = end < 0
-        self._done = len(self._text) if end < 0 else end
-        cut = max(0, self._done - _CONTEXT)
-        self._text, self._done = self._text[cut:], self._done - cut
+        if end < 0:
+            end = len(self._text)
+        self._keep_context(end)
+
+    def _keep_context(self, done: int) -> None:
+        """Drops the text that was returned, except what a pattern may still look at."""
+        cut = max(0, done - _CONTEXT)
+        self._text = self._text[cut:]
+        self._done = done - cut
 
 
 def build_environment(
@@ -187,12 +216,19 @@ def build_environment(
     `base` is never passed on as a whole, and a declared name is never taken from it, because a skill could declare
     anything. `extra` comes from the model; a name that changes which programs start is refused, with the reason.
     """
-    environment = {name: base[name] for name in base if name in _FROM_BASE or name.startswith("LC_")}
-    environment |= {name: secrets[name] for name in declared if name in secrets}
+    environment: dict[str, str] = {}
+    for name in base:
+        if name in _FROM_BASE or name.startswith("LC_"):
+            environment[name] = base[name]
+    for name in declared:
+        if name in secrets:
+            environment[name] = secrets[name]
     for name, value in extra.items():
-        if reason := find_refusal(name, value):
+        reason = find_refusal(name, value)
+        if reason:
+            shown = ascii(name)[:80]
             raise WorkspaceError(
-                f"The variable {ascii(name)[:80]} cannot be set for a run: {reason}.",
+                f"The variable {shown} cannot be set for a run: {reason}.",
                 op="environment",
                 code="env-refused",
                 hint="Leave it out of env; pass what the program needs as an argument.",
@@ -204,20 +240,48 @@ def build_environment(
 def _encodings(value: str) -> Iterable[bytes]:
     """Returns the value in the usual encodings. Short pieces are left out: they would be found everywhere."""
     raw = value.encode("utf-8", "surrogateescape")
-    found = [raw, raw.replace(b"\n", b"\r\n"), raw.hex().encode(), raw.hex().upper().encode()]
-    found += [line for line in raw.splitlines() if len(line) >= _LINE and not line.startswith(b"-----")]
+    digits = raw.hex()
+    found = [raw, raw.replace(b"\n", b"\r\n"), digits.encode(), digits.upper().encode()]
+    for line in raw.splitlines():
+        if len(line) >= _LINE and not line.startswith(b"-----"):
+            found.append(line)
+    found += _in_base64(raw)
+    for text in (*_percent_encoded(raw), *_escaped(raw)):
+        found.append(text.encode("utf-8", "surrogateescape"))
+    distinct = dict.fromkeys(found)
+    return [each for each in distinct if len(each) >= SHORTEST]
+
+
+def _in_base64(raw: bytes) -> Iterator[bytes]:
+    """Yields the part that every base64 text with the value in it has, for each position and alphabet."""
     for shift in range(3):
+        # The characters at both ends also depend on the neighbouring bytes, so they are left out.
+        begin = (shift * 8 + 5) // 6
+        end = (shift + len(raw)) * 8 // 6
+        shifted = b"\0" * shift + raw
         for alphabet in (None, b"-_"):
-            encoded = base64.b64encode(b"\0" * shift + raw, altchars=alphabet)
-            # The characters at both ends also depend on the neighbouring bytes, so they are left out.
-            found.append(encoded[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6])
+            encoded = base64.b64encode(shifted, altchars=alphabet)
+            yield encoded[begin:end]
+
+
+def _percent_encoded(raw: bytes) -> Iterator[str]:
+    """Yields the value as in a URL, with codes in upper and in lower case."""
+    for text in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield text
+        yield re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), text)
+
+
+def _escaped(raw: bytes) -> Iterator[str]:
+    """Yields the value as in JSON, in Python, in HTML and in a shell's quotes."""
     text = raw.decode("utf-8", "replace")
-    percent = [quote(raw, safe=""), quote(raw), quote_plus(raw)]
-    percent += [re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), each) for each in percent]
-    escaped = [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], html.escape(text)]
-    escaped += [escaped[0].replace("/", "\\/"), text.replace("'", "'\\''"), json.dumps(escaped[0])[1:-1]]
-    found += [each.encode("utf-8", "surrogateescape") for each in (*percent, *escaped)]
-    return (each for each in dict.fromkeys(found) if len(each) >= SHORTEST)
+    in_json = json.dumps(text)[1:-1]
+    yield in_json
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield repr(text)[1:-1]
+    yield html.escape(text)
+    yield in_json.replace("/", "\\/")
+    yield text.replace("'", "'\\''")
+    yield json.dumps(in_json)[1:-1]
 
 
 def _choose_marks(needles: Mapping[bytes, str]) -> tuple[dict[bytes, bytes], str]:
@@ -225,22 +289,36 @@ def _choose_marks(needles: Mapping[bytes, str]) -> tuple[dict[bytes, bytes], str
     used = frozenset(b"".join(needles))
     if not used & frozenset(b"[]"):
         marks = {needle: f"[secret {name}]".encode("utf-8", "replace") for needle, name in needles.items()}
-        if not any(needle in mark for mark in {*marks.values(), b"[redacted]"} for needle in needles):
+        texts = {*marks.values(), b"[redacted]"}
+        if not any(needle in text for text in texts for needle in needles):
             return marks, "[redacted]"
+    free = _free_character(used)
+    mark = free.encode("utf-8", "surrogateescape") * 3
+    return dict.fromkeys(needles, mark), free * 3
+
+
+def _free_character(used: Collection[int]) -> str:
+    """Returns a character that occurs in no secret."""
     printable = (*b"*#~^|<>!?.:;_", *range(32, 127), *range(1, 32))
-    free = next((chr(code) for code in printable if code not in used), "\udcff")
-    return dict.fromkeys(needles, free.encode("utf-8", "surrogateescape") * 3), free * 3
+    for code in printable:
+        if code not in used:
+            return chr(code)
+    return "\udcff"
 
 
 def _find_next(text: bytes, at: int, ahead: dict[bytes, int]) -> tuple[int, bytes] | None:
     """Returns the first value from `at` on; the longest if several begin there. `ahead` caches the next position of
     each."""
+    nowhere = len(text) + 1
+    first = nowhere
     best: tuple[int, bytes] | None = None
     for needle, known in ahead.items():
         if known < at:
             found = text.find(needle, at)
-            known = ahead[needle] = len(text) + 1 if found < 0 else found
-        if known <= len(text) and (best is None or known < best[0]):
+            known = nowhere if found < 0 else found
+            ahead[needle] = known
+        if known < first:
+            first = known
             best = (known, needle)
     return best
 
@@ -276,7 +354,9 @@ class ConfiguredSecrets:
     """Secret provider that reads the configured sources. Relative paths start at `base`."""
 
     def __init__(self, sources: Mapping[str, str], environ: Mapping[str, str], base: str) -> None:
-        self._sources, self._environ, self._base = dict(sources), environ, base
+        self._sources = dict(sources)
+        self._environ = environ
+        self._base = base
 
     async def find(self, name: str) -> str | None:
         source = self._sources.get(name)
@@ -298,13 +378,14 @@ class ConfiguredSecrets:
         try:
             data = read_regular(path, MAX_BYTES, follow=True)
         except OSError as error:
+            why = error.strerror or "error"
             raise ConfigError(
-                f"secrets.{name} cannot be read: {(error.strerror or 'error').lower()}: {path}",
+                f"secrets.{name} cannot be read: {why.lower()}: {path}",
                 code="secret-unreadable",
                 hint="Check that the file exists and may be read.",
             ) from error
         if len(data) > MAX_BYTES:
-            raise ConfigError(
-                f"secrets.{name} has more than {MAX_BYTES} bytes.", code="secret-unreadable", hint="Name another file."
-            )
-        return data.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            problem = f"secrets.{name} has more than {MAX_BYTES} bytes."
+            raise ConfigError(problem, code="secret-unreadable", hint="Name another file.")
+        text = data.decode("utf-8", "surrogateescape")
+        return text.rstrip("\r\n")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -25,12 +25,12 @@ from prowess._internal.paths import is_inside
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError, StoreError
+from prowess.policy.worktrees import file_key, places_in_main_worktree
 
 SCHEMA = "prowess.trust/1"
 TRUSTED_BY_CONTENT = (".agent/config.toml", ".agent/config.json", ".agent/policy.toml")
 
 _FILE_LIMIT_BYTES = 1 << 20  # larger config or policy files are refused
-_GIT_LIMIT_BYTES = 1 << 14
 _MOST_BEFORE = 6  # accepted contents of an installed skill that are remembered, for a rollback
 
 
@@ -70,19 +70,22 @@ class Trust(NamedTuple):
 
     def trusts_folder(self, path: str) -> bool:
         """True when the folder, a folder above it, or its counterpart in the repository of a worktree is trusted."""
+        if not self.folders:
+            return False
         real = os.path.realpath(path)
-        return bool(self.folders) and (
-            self._covers(real) or any(self._covers(twin) for twin in _places_in_main_worktree(real))
-        )
+        return self._covers(real) or any(map(self._covers, places_in_main_worktree(real)))
 
     def accepts_file(self, path: str, sha256: str) -> bool:
         """True when a person gave trust to exactly this content."""
-        real = _file_key(path)
         accepted = {record.path for record in self.files if record.sha256 == sha256}
-        return bool(accepted) and (real in accepted or any(twin in accepted for twin in _places_in_main_worktree(real)))
+        if not accepted:
+            return False
+        real = file_key(path)
+        return real in accepted or not accepted.isdisjoint(places_in_main_worktree(real))
 
     def accepts_url(self, url: str, digest: str) -> bool:
-        return any(record.url == without_userinfo(url) and record.digest == digest for record in self.urls)
+        wanted = (without_userinfo(url), digest)
+        return any((record.url, record.digest) == wanted for record in self.urls)
 
     @property
     def accepted_skills(self) -> dict[str, str]:
@@ -91,8 +94,8 @@ class Trust(NamedTuple):
 
     def accepted_once(self, path: str, digest: str) -> bool:
         """True when a person accepted this content before, now or earlier. For a return to that content."""
-        real = os.path.realpath(path)
-        return any((record.path, record.digest) == (real, digest) for record in self.skills)
+        wanted = (os.path.realpath(path), digest)
+        return any((record.path, record.digest) == wanted for record in self.skills)
 
     def _covers(self, real: str) -> bool:
         return any(is_inside(folder.path, real) for folder in self.folders)
@@ -109,7 +112,9 @@ def load_trust(state_dir: str) -> Trust:
     except FileNotFoundError:
         return Trust()
     except (OSError, ValueError, RecursionError) as error:
-        return Trust(findings=(_corrupt(store.path, str(error) or type(error).__name__),))
+        why = str(error) or type(error).__name__
+        finding = _corrupt(store.path, why)
+        return Trust(findings=(finding,))
 
 
 class TrustFile:
@@ -124,25 +129,37 @@ class TrustFile:
     def current(self) -> Trust:
         seen = file_signature(self.path)
         if seen != self._seen:
-            self._trust, self._seen = load_trust(self._state_dir), seen
+            self._trust = load_trust(self._state_dir)
+            self._seen = seen
         return self._trust
 
 
 def still_trusted(before: Trust, now: Trust) -> Trust:
     """Returns what was trusted before and still is; `before` itself when nothing was revoked."""
-    narrower = (f for f in now.folders if f not in before.folders and before.trusts_folder(f.path))
-    before_skills, now_skills = before.accepted_skills, now.accepted_skills
-    left = Trust(
-        folders=(*(f for f in before.folders if now.trusts_folder(f.path)), *narrower),
-        files=tuple(f for f in before.files if now.accepts_file(f.path, f.sha256)),
-        urls=tuple(u for u in before.urls if now.accepts_url(u.url, u.digest)),
-        skills=tuple(
-            s for s in before.skills if before_skills[s.path] != s.digest or now_skills.get(s.path) == s.digest
-        ),
-        findings=now.findings,
-    )
-    kept_all = len(left.files) == len(before.files) and {*before.folders} <= {*left.folders}
-    return before if kept_all and (left.urls, left.skills) == (before.urls, before.skills) else left
+    folders = [folder for folder in before.folders if now.trusts_folder(folder.path)]
+    for folder in now.folders:  # trust that was made narrower
+        if folder not in before.folders and before.trusts_folder(folder.path):
+            folders.append(folder)
+    files = [file for file in before.files if now.accepts_file(file.path, file.sha256)]
+    urls = [url for url in before.urls if now.accepts_url(url.url, url.digest)]
+    skills = _skills_still_trusted(before, now)
+    kept_folders = {*before.folders} <= {*folders}
+    kept_records = len(files) == len(before.files) and len(urls) == len(before.urls)
+    if kept_folders and kept_records and len(skills) == len(before.skills):
+        return before
+    return Trust(tuple(folders), tuple(files), tuple(urls), tuple(skills), now.findings)
+
+
+def _skills_still_trusted(before: Trust, now: Trust) -> list[TrustedSkill]:
+    """Keeps the earlier contents of each skill, and its newest one while that is still accepted."""
+    newest = before.accepted_skills
+    accepted = now.accepted_skills
+    kept: list[TrustedSkill] = []
+    for skill in before.skills:
+        is_earlier = newest[skill.path] != skill.digest
+        if is_earlier or accepted.get(skill.path) == skill.digest:
+            kept.append(skill)
+    return kept
 
 
 def grant_folder(state_dir: str, path: str) -> Trust:
@@ -156,15 +173,23 @@ def grant_folder(state_dir: str, path: str) -> Trust:
         )
     with _locked(state_dir):
         trust = _load_or_move_aside(state_dir)
-        keys = {_file_key(os.path.join(real, name)) for name in TRUSTED_BY_CONTENT}
         at = now()
-        files = [TrustedFile(path=key, sha256=sha, at=at) for key in sorted(keys) if (sha := _find_sha256(key))]
-        trust = trust._replace(
-            folders=(*(f for f in trust.folders if f.path != real), TrustedFolder(path=real, at=at)),
-            files=(*(f for f in trust.files if f.path not in keys), *files),
-        )
+        folders = [folder for folder in trust.folders if folder.path != real]
+        folders.append(TrustedFolder(path=real, at=at))
+        keys = _keys_by_content(real)
+        files = [file for file in trust.files if file.path not in keys]
+        for key in sorted(keys):
+            sha256 = _find_sha256(key)
+            if sha256:
+                files.append(TrustedFile(path=key, sha256=sha256, at=at))
+        trust = trust._replace(folders=tuple(folders), files=tuple(files))
         _write(state_dir, trust)
     return trust
+
+
+def _keys_by_content(folder: str) -> set[str]:
+    """Returns the keys of the files in a folder that are trusted by their content."""
+    return {file_key(os.path.join(folder, name)) for name in TRUSTED_BY_CONTENT}
 
 
 def grant_url(state_dir: str, url: str, digest: str) -> Trust:
@@ -178,8 +203,9 @@ def grant_url(state_dir: str, url: str, digest: str) -> Trust:
         )
     with _locked(state_dir):
         trust = _load_or_move_aside(state_dir)
-        others = (u for u in trust.urls if (u.url, u.digest) != (clean, digest))
-        trust = trust._replace(urls=(*others, TrustedUrl(url=clean, digest=digest, at=now())))
+        urls = [record for record in trust.urls if (record.url, record.digest) != (clean, digest)]
+        urls.append(TrustedUrl(url=clean, digest=digest, at=now()))
+        trust = trust._replace(urls=tuple(urls))
         _write(state_dir, trust)
     return trust
 
@@ -190,23 +216,35 @@ def grant_skills(state_dir: str, digests: Mapping[str, str]) -> Trust:
     known = load_trust(state_dir)
     known_digests = known.accepted_skills
     resolve = cache(os.path.realpath)  # the folder above: most skills share it
-    accepted = {os.path.join(resolve(os.path.dirname(p)), os.path.basename(p)): d for p, d in digests.items()}
-    accepted = {path: digest for path, digest in accepted.items() if digest or path in known_digests}
+    by_path: dict[str, str] = {}
+    for path, digest in digests.items():
+        folder, name = os.path.split(path)
+        by_path[os.path.join(resolve(folder), name)] = digest
+    accepted = {path: digest for path, digest in by_path.items() if digest or path in known_digests}
     if not accepted:
         return known
     with _locked(state_dir):
         trust = _load_or_move_aside(state_dir)
         at = now()
-        new = [TrustedSkill(path=path, digest=digest, at=at) for path, digest in accepted.items()]
-        same, number = {(s.path, s.digest) for s in new}, Counter[str]()
-        kept: list[TrustedSkill] = []
-        for record in reversed(trust.skills):
-            number[record.path] += 1
-            if (record.path, record.digest) not in same and number[record.path] <= _MOST_BEFORE:
-                kept.append(record)
-        trust = trust._replace(skills=(*reversed(kept), *new))
+        skills = _skills_to_remember(trust, accepted)
+        for path, digest in accepted.items():
+            skills.append(TrustedSkill(path=path, digest=digest, at=at))
+        trust = trust._replace(skills=tuple(skills))
         _write(state_dir, trust)
     return trust
+
+
+def _skills_to_remember(trust: Trust, accepted: Mapping[str, str]) -> list[TrustedSkill]:
+    """Returns the newest records of each folder, without those that are accepted again."""
+    number = Counter[str]()
+    kept: list[TrustedSkill] = []
+    for record in reversed(trust.skills):
+        number[record.path] += 1
+        is_again = accepted.get(record.path) == record.digest
+        if not is_again and number[record.path] <= _MOST_BEFORE:
+            kept.append(record)
+    kept.reverse()
+    return kept
 
 
 def revoke(state_dir: str, path_or_url: str) -> bool:
@@ -216,22 +254,31 @@ def revoke(state_dir: str, path_or_url: str) -> bool:
     url = without_userinfo(path_or_url)
     # A folder that was replaced by a link is still found under its old name.
     real = {os.path.realpath(path_or_url), os.path.abspath(path_or_url)}
-    keys = {_file_key(os.path.join(folder, name)) for folder in real for name in TRUSTED_BY_CONTENT}
     with _locked(state_dir):
         trust = load_trust(state_dir)
         if trust.findings:
             problem = trust.findings[0]
             raise StoreError(problem.message, code=problem.code, hint=problem.hint)
-        left = trust._replace(
-            folders=tuple(f for f in trust.folders if f.path not in real),
-            files=tuple(f for f in trust.files if f.path not in keys),
-            urls=tuple(u for u in trust.urls if u.url != url),
-            skills=tuple(s for s in trust.skills if not any(is_inside(folder, s.path) for folder in real)),
-        )
+        left = _without(trust, url, real)
         if left == trust:
             return False
         _write(state_dir, left)
     return True
+
+
+def _without(trust: Trust, url: str, real: Collection[str]) -> Trust:
+    """Returns the trust without the URL and without what is in one of the folders."""
+    keys: set[str] = set()
+    for folder in real:
+        keys |= _keys_by_content(folder)
+    folders = [folder for folder in trust.folders if folder.path not in real]
+    files = [file for file in trust.files if file.path not in keys]
+    urls = [record for record in trust.urls if record.url != url]
+    skills: list[TrustedSkill] = []
+    for skill in trust.skills:
+        if not any(is_inside(folder, skill.path) for folder in real):
+            skills.append(skill)
+    return trust._replace(folders=tuple(folders), files=tuple(files), urls=tuple(urls), skills=tuple(skills))
 
 
 def without_userinfo(url: str) -> str:
@@ -241,12 +288,21 @@ def without_userinfo(url: str) -> str:
     if not mark:
         return url
     rest = rest.partition("#")[0]
-    end = min((at for at in map(rest.find, "/?") if at >= 0), default=len(rest))
-    return scheme + mark + rest[:end].rpartition("@")[2] + rest[end:]
+    end = len(rest)
+    for separator in "/?":
+        at = rest.find(separator, 0, end)
+        if at >= 0:
+            end = at
+    authority = rest[:end].rpartition("@")[2]
+    return scheme + mark + authority + rest[end:]
 
 
 def _parse(store: dict[str, Any]) -> Trust:
-    trust = Trust(**{name: tuple(_records(store.get(name, []), name, kind)) for name, kind in _KINDS.items()})
+    kinds: dict[str, Any] = {}
+    for name, kind in _KINDS.items():
+        rows = store.get(name, [])
+        kinds[name] = tuple(_records(rows, name, kind))
+    trust = Trust(**kinds)
     for record in (*trust.folders, *trust.files, *trust.skills):
         # An empty or relative path would act as a prefix and could cover far more than intended.
         if not os.path.isabs(record.path) or os.path.normpath(record.path) != record.path:
@@ -258,7 +314,8 @@ def _records(rows: Any, name: str, kind: Any) -> Iterator[Any]:
     if not isinstance(rows, list):
         raise ValueError(f"{name} is not a list")
     for number, row in enumerate(rows):
-        fields = [row.get(field) for field in kind._fields] if isinstance(row, dict) else [None]
+        table: dict[str, Any] = row if isinstance(row, dict) else {}
+        fields = [table.get(field) for field in kind._fields]
         if not all(isinstance(field, str) for field in fields):
             raise ValueError(f"{name}[{number}] does not have the texts {', '.join(kind._fields)}")
         yield kind(*fields)
@@ -273,14 +330,20 @@ def _load_or_move_aside(state_dir: str) -> Trust:
     trust = load_trust(state_dir)
     if not trust.findings:
         return trust
+    problem = trust.findings[0]
     kept = _store(state_dir).move_aside()
-    moved = f"{trust.findings[0].message} It was moved to {kept}; what it trusted is not trusted any more."
+    moved = f"{problem.message} It was moved to {kept}; what it trusted is not trusted any more."
     hint = "Run 'prowess trust' again for each folder and URL that you still trust."
-    return Trust(findings=(trust.findings[0]._replace(message=moved, hint=hint),))
+    finding = problem._replace(message=moved, hint=hint)
+    return Trust(findings=(finding,))
 
 
 def _write(state_dir: str, trust: Trust) -> None:
-    _store(state_dir).write({name: [record._asdict() for record in getattr(trust, name)] for name in _KINDS})
+    tables: dict[str, Any] = {}
+    for name in _KINDS:
+        records = getattr(trust, name)
+        tables[name] = [record._asdict() for record in records]
+    _store(state_dir).write(tables)
 
 
 @contextmanager
@@ -301,59 +364,9 @@ def _find_sha256(path: str) -> str | None:
         data = read_regular(path, _FILE_LIMIT_BYTES, follow=True)
     except OSError:
         return None
-    return content_sha256(data) if len(data) <= _FILE_LIMIT_BYTES else None
-
-
-def _places_in_main_worktree(real: str) -> Iterator[str]:
-    """Yields the counterpart of this path in the repository, for every folder above it that is a linked worktree."""
-    folder = real
-    while folder != (above := os.path.dirname(folder)):
-        main = _find_main_worktree(folder)
-        if main is not None:
-            yield os.path.normpath(os.path.join(main, os.path.relpath(real, folder)))
-        folder = above
-
-
-def _find_main_worktree(folder: str) -> str | None:
-    """Returns the repository's folder, when `folder/.git` names its record and the record names `folder/.git` back.
-
-    The record is inside the repository, so a forged, linked or copied `.git` file gains nothing. Both must have the
-    same owner: a record may outlive its folder, and anybody can create a folder in /tmp at the old path.
-    """
-    marker = _find_line(os.path.join(folder, ".git"))
-    if marker is None or not marker.startswith("gitdir:"):
+    if len(data) > _FILE_LIMIT_BYTES:
         return None
-    record = os.path.realpath(os.path.join(folder, marker.removeprefix("gitdir:").strip()))
-    git_dir, worktrees = os.path.split(os.path.dirname(record))
-    main, dot_git = os.path.split(git_dir)
-    if (dot_git, worktrees) != (".git", "worktrees"):
-        return None
-    back = _find_line(os.path.join(record, "gitdir"))
-    if back is None or _file_key(os.path.join(record, back)) != os.path.join(folder, ".git"):
-        return None
-    return main if _find_owner(folder) == _find_owner(record) else None
-
-
-def _find_owner(path: str) -> int | None:
-    try:
-        return os.stat(path).st_uid
-    except OSError:
-        return None
-
-
-def _find_line(path: str) -> str | None:
-    """Reads the only line of a small regular file. Links are not followed, because the file's own location is the
-    proof."""
-    try:
-        text = os.fsdecode(read_regular(path, _GIT_LIMIT_BYTES)).rstrip("\r\n")
-    except (OSError, ValueError):
-        return None
-    return None if len(text) > _GIT_LIMIT_BYTES or "\0" in text or "\n" in text else text
-
-
-def _file_key(path: str) -> str:
-    """Returns the resolved folder and the file's own name. A link at the end is not followed."""
-    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return content_sha256(data)
 
 
 def _store(state_dir: str) -> UserFile:
@@ -377,31 +390,45 @@ def tighten(below: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[dict[s
             left_out = [f"{name}.{pattern}" for pattern in value if pattern not in kept[name]]
             ignored += left_out if len(left_out) <= _MOST_NAMED else [name]
             continue
-        if rule := _RULES.get(name):
-            fits = rule(below[name], value)
-            if fits:
-                kept[name] = tuple(dict.fromkeys((*below[name], *value))) if rule is _adds else value
-        else:
-            fits = value == below.get(name)
-        if not fits:
+        rule = _RULES.get(name)
+        if rule is None:
+            if value != below.get(name):
+                ignored.append(name)
+        elif not rule(below[name], value):
             ignored.append(name)
+        elif rule is _adds:
+            both = (*below[name], *value)
+            kept[name] = tuple(dict.fromkeys(both))
+        else:
+            kept[name] = value
     return kept, ignored
 
 
 def _stricter_modes(below: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Returns the modes that are at least as strict as the strictest existing one. Patterns overlap and the narrower
     one wins, so none may be milder."""
-    least = max(map(_STRICTNESS.index, ("name-only", *below.values())))
-    return {pattern: mode for pattern, mode in wanted.items() if _STRICTNESS.index(mode) >= least}
+    modes = ("name-only", *below.values())
+    least = max(map(_STRICTNESS.index, modes))
+    strict: dict[str, str] = {}
+    for pattern, mode in wanted.items():
+        if _STRICTNESS.index(mode) >= least:
+            strict[pattern] = mode
+    return strict
 
 
 def _lowers(below: float | None, wanted: float | None) -> bool:
     """True when the new limit is not higher. None means no limit."""
-    return below is None or (wanted is not None and wanted <= below)
+    if below is None:
+        return True
+    return wanted is not None and wanted <= below
 
 
 def _lowers_budget(below: int | None, wanted: int | None) -> bool:
-    return wanted == below or _lowers(_USUAL_BUDGET_TOKENS if below is None else below, wanted)
+    if wanted == below:
+        return True
+    if below is None:
+        below = _USUAL_BUDGET_TOKENS
+    return _lowers(below, wanted)
 
 
 def _turns_on(below: bool, wanted: bool) -> bool:

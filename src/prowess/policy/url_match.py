@@ -63,13 +63,21 @@ def urls_like(pattern: str) -> Iterator[str]:
     wanted = _read_pattern(pattern)
     for wild in ("a", "1"):
         if wanted is None:
-            yield re.sub(r"[*?]+", wild, pattern)
+            yield _filled(pattern, wild)
             continue
         port = re.search(r"(:[\d*?]+)?$", wanted.authority)
-        host = wanted.authority[: port.start()] if port else wanted.authority
-        authority = re.sub(r"[*?]+", "a", host) + re.sub(r"[*?]+", "1", wanted.authority[len(host) :])
-        scheme, rest = re.sub(r"[*?]+", "a", wanted.scheme), re.sub(r"[*?]+", wild, wanted.rest)
-        yield f"{scheme}://{authority}{rest if rest.startswith('/') else ''}"
+        end = port.start() if port else len(wanted.authority)
+        scheme = _filled(wanted.scheme, "a")
+        host = _filled(wanted.authority[:end], "a")
+        number = _filled(wanted.authority[end:], "1")
+        rest = _filled(wanted.rest, wild)
+        if not rest.startswith("/"):
+            rest = ""
+        yield f"{scheme}://{host}{number}{rest}"
+
+
+def _filled(pattern: str, wild: str) -> str:
+    return re.sub(r"[*?]+", wild, pattern)
 
 
 def _fits_certainly(pattern: str, reading: _UrlReading, text: str) -> bool:
@@ -84,11 +92,14 @@ def _fits_certainly(pattern: str, reading: _UrlReading, text: str) -> bool:
 def _may_fit(pattern: str, reading: _UrlReading, text: str) -> bool:
     if match_anything(pattern, text):
         return True
-    wanted, patterns = _read_pattern(pattern), {pattern}
+    patterns = {pattern}
+    wanted = _read_pattern(pattern)
     if wanted is not None:
         sent = wanted._replace(rest=wanted.rest.partition("#")[0])  # the fragment is not sent
-        patterns |= {str(sent), str(sent._replace(rest=_decoded(sent.rest)))}
-    return any(match_anything(each, str(address)) for each in patterns for address in reading.may_be)
+        decoded = sent._replace(rest=_decoded(sent.rest))
+        patterns |= {str(sent), str(decoded)}
+    addresses = [str(address) for address in reading.may_be]
+    return any(match_anything(each, address) for each in patterns for address in addresses)
 
 
 @lru_cache(maxsize=2_000)
@@ -97,7 +108,9 @@ def _read_pattern(pattern: str) -> _UrlParts | None:
     found = _PATTERN.fullmatch(pattern.strip())
     if not found:
         return None
-    scheme, authority, rest = found[1].lower(), found[2], found[3]
+    scheme = found[1].lower()
+    authority = found[2]
+    rest = found[3]
     if not rest:
         rest = "**" if authority.endswith("*") else "/"
     port = _PORTS.get(scheme, "")
@@ -106,9 +119,16 @@ def _read_pattern(pattern: str) -> _UrlParts | None:
         authority = _read_authority(scheme, authority) or authority
     elif not authority.isascii():
         with contextlib.suppress(UnicodeError):
-            parts = authority.split(".")
-            authority = ".".join(p if re.search(r"[*?:@]", p) else p.encode("idna").decode("ascii") for p in parts)
+            parts = map(_plain_host_part, authority.split("."))
+            authority = ".".join(parts)
     return _UrlParts(scheme, authority, rest)
+
+
+def _plain_host_part(part: str) -> str:
+    """Returns a part of a host pattern in ASCII. A part with a wildcard, a port or a user stays as it is."""
+    if re.search(r"[*?:@]", part):
+        return part
+    return part.encode("idna").decode("ascii")
 
 
 @lru_cache(maxsize=200)
@@ -116,49 +136,62 @@ def _read(text: str) -> _UrlReading:
     tidy = text.strip()
     if "\\" in tidy or not tidy.isprintable():  # URL parsers disagree about these
         return _UrlReading(None, certain=False, unreadable=True)
-    tidy = _SLOPPY.sub(lambda found: f"{found[1]}://", tidy, count=1) if _SLOPPY.match(tidy) else tidy
+    if _SLOPPY.match(tidy):
+        tidy = _SLOPPY.sub(lambda found: f"{found[1]}://", tidy, count=1)
     found = _URL.fullmatch(tidy)
     if not found:
         return _UrlReading(None, certain=tidy == text)
-    scheme, path, query = found[1].lower(), found[3], found[4] or ""
+    scheme = found[1].lower()
+    path = found[3]
+    query = found[4] or ""
     authority = _read_authority(scheme, found[2])
     if authority is None:
         return _UrlReading(None, certain=False, unreadable=True)
     address = _UrlParts(scheme, authority, _resolved(_plain(path)) + _plain(query))
     as_written = _UrlParts(found[1], found[2], (path or "/") + query)
-    certain = (
-        text.isascii()
-        and " " not in text
-        and text == tidy
-        and address == as_written
-        and not _DOUBTFUL_PATH.search(path)
-    )
-    decoded, asked = _decoded(path), _decoded(query)
-    may_be = [
-        address,
-        address._replace(rest=(path or "/") + query),
-        address._replace(rest=_popped(_plain(path)) + _plain(query)),
-        *(
-            address._replace(rest=resolve(each) + asked)
-            for each in (decoded, re.sub(r";[^/]*", "", decoded))
-            for resolve in (_resolved, _popped)
-        ),
-    ]
-    return _UrlReading(address, certain, tuple(dict.fromkeys(may_be)))
+    is_tidy = text == tidy and text.isascii() and " " not in text
+    certain = is_tidy and address == as_written and not _DOUBTFUL_PATH.search(path)
+    may_be = {address: None}
+    for rest in _possible_rests(path, query):
+        may_be[address._replace(rest=rest)] = None
+    return _UrlReading(address, certain, tuple(may_be))
+
+
+def _possible_rests(path: str, query: str) -> Iterator[str]:
+    """Yields path and query in every form that a server may read."""
+    yield (path or "/") + query
+    yield _popped(_plain(path)) + _plain(query)
+    decoded = _decoded(path)
+    asked = _decoded(query)
+    without_parameters = re.sub(r";[^/]*", "", decoded)
+    for each in (decoded, without_parameters):
+        yield _resolved(each) + asked
+        yield _popped(each) + asked
 
 
 def _read_authority(scheme: str, text: str) -> str | None:
     """Returns host and port in normal form, without the user; None when unreadable."""
     if text.count("@") > 1 or re.search(r"\s", text):
         return None
-    found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(\d{0,8}))?", text.rpartition("@")[2])
+    without_user = text.rpartition("@")[2]
+    found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(\d{0,8}))?", without_user)
     if not found:
         return None
-    host, port = unquote(found[1]).lower(), str(int(found[2] or "0"))
-    if re.search(r"[@/?#\\:\s]", host) and not host.startswith("["):
+    host = _read_host(unquote(found[1]).lower())
+    if host is None:
+        return None
+    port = str(int(found[2] or "0"))
+    if port in ("0", _PORTS.get(scheme)):
+        return host
+    return f"{host}:{port}"
+
+
+def _read_host(host: str) -> str | None:
+    is_bracketed = host.startswith("[")
+    if not is_bracketed and re.search(r"[@/?#\\:\s]", host):
         return None
     try:
-        if host.startswith("["):
+        if is_bracketed:
             host = f"[{ipaddress.IPv6Address(host[1:-1])}]"
         elif not host.isascii():
             host = host.encode("idna").decode("ascii").lower()
@@ -167,7 +200,7 @@ def _read_authority(scheme: str, text: str) -> str | None:
             host = socket.inet_ntoa(socket.inet_aton(host))
     except (ValueError, OSError):
         return None
-    return host if port in ("0", _PORTS.get(scheme)) else f"{host}:{port}"
+    return host
 
 
 def _plain(text: str) -> str:
@@ -186,9 +219,13 @@ def _decoded(text: str) -> str:
 
 def _resolved(path: str) -> str:
     """Removes `.`, `..` and `//`. Keeps a slash at the end, also the one that a server adds to `a/.` or `a/..`."""
-    plain = posixpath.normpath(re.sub(r"/+", "/", f"/{path}"))
-    ends = path.endswith("/") or path.rpartition("/")[2] in (".", "..")
-    return plain if plain == "/" or not ends else f"{plain}/"
+    single = re.sub(r"/+", "/", f"/{path}")
+    plain = posixpath.normpath(single)
+    if plain == "/":
+        return plain
+    if path.endswith("/") or _ends_with_dots(path):
+        return f"{plain}/"
+    return plain
 
 
 def _popped(path: str) -> str:
@@ -199,5 +236,11 @@ def _popped(path: str) -> str:
             del parts[-1:]
         elif part != ".":
             parts.append(part)
-    ends = path.rpartition("/")[2] in (".", "..")
-    return re.sub(r"/+", "/", "/" + "/".join([*parts, ""] if ends else parts))
+    if _ends_with_dots(path):
+        parts.append("")
+    return re.sub(r"/+", "/", "/" + "/".join(parts))
+
+
+def _ends_with_dots(path: str) -> bool:
+    last = path.rpartition("/")[2]
+    return last in (".", "..")

@@ -8,7 +8,6 @@ knows only names: if it allows a program that starts others, it allows those too
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Sequence
 
 from prowess.policy.commands.words import show
@@ -23,17 +22,26 @@ def is_program(word: str, name: str) -> bool:
     """True when starting `word` starts the program called `name`."""
     if "/" in name:
         return ".." not in word.split("/") and posixpath.normpath(word) == posixpath.normpath(name)
-    folder, _, base = word.rpartition("/")
-    return base == name and (folder in SYSTEM_FOLDERS or "/" not in word)
+    folder, slash, base = word.rpartition("/")
+    if base != name:
+        return False
+    return not slash or folder in SYSTEM_FOLDERS
 
 
 def begins_with(words: Sequence[str], rule: Sequence[str]) -> bool:
     """True when a command begins with the words of a rule, which may contain `*` and `?`."""
     if len(words) < len(rule):
         return False
-    pattern = rule[0] if re.search(r"[*?]", rule[0]) else ""
-    first = is_program(words[0], rule[0]) or (bool(pattern) and match_path(pattern, words[0]))
-    return first and all(map(match_word, rule[1:], words[1:]))
+    if not _starts_program(words[0], rule[0]):
+        return False
+    return all(map(match_word, rule[1:], words[1:]))
+
+
+def _starts_program(word: str, wanted: str) -> bool:
+    if is_program(word, wanted):
+        return True
+    is_pattern = "*" in wanted or "?" in wanted
+    return is_pattern and match_path(wanted, word)
 
 
 def why_not_listed(word: str, allow: Sequence[str]) -> str:
@@ -43,5 +51,7 @@ def why_not_listed(word: str, allow: Sequence[str]) -> str:
     base = posixpath.basename(word)
     if "/" in word and base in allow:
         return f"'{show(word)}' is not '{base}': only the bare name, or the one in a system folder, is on the list."
-    shown = ", ".join(allow[:10]) + (" …" if len(allow) > 10 else "")
+    shown = ", ".join(allow[:10])
+    if len(allow) > 10:
+        shown += " …"
     return f"'{show(word)}' is not on the list of allowed commands ({shown})."

@@ -60,13 +60,20 @@ _HARMLESS_VALUE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.,:@+/-]{0,99}|"
 
 def find_unlisted(env: Any) -> str:
     """Returns which variable of a call may make an allowed program start another one; "" when none does."""
-    for name, value in env.items() if isinstance(env, Mapping) else [("env", None)]:
+    if not isinstance(env, Mapping):
+        return _why_unlisted("env")
+    for name, value in env.items():
         if not _HARMLESS.fullmatch(str(name)) or not _HARMLESS_VALUE.fullmatch(str(value)):
-            return (
-                f"The call sets {ascii(str(name))[:80]}, and a variable can make an allowed program start another one: "
-                "only variables such as LANG, TZ and NO_COLOR are known not to."
-            )
+            return _why_unlisted(str(name))
     return ""
+
+
+def _why_unlisted(name: str) -> str:
+    shown = ascii(name)[:80]
+    return (
+        f"The call sets {shown}, and a variable can make an allowed program start another one: "
+        "only variables such as LANG, TZ and NO_COLOR are known not to."
+    )
 
 
 def changes_startup(name: str) -> bool:

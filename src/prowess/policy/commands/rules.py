@@ -63,23 +63,32 @@ def parse_command_rule(text: str) -> CommandRule | str:
     command = split_command(text.removesuffix(":*").removesuffix(" *"))
     if isinstance(command, NotSimple):
         return command.why.rstrip(".")
-    wanted = [each for word in without_options(command.argv) for each in _WORD.findall(word)]
-    return CommandRule(command.argv, tuple(_wanted(word, number == 0) for number, word in enumerate(wanted)))
+    wanted: list[RuleWord] = []
+    for word in without_options(command.argv):
+        for part in _WORD.findall(word):
+            is_first = not wanted
+            wanted.append(_wanted(part, is_first))
+    return CommandRule(command.argv, tuple(wanted))
 
 
 def without_options(words: Sequence[str]) -> tuple[str, ...]:
     """Removes the options: an option can be written in too many ways (`-rf`, `-fr`, `-r -f`)."""
-    return (words[0], *(word for word in words[1:] if not word.startswith("-")))
+    program, *others = words
+    rest = [word for word in others if not word.startswith("-")]
+    return (program, *rest)
 
 
 def starts_anything(rule: CommandRule) -> bool:
     """True when the rule names a program that starts others, but not what that starts (`env`, `timeout 5`), or when it
     is a pattern for system programs (`*`, `g*`)."""
     program, *others = rule.words
+    for word in others:
+        if word and not re.match(r"[-+\d.]|\w+=|[*?]+$", word):
+            return False
+    if program_name(program) in STARTERS:
+        return True
     of_system = "/" not in program or program.startswith("/") or match_path(program, "env")
-    is_pattern = of_system and bool(re.search(r"[*?]", program))
-    named = (word for word in others if not re.match(r"[-+\d.]|\w+=|[*?]+$", word))
-    return (is_pattern or program_name(program) in STARTERS) and not any(named)
+    return of_system and bool(re.search(r"[*?]", program))
 
 
 # --- what asks or denies --------------------------------------------------------------------------------------------
@@ -89,30 +98,47 @@ def may_fit(rules: Sequence[CommandRule], args: Mapping[str, Any]) -> Fit:
     """Matches a call with rules that ask or deny, as far as its words tell."""
     line = read_call(args)
     for rule in rules:
-        if (found := find_mentioned(rule.wanted, line)) is not None:
+        found = find_mentioned(rule.wanted, line)
+        if found is not None:
             shown = ", ".join(f"'{show(word)}'" for word in found)
             return Fit(True, f"Found in the command: {shown}.")
         if any(_may_go_on(rule.wanted, words) for words in line.guesses):
             named = show(rule.wanted[0].name)
             return Fit(True, f"A word behind '{named}' is only known while the command runs; write it out.")
-    return Fit(bool(line.unclear), line.unclear and f"{line.unclear} So it counts as what the rule is about.")
+    if not line.unclear:
+        return Fit(False)
+    return Fit(True, f"{line.unclear} So it counts as what the rule is about.")
 
 
 def read_call(args: Mapping[str, Any]) -> ShellLine:
     """Reads the words of a skill_run or skill_exec call: its folder, its command or script, and a program on its
     stdin."""
-    command, script = args.get("command"), args.get("script")
-    if script is not None and (written := command_words(args)):
-        names = [words[0] for words in written[1:]]
-        command, script = shlex.join((*names, *written[0])), None
-    if not isinstance(command, str) or script is not None or not command.strip():
+    command = _written_command(args)
+    if command is None:
         return ShellLine((), (), "The call does not say either command, or script and args.")
-    if not is_own_folder(cwd := args.get("cwd")):
+    cwd = args.get("cwd")
+    if not is_own_folder(cwd):
         command = f"{shlex.quote(str(cwd))}\n{command}"
     line = read_line(command)
-    if (stdin := args.get("stdin")) and _reads_program(command, line):
+    stdin = args.get("stdin")
+    if stdin and _reads_program(command, line):
         return read_line(f"{command} {shlex.quote(str(stdin))}")
     return line
+
+
+def _written_command(args: Mapping[str, Any]) -> str | None:
+    """Returns the command of a call, or its script as a command that names every possible interpreter. None when the
+    call has neither, or both."""
+    if args.get("script") is not None:
+        written = command_words(args)
+        if not written:
+            return None
+        interpreters = [words[0] for words in written[1:]]
+        return shlex.join((*interpreters, *written[0]))
+    command = args.get("command")
+    if isinstance(command, str) and command.strip():
+        return command
+    return None
 
 
 def find_mentioned(wanted: Sequence[RuleWord], line: ShellLine) -> list[str] | None:
@@ -136,7 +162,10 @@ def _wanted(word: str, is_program: bool) -> RuleWord:
     folder, _, last = key.rpartition("/")
     if last.strip("*") or not folder.strip("/"):
         return RuleWord(last, is_program)
-    return RuleWord("*" if key.startswith("/") else folder.rpartition("/")[2], is_folder=not key.startswith("/"))
+    if key.startswith("/"):
+        return RuleWord("*")
+    name = folder.rpartition("/")[2]
+    return RuleWord(name, is_folder=True)
 
 
 def _is_wanted(wanted: RuleWord, key: str) -> bool:
@@ -145,22 +174,28 @@ def _is_wanted(wanted: RuleWord, key: str) -> bool:
     if wanted.is_folder:
         return any(match_anything(wanted.name, part) for part in key.split("/"))
     last = key.rpartition("/")[2]
-    if wanted.name == last or (wanted.is_program and program_name(wanted.name) == program_name(last)):
+    if wanted.name == last:
         return True
-    return bool(re.search(r"[*?]", wanted.name)) and match_anything(wanted.name, last)
+    if wanted.is_program and program_name(wanted.name) == program_name(last):
+        return True
+    is_pattern = "*" in wanted.name or "?" in wanted.name
+    return is_pattern and match_anything(wanted.name, last)
 
 
 def _may_go_on(wanted: Sequence[RuleWord], words: Sequence[str]) -> bool:
     """True when an unknown word after these could be the next word of the rule: only options and their values are
     between."""
-    found, after_option = 0, False
+    found = 0
+    after_option = False
     for word in words:
         if found < len(wanted) and _is_wanted(wanted[found], word):
-            found, after_option = found + 1, False
+            found += 1
+            after_option = False
         elif found:
-            if not word.startswith("-") and not after_option:
+            is_option = word.startswith("-")
+            if not is_option and not after_option:
                 return False
-            after_option = word.startswith("-")
+            after_option = is_option
     return 0 < found < len(wanted)
 
 
@@ -168,11 +203,15 @@ def _reads_program(command: str, line: ShellLine) -> bool:
     """True when an interpreter in the line may read its program from stdin. False for a simple command of interpreter,
     file and arguments."""
     starters = [key for key in line.keys if program_name(key) in STARTERS]
-    simple = split_command(command)
-    if len(starters) != 1 or isinstance(simple, NotSimple) or program_name(simple.argv[0]) not in STARTERS:
+    if len(starters) != 1:
         return bool(starters)
+    simple = split_command(command)
+    if isinstance(simple, NotSimple) or program_name(simple.argv[0]) not in STARTERS:
+        return True
     file = "".join(simple.argv[1:2])
-    return file.startswith(("-", "/dev/", "/proc/")) or not re.search(r"[./]", file)
+    if file.startswith(("-", "/dev/", "/proc/")):
+        return True
+    return not re.search(r"[./]", file)
 
 
 # --- what allows ----------------------------------------------------------------------------------------------------
@@ -186,64 +225,93 @@ def certainly_fits(
     The same words start other files in another folder, or when the call brings its own input files; then there is no
     match. `names_folder` means that the rule itself names the folder.
     """
-    cwd, why, written = args.get("cwd"), "", command_words(args, plain=True)
+    cwd = args.get("cwd")
+    why = ""
+    written = command_words(args, plain=True)
     begun = [rule for rule in rules if any(begins_with(words, rule) for words in written)]
     if not begun:
         return Fit(False, _why_none_begins(rules, args, plain=bool(written)))
-    if not is_own_folder(cwd) and not (names_folder and isinstance(cwd, str) and is_plain_path(cwd)):
-        return Fit(False, f"It starts in the folder '{show(str(cwd))}', and the rule does not name that (args.cwd).")
+    if not is_own_folder(cwd):
+        is_named = names_folder and isinstance(cwd, str) and is_plain_path(cwd)
+        if not is_named:
+            folder = show(str(cwd))
+            return Fit(False, f"It starts in the folder '{folder}', and the rule does not name that (args.cwd).")
     if args.get("inputs"):
         begun = [words for words in begun if not _names_input(words, cwd or "")]
-        why = "" if begun else "The call brings inputs, and the rule names a path where they go."
+        if not begun:
+            return Fit(False, "The call brings inputs, and the rule names a path where they go.")
     for words in written:
         if not any(begins_with(words, rule) for rule in begun):
             continue
-        if refused := find_unlisted(args.get("env") or {}):
+        refused = find_unlisted(args.get("env") or {})
+        if refused:
             return Fit(False, refused)
-        if "/" in words[0] and not words[0].startswith("/"):  # a file of the skill, named by the rule
-            if not _may_be_input(posixpath.join(cwd or "", words[0])):
-                return Fit(True, argv=words)
-            why = why or f"'{show(words[0])}' is where a run can write, so it may be anything."
-            continue
-        found = find_program(words[0])
-        if found.path:
-            return Fit(True, argv=(found.path, *words[1:]))
-        why = why or found.reason
+        found = _locate(words, cwd or "", find_program)
+        if found.fits:
+            return found
+        why = why or found.why
     return Fit(False, why)
+
+
+def _locate(words: tuple[str, ...], cwd: str, find_program: FindProgram) -> Fit:
+    """Finds the file that the words start: a file of the skill that the rule names, or a system program."""
+    program, *others = words
+    if "/" in program and not program.startswith("/"):
+        if _may_be_input(posixpath.join(cwd, program)):
+            return Fit(False, f"'{show(program)}' is where a run can write, so it may be anything.")
+        return Fit(True, argv=words)
+    found = find_program(program)
+    if not found.path:
+        return Fit(False, found.reason)
+    return Fit(True, argv=(found.path, *others))
 
 
 def _why_none_begins(rules: Sequence[Sequence[str]], args: Mapping[str, Any], *, plain: bool) -> str:
     """Returns why a call that mentions the words of a rule does not match; "" when it does not mention them."""
     command = args.get("command")
-    if not isinstance(command, str) or not (meant := [words for words in rules if _is_mentioned(words, command)]):
+    if not isinstance(command, str):
+        return ""
+    meant = [words for words in rules if _is_mentioned(words, command)]
+    if not meant:
         return ""
     if plain:
-        return f"It does not begin with '{show(' '.join(meant[0]))}', written in this way."
+        begin = " ".join(meant[0])
+        return f"It does not begin with '{show(begin)}', written in this way."
+    more = "A shell would expand its patterns, or its '~'."
     split = split_command(command)
-    more = split.why if isinstance(split, NotSimple) else "A shell would expand its patterns, or its '~'."
+    if isinstance(split, NotSimple):
+        more = split.why
     return f"It is not one plain command. {more}"
 
 
 def _is_mentioned(words: Sequence[str], command: str) -> bool:
-    named = (word_key(each).rpartition("/")[2] for word in words for each in _WORD.findall(word))
-    return all(re.search(r"[*?]", each) or each in _mentioned_names(command) for each in named)
+    for part in _WORD.findall(" ".join(words)):
+        name = word_key(part).rpartition("/")[2]
+        is_pattern = "*" in name or "?" in name
+        if not is_pattern and name not in _mentioned_names(command):
+            return False
+    return True
 
 
 @lru_cache(maxsize=8)  # every rule is compared with the same command
 def _mentioned_names(command: str) -> frozenset[str]:
-    return frozenset(key.rpartition("/")[2] for key in read_line(command).keys)
+    line = read_line(command)
+    return frozenset(key.rpartition("/")[2] for key in line.keys)
 
 
 def _names_input(words: Sequence[str], cwd: str) -> bool:
     """True when a word of the rule may be a path where inputs go. Words after the rule's words are the caller's choice
     and are not checked."""
-    program, *rest = words
-    return any(
-        _may_be_input(posixpath.join(cwd, path))
-        for word in (*([program] if "/" in program else ()), *rest)
-        for path in (word, word.rpartition("=")[2], re.sub(r"^-\w", "", word), _module_path(word))
-        if path
-    )
+    program, *named = words
+    if "/" in program:
+        named.append(program)
+    for word in named:
+        value = word.rpartition("=")[2]
+        after_option = re.sub(r"^-\w", "", word)
+        for path in (word, value, after_option, _module_path(word)):
+            if path and _may_be_input(posixpath.join(cwd, path)):
+                return True
+    return False
 
 
 def _may_be_input(path: str) -> bool:
@@ -251,8 +319,12 @@ def _may_be_input(path: str) -> bool:
     if path.startswith("/"):
         return posixpath.dirname(path) not in SYSTEM_FOLDERS
     first = path.split("/")[0].casefold()
-    return first.startswith(("..", "$", "~", ".venv")) or any(match_anything(first, place) for place in _INPUTS)
+    if first.startswith(("..", "$", "~", ".venv")):
+        return True
+    return any(match_anything(first, place) for place in _INPUTS)
 
 
 def _module_path(word: str) -> str:
-    return word.replace(".", "/") if re.fullmatch(r"\w+(\.\w+)+", word) else ""
+    if not re.fullmatch(r"\w+(\.\w+)+", word):
+        return ""
+    return word.replace(".", "/")

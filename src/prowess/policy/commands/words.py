@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from prowess.policy.commands.parse import find_hidden
+from prowess.policy.commands.scan import QUOTE_MARKS, RESERVED, LineScan, LineUnread, ShellWord
 
 MAX_CHARACTERS = 128 << 10  # the limit for one argument of a program; a line is an argument of the shell
 MAX_DEPTH = 8  # of lines within lines; quotes grow exponentially with depth
@@ -47,9 +48,7 @@ _OURS = {
 }
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _TOKEN = re.compile(r"[\w.+\-/]+")
-_QUOTED = str.maketrans("", "", "'\"\\")
 _TAKING = frozenset("cCSOPIx")  # option letters that take a program
-_RESERVED = frozenset("! { } if then elif else fi while until do done esac coproc".split())
 _LOOPS = frozenset("for select".split())
 _COMPOUND = frozenset("{ if while until for select case [[".split())
 _DECIDES = re.compile(r"(?:BASH_CMDS|BASH_ALIASES|BASH_ENV|PS4|PROMPT_COMMAND)[\[+=]")  # sets what a shell starts
@@ -73,32 +72,39 @@ def read_line(text: str) -> ShellLine:
     words = list(_find_words(text))
     if "\\\n" in text:  # joins two lines, unless the backslash is quoted
         words += _find_words(text.replace("\\\n", ""))
+    keys = tuple(map(word_key, words))
     unclear, guesses = _find_unclear(text)
-    return ShellLine(tuple(words), tuple(map(word_key, words)), find_hidden(text) or unclear, guesses)
+    return ShellLine(tuple(words), keys, find_hidden(text) or unclear, guesses)
 
 
 def word_key(word: str) -> str:
     """Returns the word in the form for comparison: case and Unicode form ignored, a path without `.` and `..`."""
-    word = word if word.isascii() else unicodedata.normalize("NFKC", word)
-    return (posixpath.normpath(word) if "/" in word else word).casefold().removesuffix(".exe")
+    if not word.isascii():
+        word = unicodedata.normalize("NFKC", word)
+    if "/" in word:
+        word = posixpath.normpath(word)
+    return word.casefold().removesuffix(".exe")
 
 
 def program_name(word: str) -> str:
     """Returns the program of a word: the last part of its path, in lower case, without a version. `/usr/bin/Python3.11`
     is `python`."""
-    return _VERSION.sub("", word_key(word).rpartition("/")[2])
+    last = word_key(word).rpartition("/")[2]
+    return _VERSION.sub("", last)
 
 
 def show(word: str) -> str:
     """Returns the word for people: printable and short."""
     shown = "".join(c if c.isprintable() else "?" for c in word)
-    return shown if len(shown) <= 60 else shown[:57] + "…"
+    if len(shown) <= 60:
+        return shown
+    return shown[:57] + "…"
 
 
 def _with_our_variables(text: str) -> str:
     """Replaces the variables that Prowess sets by fixed paths. A variable that the line mentions in another way may be
     set there, so it stays."""
-    joined = text.translate(_QUOTED)
+    joined = text.translate(QUOTE_MARKS)
     for name, (mentioned, used, alone) in _OURS.items():
         if len(mentioned.findall(joined)) == len(used.findall(joined)):
             text = alone.sub(f"/{name}", text)
@@ -109,38 +115,45 @@ def _find_words(text: str) -> Iterator[str]:
     """Yields the words in every reading. Quotes can join (`r''m`) or separate (`-c'rm x'`), and so can backslashes
     (`r\\m`, `x\\nrm`)."""
     for chunk in _UNSEEN.sub("", text).split():
-        for word in _TOKEN.findall(re.sub(r"\$(?=['\"])", "", chunk).translate(_QUOTED)):
+        joined = re.sub(r"\$(?=['\"])", "", chunk).translate(QUOTE_MARKS)
+        for word in _TOKEN.findall(joined):
             yield word
-            if word.startswith("-") and not word.startswith("--"):  # `-crm` may be `-c rm`
-                yield from (word[at + 1 :] for at in range(1, 9) if word[at : at + 1] in _TAKING and word[at + 1 :])
+            if word.startswith("-") and not word.startswith("--"):
+                yield from _programs_of_option(word)
         if re.search(r"['\"\\]", chunk):
-            yield from _TOKEN.findall(re.sub(r"\\.|['\"]", " ", chunk))
+            separated = re.sub(r"\\.|['\"]", " ", chunk)
+            yield from _TOKEN.findall(separated)
+
+
+def _programs_of_option(word: str) -> Iterator[str]:
+    """Yields what an option may take: `-crm` may be `-c rm`."""
+    for number, letter in enumerate(word[1:9], 2):
+        program = word[number:]
+        if program and letter in _TAKING:
+            yield program
 
 
 # --- what is only known while it runs -------------------------------------------------------------------------------
 
 
-class _Word(NamedTuple):
-    text: str  # without quotes
-    known: bool  # contains no expansion, substitution or pattern
-    quoted: bool = False
-
-
 def _find_unclear(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     """Returns why the programs of the line, or of a line within it, are unknown; and the guesses of a ShellLine."""
     guesses: list[tuple[str, ...]] = []
-    lines, seen, left = [(text, 0)], {text}, MAX_READ
+    lines = [(text, 0)]
+    seen = {text}
+    left = MAX_READ
     for line, depth in lines:  # grows in the loop
         left -= len(line)
         if depth > MAX_DEPTH or left < 0:
             return f"The command has more than {MAX_DEPTH} lines within one another, or too long ones.", ()
-        scan = _Scan(line)
+        scan = LineScan(line)
         try:
             scan.run()
-        except _Unread as unread:
+        except LineUnread as unread:
             return str(unread), ()
         for words in scan.commands:
-            if unclear := _judge(words):
+            unclear = _judge(words)
+            if unclear:
                 return unclear, ()
             guesses += _guesses(words)
             within = [each for each in _lines_within(words) if each not in seen]
@@ -149,27 +162,35 @@ def _find_unclear(text: str) -> tuple[str, tuple[tuple[str, ...], ...]]:
     return "", tuple(guesses)
 
 
-def _guesses(words: list[_Word]) -> Iterator[tuple[str, ...]]:
-    at = next((n for n, word in enumerate(words) if not word.known), 0)
-    if at:
-        yield tuple(word_key(word.text) for word in words[:at])
+def _guesses(words: list[ShellWord]) -> Iterator[tuple[str, ...]]:
+    for at, word in enumerate(words):
+        if not word.known:
+            if at:
+                yield tuple(word_key(each.text) for each in words[:at])
+            return
 
 
-def _judge(words: list[_Word]) -> str:
+def _judge(words: list[ShellWord]) -> str:
     """Returns why the programs of one simple command are unknown; "" when they are known."""
-    if decides := next((word for word in words if _DECIDES.match(word.text)), None):
-        return f"'{show(decides.text)}' decides what a shell starts."
+    for word in words:
+        if _DECIDES.match(word.text):
+            return f"'{show(word.text)}' decides what a shell starts."
     starts = True  # the first word is a program
     for number, word in enumerate(words[_find_program(words) :]):
-        if starts and (not word.known or (number == 0 and word.text[1:] in _OURS)):
+        is_ours = number == 0 and word.text[1:] in _OURS
+        if starts and (is_ours or not word.known):
             return f"'{show(word.text)}' is only known while the command runs; write it out."
-        starts = (starts and number > 0) or not STARTERS.isdisjoint(
-            (program_name(word.text), word.text.rpartition("/")[2])
-        )
+        if number == 0 or not starts:
+            starts = _is_starter(word.text)
     return ""
 
 
-def _lines_within(words: list[_Word]) -> Iterator[str]:
+def _is_starter(word: str) -> bool:
+    last = word.rpartition("/")[2]
+    return last in STARTERS or program_name(word) in STARTERS
+
+
+def _lines_within(words: list[ShellWord]) -> Iterator[str]:
     """Yields the quoted words after a shell, which it runs as lines."""
     reads = False
     for word in words[_find_program(words) :]:
@@ -178,7 +199,7 @@ def _lines_within(words: list[_Word]) -> Iterator[str]:
         reads = reads or program_name(word.text) in SHELLS
 
 
-def _find_program(words: list[_Word]) -> int:
+def _find_program(words: list[ShellWord]) -> int:
     """Returns the index of the first word that is a program; the number of words when there is none."""
     at = 0
     while at < len(words):
@@ -186,265 +207,23 @@ def _find_program(words: list[_Word]) -> int:
         if word == "case":
             return len(words)
         if word in _LOOPS:
-            at = next((n for n in range(at, len(words)) if words[n].text in ("do", "{")), len(words))
-        elif word == "function" or (word == "coproc" and at + 2 < len(words) and words[at + 2].text in _COMPOUND):
+            at = _find_body(words, at)
+        elif word == "function" or (word == "coproc" and _is_compound(words, at + 2)):
             at += 2
-        elif word in _RESERVED or _ASSIGNMENT.match(word):
+        elif word in RESERVED or _ASSIGNMENT.match(word):
             at += 1
         else:
             break
     return min(at, len(words))
 
 
-class _Unread(Exception):
-    """Reason why a text cannot be read."""
+def _find_body(words: list[ShellWord], loop: int) -> int:
+    """Returns the index of the word that begins the body of a loop."""
+    for at in range(loop, len(words)):
+        if words[at].text in ("do", "{"):
+            return at
+    return len(words)
 
 
-class _Frame:
-    """Part of the line that `end` closes. Only a list of commands collects words. Inside `${…}`, an array or a sum,
-    only substitutions have words."""
-
-    def __init__(self, end: str, *, lists: bool) -> None:
-        self.end, self.lists = end, lists
-        self.sum = False  # another `)` must follow its end
-        self.words: list[_Word] = []
-        self.parts: list[str] | None = None  # parts of the current word
-        self.known, self.quoted = True, False
-        self.target = False  # the next word is the target of a redirect
-        self.here = False  # the program reads that word as its input
-        self.read: list[_Word] = []
-        self.cases = 0  # number of open cases: inside one, `)` ends a pattern
-        self.fresh = True  # a reserved word is possible here
-        self.may_be_sum = False
-
-
-class _Scan:
-    """Single pass over a line. `commands` are its simple commands, including those in substitutions."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
-        self.frames = [_Frame("", lists=True)]
-        self.commands: list[list[_Word]] = []
-        self.documents: list[tuple[str, bool, bool, list[_Word]]] = []  # end, quoted, indented, words of its command
-
-    def run(self) -> None:
-        while self.at < len(self.text):
-            self._step(self.frames[-1])
-        if len(self.frames) > 1:
-            raise _Unread(f"A '{self.frames[-1].end}' is missing: something is never closed.")
-        self._end_command()
-
-    def _step(self, frame: _Frame) -> None:
-        plain = _PLAIN.match(self.text, self.at)
-        if plain:
-            self._add(plain[0])
-            self.at = plain.end()
-            return
-        character = self.text[self.at]
-        if character == frame.end and not (character == ")" and self._ends_pattern(frame)):
-            self._close(frame)
-        elif character == "\\":
-            if self.text[self.at + 1 : self.at + 2] != "\n":
-                self._add(self.text[self.at + 1 : self.at + 2], quoted=True)
-            self.at += 2
-        elif character in "$`":
-            self._expand(character)
-        elif frame.end == '"':
-            self._add(character)
-            self.at += 1
-        elif character in "'\"":
-            self._quote(character)
-        elif not frame.lists:
-            self.at += 1
-            if character == "(" and frame.end == ")":
-                self.frames.append(_Frame(")", lists=False))
-        else:
-            self._syntax(frame, character)
-
-    def _syntax(self, frame: _Frame, character: str) -> None:
-        self.at += 1
-        if character in " \t":
-            self._end_word()
-        elif character in ";&|\n":
-            self._end_command()
-            if character == "\n":
-                self._read_documents()
-        elif character in "<>":
-            self._redirect(frame, character)
-        elif character == "(":
-            self._open(frame)
-        elif character == ")":
-            self._end_pattern(frame)
-        elif character == "#" and frame.parts is None:
-            end = self.text.find("\n", self.at)
-            self.at = len(self.text) if end < 0 else end
-        elif frame.parts is None and (alone := _ALONE.match(self.text, self.at - 1)):
-            self._add(alone[0])
-            self.at = alone.end()
-        else:  # * ? [ { } #
-            self._add(character, known=character in "}#" or self.text.startswith("{}", self.at - 1))
-
-    def _open(self, frame: _Frame) -> None:
-        if frame.parts is None and frame.cases and frame.words[-1:] == [_IN]:
-            frame.words.append(_Word("(", known=True))
-        elif frame.parts is None:
-            self.frames.append(_Frame(")", lists=True))
-            self.frames[-1].may_be_sum = frame.may_be_sum or self.text[max(self.at - 2, 0) : self.at] == "(("
-        elif frame.parts[-1].endswith("="):
-            self.frames.append(_Frame(")", lists=False))
-        elif function := _FUNCTION.match(self.text, self.at):
-            self.at = function.end()
-            self._drop(frame)
-        else:
-            raise _Unread("A '(' within a word cannot be read.")
-
-    def _expand(self, character: str) -> None:
-        """Starts an expansion or substitution. The word around it is unknown."""
-        following = self.text[self.at + 1 : self.at + 3]
-        if character == "$" and following[:1] in ("'", '"') and self.frames[-1].end != '"':
-            if following[0] == "'" and "\\" in self.text[self.at + 2 : self.text.find("'", self.at + 2)]:
-                raise _Unread("The escapes in $'…' are not read.")
-            self.at += 1
-            return
-        self._add("$", known=False)
-        self.at += 1
-        if character == "`":
-            self.frames.append(_Frame("`", lists=True))
-        elif following == "((":
-            self.frames += [_Frame(")", lists=False), _Frame(")", lists=False)]
-            self.frames[-1].sum = True
-            self.at += 2
-        elif following[:1] in ("(", "{"):
-            self.frames.append(_Frame(")" if following[0] == "(" else "}", lists=following[0] == "("))
-            self.at += 1
-
-    def _quote(self, character: str) -> None:
-        self.at += 1
-        if character == '"':
-            self._add("", quoted=True)
-            self.frames.append(_Frame('"', lists=False))
-            return
-        end = self.text.find("'", self.at)
-        if end < 0:
-            raise _Unread("A single quote is never closed.")
-        self._add(self.text[self.at : end], quoted=True)
-        self.at = end + 1
-
-    def _redirect(self, frame: _Frame, character: str) -> None:
-        if frame.parts is not None and "".join(frame.parts).isdigit():
-            frame.parts = None
-        if self.text.startswith("(", self.at):  # a process substitution
-            self._add(character, known=False)
-            self.frames.append(_Frame(")", lists=True))
-            self.at += 1
-            return
-        before = frame.parts
-        self._end_word()
-        frame.fresh = False
-        if character == "<" and (found := _DOCUMENT.match(self.text, self.at)):
-            if frame.may_be_sum or "[" in (before or ()):
-                raise _Unread("A '<<' that may be a sum cannot be read.")
-            self.at = found.end()
-            end = found["end"].translate(_QUOTED)
-            self.documents.append((end, end != found["end"], bool(found["tabs"]), frame.words))
-            return
-        if character == "<" and self.text.startswith("<<", self.at):  # a here-string: the program reads the next word
-            self.at += 2
-            frame.target = frame.here = True
-            return
-        while self.text[self.at : self.at + 1] in ("<", ">", "&", "|"):
-            self.at += 1
-        frame.target = True
-
-    def _read_documents(self) -> None:
-        """Reads here-documents. The text becomes a word of its command, and of the last command of the line."""
-        for end, quoted, indented, words in self.documents:
-            begin = stop = self.at
-            while self.at < len(self.text):
-                end_of_line = self.text.find("\n", self.at) + 1 or len(self.text)
-                stop, line = self.at, self.text[self.at : end_of_line].rstrip("\n")
-                self.at = end_of_line
-                if (line.lstrip("\t") if indented else line) == end:
-                    break
-                stop = self.at
-            body = self.text[begin:stop]
-            if not quoted and re.search(r"\$\(|`", body):
-                raise _Unread("A here-document has a substitution in it.")
-            word = _Word(body, quoted or "$" not in body, quoted=True)
-            words.append(word)
-            if self.commands and self.commands[-1] is not words:
-                self.commands[-1].append(word)
-        self.documents.clear()
-
-    def _close(self, frame: _Frame) -> None:
-        self.at += 1
-        if frame.lists:
-            self._end_command()
-        self.frames.pop()
-        if frame.sum and not self.text.startswith(")", self.at):
-            raise _Unread("A '$((' that is no sum cannot be read.")
-
-    def _add(self, text: str, *, known: bool = True, quoted: bool = False) -> None:
-        """Adds to the current word, which may have begun before the quotes around this text."""
-        frame = next(each for each in reversed(self.frames) if each.lists or each.end != '"')
-        if not frame.lists:
-            return
-        if frame.parts is None:
-            frame.parts = []
-        frame.parts.append(text)
-        frame.known, frame.quoted = frame.known and known, frame.quoted or quoted
-
-    def _end_word(self) -> None:
-        frame = self.frames[-1]
-        if frame.parts is not None:
-            word = _Word("".join(frame.parts), frame.known, frame.quoted)
-            if not frame.target:
-                self._count_cases(frame, word)
-                frame.words.append(word)
-            elif frame.here:
-                frame.read.append(word)
-            frame.target = frame.here = False
-        frame.parts, frame.known, frame.quoted = None, True, False
-
-    def _count_cases(self, frame: _Frame, word: _Word) -> None:
-        if word == _CASE and frame.fresh:
-            frame.cases += 1
-        elif word == _ESAC and (frame.fresh or frame.words[-1:] == [_IN]):
-            frame.cases -= 1
-        if frame.cases < 0:
-            raise _Unread("An 'esac' without 'case' cannot be read.")
-        frame.fresh = frame.fresh and not word.quoted and (word.text in _RESERVED or word.text == "time")
-
-    def _ends_pattern(self, frame: _Frame) -> bool:
-        """True when a `)` that could close the frame ends a pattern of `case`."""
-        if frame.lists:
-            self._end_word()
-        return frame.cases > 0
-
-    def _end_pattern(self, frame: _Frame) -> None:
-        """Drops a pattern of `case`. More than one word is no pattern, so it is kept as a command."""
-        self._end_word()
-        if not frame.cases:
-            raise _Unread("A ')' that closes nothing cannot be read.")
-        if len(frame.words) > 1 and frame.words[0] != _CASE:
-            self._end_command()
-        self._drop(frame)
-
-    def _drop(self, frame: _Frame) -> None:
-        """Drops words that are no command."""
-        frame.words, frame.parts, frame.known, frame.quoted, frame.fresh = [], None, True, False, True
-
-    def _end_command(self) -> None:
-        self._end_word()
-        frame = self.frames[-1]
-        if frame.words:
-            frame.words += frame.read
-            self.commands.append(frame.words)
-        frame.words, frame.read, frame.target, frame.here, frame.fresh = [], [], False, False, True
-
-
-_CASE, _IN, _ESAC = (_Word(text, known=True) for text in ("case", "in", "esac"))
-_PLAIN = re.compile(r"[^\s'\"\\$`;&|<>(){}#*?\[]+")
-_ALONE = re.compile(r"(?:\[\[?|\{\}?|\})(?=[\s;&|)]|$)")
-_FUNCTION = re.compile(r"\s*\)")
-_DOCUMENT = re.compile(r"<(?P<tabs>-?)[ \t]*(?P<end>(?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^\s;&|<>()'\"\\])+)")
+def _is_compound(words: list[ShellWord], at: int) -> bool:
+    return at < len(words) and words[at].text in _COMPOUND
