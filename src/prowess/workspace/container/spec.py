@@ -136,7 +136,7 @@ def _host_config(engine: Engine, plan: ContainerSpec) -> docker.types.HostConfig
         ulimits["nproc"] = USER_PROCESSES
     dns = None
     dns_search = None
-    if engine.kind == "docker":  # otherwise it copies the host's name servers
+    if engine.kind == "docker":  # without these it copies the host's name servers
         dns = ["127.0.0.1"]
         dns_search = ["."]
     pids_limit = None if plan.processes is None else plan.processes + OWN_PROCESSES
