@@ -86,7 +86,8 @@ async def save_outputs(
     """Saves each file under prefix + name. Returns (saved, problems). A failure does not stop the other files."""
     if store is None:
         return [], ["Nothing was saved as an artifact: there is no artifact store. The files are in the workspace."]
-    saved, problems = [], []
+    saved = []
+    problems = []
     for file in files:
         try:
             with open_file(layout.root, file.name) as fd:
@@ -101,12 +102,13 @@ async def _pinned(name: str, target: str, store: ArtifactStore, key: SessionKey,
     meta = read_meta(place.path)
     pins = meta.get("pins")
     pins = pins if isinstance(pins, dict) else {}
-    known = pins.get(f"{target}\n{name}")
+    pin = f"{target}\n{name}"
+    known = pins.get(pin)
     if isinstance(known, int):
         return known
-    version = (await store.get(key, name)).version
-    write_meta(place.path, {**meta, "pins": {**pins, f"{target}\n{name}": version}})
-    return version
+    artifact = await store.get(key, name)
+    write_meta(place.path, {**meta, "pins": {**pins, pin: artifact.version}})
+    return artifact.version
 
 
 def _pieces(fd: int) -> Iterator[bytes]:

@@ -45,7 +45,9 @@ def environments_of(dir: str) -> str:
 
 
 def list_leftovers(dir: str) -> Leftovers:
-    return Leftovers(list_places(dir), list_environments(environments_of(dir)), list_trees(trees_of(dir)))
+    places = list_places(dir)
+    environments = list_environments(environments_of(dir))
+    return Leftovers(places, environments, list_trees(trees_of(dir)))
 
 
 def clean(
@@ -56,18 +58,20 @@ def clean(
     Removes those unused for `older_than_s`, then the oldest until at most `keep_bytes` are left. Without both
     arguments, removes all.
     """
-    places, environments = list_places(dir), list_environments(environments_of(dir))
+    places = list_places(dir)
+    environments = list_environments(environments_of(dir))
     found = sorted([*places, *environments], key=lambda info: info.used_at)
     if not dry_run:
         sweep_places(dir)
     total = sum(info.size_bytes for info in found)
     removed: list[PlaceInfo | EnvironmentInfo] = []
     kept: list[PlaceInfo | EnvironmentInfo] = []
+    everything = older_than_s is None and keep_bytes is None
     now = time.time()
     for info in found:
         too_old = older_than_s is not None and now - info.used_at > older_than_s
         too_much = keep_bytes is not None and total > keep_bytes
-        if not (too_old or too_much or (older_than_s is None and keep_bytes is None)):
+        if not (everything or too_old or too_much):
             continue
         if info.in_use or not (dry_run or _remove(dir, info)):
             kept.append(info)
@@ -104,7 +108,12 @@ def find_old_trees(dir: str, store: str, *, older_than_s: float = 0.0) -> OldTre
         tenants |= {user.tenant for user in users if user.store == store}
         elsewhere = {user.store for user in users if user.store != store and user.is_there}
         others |= elsewhere
-        (in_use if info.in_use else of_others if elsewhere else free).append(info)
+        if info.in_use:
+            in_use.append(info)
+        elif elsewhere:
+            of_others.append(info)
+        else:
+            free.append(info)
     return OldTrees(free, in_use, of_others, sorted(others), sorted(tenants))
 
 
@@ -117,8 +126,10 @@ def clean_trees(
     kept = [info for info in old.in_use if info.digest not in named]
     for info in old.free:
         if info.digest not in named:
-            gone = dry_run or remove_published(top, info)
-            (removed if gone else kept).append(info)
+            if dry_run or remove_published(top, info):
+                removed.append(info)
+            else:
+                kept.append(info)
     if not dry_run:
         sweep_trees(top)
         for info in old.of_others:
@@ -134,7 +145,6 @@ def _remove(dir: str, info: PlaceInfo | EnvironmentInfo) -> bool:
 
 
 def _sorted_out(found: Sequence[PlaceInfo | EnvironmentInfo]) -> Leftovers:
-    return Leftovers(
-        [info for info in found if isinstance(info, PlaceInfo)],
-        [info for info in found if isinstance(info, EnvironmentInfo)],
-    )
+    places = [info for info in found if isinstance(info, PlaceInfo)]
+    environments = [info for info in found if isinstance(info, EnvironmentInfo)]
+    return Leftovers(places, environments)

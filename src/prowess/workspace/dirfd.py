@@ -106,6 +106,14 @@ def walk(root: str | os.PathLike[str], rel: str = "", *, max_entries: int = 100_
                 os.close(fd)
 
 
+def measure_folder(root: str, rel: str = "", *, max_entries: int) -> int:
+    """Counts the bytes on disk of all files and folders below `rel`."""
+    total = 0
+    for found in walk(root, rel, max_entries=max_entries):
+        total += found.status.st_blocks * 512
+    return total
+
+
 def _names(fd: int) -> list[str]:
     with os.scandir(fd) as listing:
         return sorted((entry.name for entry in listing), reverse=True)  # taken from the end
@@ -150,4 +158,6 @@ def _refused(rel: str) -> PathEscape:
 def read_beneath(root: str, path: str, limit_bytes: int) -> bytes | None:
     """Reads a whole file. Returns None when it is larger than `limit_bytes`."""
     with open_file(root, path) as fd:
-        return None if os.fstat(fd).st_size > limit_bytes else os.pread(fd, limit_bytes, 0)
+        if os.fstat(fd).st_size > limit_bytes:
+            return None
+        return os.pread(fd, limit_bytes, 0)

@@ -32,32 +32,40 @@ def is_named(rel: str, patterns: Sequence[str]) -> bool:
     if not hidden:
         return True
     named = [glob for pattern in patterns for glob in _dotted(pattern)]
-    return all(any(glob.fullmatch(part) for glob in named) for part in map(IndexedText, hidden))
+    for name in hidden:
+        part = IndexedText(name)
+        if not any(glob.fullmatch(part) for glob in named):
+            return False
+    return True
 
 
 def read_named(root: str, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
     """Reads files of a workspace. Hidden ones, and those that would be too much together, are left out."""
     found: dict[str, bytes] = {}
     for name in names:
-        if is_named(name, ()):
-            with open_file(root, name) as fd, open(os.dup(fd), "rb") as file:
-                data = file.read(most_bytes + 1)
-            if len(data) <= most_bytes:
-                most_bytes -= len(data)
-                found[name] = data
+        if not is_named(name, ()):
+            continue
+        with open_file(root, name) as fd, open(os.dup(fd), "rb") as file:
+            data = file.read(most_bytes + 1)
+        if len(data) <= most_bytes:
+            most_bytes -= len(data)
+            found[name] = data
     return found
 
 
 @functools.lru_cache(maxsize=128)
 def _dotted(pattern: str) -> tuple[Glob, ...]:
-    return tuple(Glob(part, sets=True) for part in dict.fromkeys(pattern.split("/")) if part.startswith("."))
+    parts = dict.fromkeys(pattern.split("/"))
+    return tuple(Glob(part, sets=True) for part in parts if part.startswith("."))
 
 
 def pattern_for(rel: str) -> str:
     """Returns a pattern that names a hidden file, such as `out/.cache/**` for a file in a hidden folder."""
     parts = rel.split("/")
     first = parts.index(hidden_parts(rel)[0])
-    return "/".join(parts) if first == len(parts) - 1 else "/".join([*parts[: first + 1], "**"])
+    if first == len(parts) - 1:
+        return "/".join(parts)
+    return "/".join([*parts[: first + 1], "**"])
 
 
 def check_unprotected(root: str, rel: str) -> None:
@@ -67,13 +75,12 @@ def check_unprotected(root: str, rel: str) -> None:
     `rel` is checked whole.
     """
     checkout = _CHECKOUT.match(root)
-    if (part := find_protected(os.path.join(root[checkout.end() :] if checkout else root, rel))) is not None:
-        raise WorkspaceError(
-            f"{os.path.join(root, rel)} is not written: '{part}' is a name that programs act on.",
-            op="write",
-            code="protected-name",
-            hint="Name another place. If you want it there, look at it first and copy it yourself.",
-        )
+    below = root[checkout.end() :] if checkout else root
+    part = find_protected(os.path.join(below, rel))
+    if part is not None:
+        message = f"{os.path.join(root, rel)} is not written: '{part}' is a name that programs act on."
+        hint = "Name another place. If you want it there, look at it first and copy it yourself."
+        raise WorkspaceError(message, op="write", code="protected-name", hint=hint)
 
 
 @contextmanager
@@ -87,7 +94,8 @@ def open_outside(
     """
     check_safe_name(rel)
     root, way = _find_root(cwd, folder)
-    between, _, name = os.path.normpath(os.path.join(way, rel)).rpartition("/")
+    below = os.path.normpath(os.path.join(way, rel))
+    between, _, name = below.rpartition("/")
     path = os.path.join(root, between, name)
     check_unprotected(os.path.normpath(os.path.join(root, way)), rel)
     with open_folder(root, between, make=make) as fd:
@@ -111,9 +119,14 @@ def _find_root(cwd: str, folder: str) -> tuple[str, str]:
     path = os.path.normpath(os.path.join(root, folder))
     if is_inside(root, path):
         return root, os.path.relpath(path, root)
-    root, parts = os.sep, path.strip(os.sep).split(os.sep)
-    while parts and not _is_in_clone(root) and os.path.isdir(os.path.join(root, parts[0])):
-        root = os.path.realpath(os.path.join(root, parts.pop(0)))
+    root = os.sep
+    parts = path.strip(os.sep).split(os.sep)
+    while parts and not _is_in_clone(root):
+        path = os.path.join(root, parts[0])
+        if not os.path.isdir(path):
+            break
+        root = os.path.realpath(path)
+        parts.pop(0)
     return root, os.path.join("", *parts) or "."
 
 
@@ -145,7 +158,8 @@ def _take(fd: int, temporary: str, name: str) -> None:
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        os.close(os.open(name, _NEW, 0o600, dir_fd=fd))
+        new = os.open(name, _NEW, 0o600, dir_fd=fd)
+        os.close(new)
         os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
 
 
@@ -159,9 +173,11 @@ def _check_free(fd: int, name: str, path: str, force: bool) -> None:
     except FileNotFoundError:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        what, hint = f"is {kind_of(mode)}, not a file that could be replaced", "Name a file, or use a pipe."
+        what = f"is {kind_of(mode)}, not a file that could be replaced"
+        hint = "Name a file, or use a pipe."
     elif not force:
-        what, hint = "exists already", "Add --force to replace it."
+        what = "exists already"
+        hint = "Add --force to replace it."
     else:
         return
     raise ConfigError(f"{path} {what}.", code="file-exists", hint=hint)

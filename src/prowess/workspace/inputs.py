@@ -56,11 +56,14 @@ def stage_input(wanted: Input, places: InputPlaces) -> Staged:
     if scheme == "artifact":
         return _stage_artifact(wanted, rest, places)
     if scheme == "host":
-        return _stage_path(wanted, "/", _host_source(wanted.source, rest, places.host_roots)[1:], places)
+        source = _host_source(wanted.source, rest, places.host_roots)
+        return _stage_path(wanted, "/", source[1:], places)
     if scheme == "workspace":
         rest = posixpath.normpath(rest)
         inside(places.layout.root, rest)
-        return (_stage_link if wanted.mode == "link" else _stage_from)(wanted, rest, places)
+        if wanted.mode == "link":
+            return _stage_link(wanted, rest, places)
+        return _stage_path(wanted, places.layout.root, rest, places)
     if scheme == "skill":
         name, _, path = rest.partition("/")
         if places.skills is None:
@@ -71,26 +74,26 @@ def stage_input(wanted: Input, places: InputPlaces) -> Staged:
 
 def stage_granted(path: str, to: str | None, layout: Layout, uid: int | None = None) -> Staged:
     """Copies a file or folder that the user named. Naming it is the permission, so it may be anywhere."""
-    to = to or f"work/inputs/{os.path.basename(os.path.abspath(path))}"  # the name as given, even if it is a link
-    return _stage_path(Input(f"host://{path}", to), "/", os.path.realpath(path)[1:], InputPlaces(layout, uid=uid))
+    name = os.path.basename(os.path.abspath(path))  # as given, even if it is a link
+    wanted = Input(f"host://{path}", to or f"work/inputs/{name}")
+    places = InputPlaces(layout, uid=uid)
+    return _stage_path(wanted, "/", os.path.realpath(path)[1:], places)
 
 
 def input_target(wanted: Input) -> str:
     """Returns the target of an artifact in the workspace: `to`, else its name without the version."""
     name, mark, version = wanted.source.rpartition("@")
     source = name if mark and version.isdigit() else wanted.source
-    return _target(wanted, posixpath.basename(source.removeprefix("artifact://").removeprefix("user:")))
+    source = source.removeprefix("artifact://").removeprefix("user:")
+    return _target(wanted, posixpath.basename(source))
 
 
 def _host_source(given: str, rest: str, roots: Sequence[str]) -> str:
     path = os.path.realpath("/" + rest.lstrip("/"))
     if not any(is_inside(os.path.realpath(root), path) for root in roots):
-        raise PathEscape(
-            f"'{given}' is not below a folder that this configuration opens to skills.",
-            op="inputs",
-            code="host-not-allowed",
-            hint="A person can allow its folder under workspace.host_roots, or give the file with --input.",
-        )
+        message = f"'{given}' is not below a folder that this configuration opens to skills."
+        hint = "A person can allow its folder under workspace.host_roots, or give the file with --input."
+        raise PathEscape(message, op="inputs", code="host-not-allowed", hint=hint)
     return path
 
 
@@ -98,11 +101,8 @@ def _stage_artifact(wanted: Input, rest: str, places: InputPlaces) -> Staged:
     if places.artifact is None:
         raise _refused(wanted.source, "names an artifact, and there is no artifact store", "Configure artifacts.")
     target = input_target(wanted)
-    return Staged(wanted.source, target, _write(places, target, places.artifact(rest)), 1)
-
-
-def _stage_from(wanted: Input, rel: str, places: InputPlaces) -> Staged:
-    return _stage_path(wanted, places.layout.root, rel, places)
+    size = _write(places, target, places.artifact(rest))
+    return Staged(wanted.source, target, size, 1)
 
 
 def _stage_path(wanted: Input, root: str, rel: str, places: InputPlaces) -> Staged:
@@ -113,8 +113,10 @@ def _stage_path(wanted: Input, root: str, rel: str, places: InputPlaces) -> Stag
     note = "It was copied: a link to it would not be seen by the run." if wanted.mode == "link" else None
     try:
         with open_folder(root, folder) as fd:
-            if not name or name == "." or stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                return _stage_folder(wanted, root, "" if name == "." else rel, target, places, note)
+            if name == ".":
+                return _stage_folder(wanted, root, "", target, places, note)
+            if not name or stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                return _stage_folder(wanted, root, rel, target, places, note)
             with open(open_child(fd, name, rel), "rb") as file:
                 size = _write(places, target, iter(lambda: file.read(_CHUNK), b""))
     except FileNotFoundError:
@@ -156,7 +158,8 @@ def _stage_link(wanted: Input, rest: str, places: InputPlaces) -> Staged:
 
 
 def _target(wanted: Input, basename: str) -> str:
-    target = posixpath.normpath(wanted.to.removeprefix("workspace://") if wanted.to else f"work/inputs/{basename}")
+    given = wanted.to.removeprefix("workspace://") if wanted.to else f"work/inputs/{basename}"
+    target = posixpath.normpath(given)
     for variable, folder in _VARIABLES.items():
         for form in (f"${variable}", f"${{{variable}}}"):
             if target == form or target.startswith(form + "/"):
@@ -200,4 +203,5 @@ def _write(places: InputPlaces, target: str, chunks: Iterable[bytes], before: in
 
 
 def _refused(what: str, problem: str, hint: str) -> WorkspaceError:
-    return WorkspaceError(f"The input '{what}' {problem}.", op="inputs", code="input-refused", hint=hint)
+    message = f"The input '{what}' {problem}."
+    return WorkspaceError(message, op="inputs", code="input-refused", hint=hint)

@@ -160,7 +160,8 @@ class Prepared:
 
 async def prepare(job: Job, desk: JobContext) -> Prepared:
     """Stages the skill and the inputs, and builds the environment variables."""
-    workspace, layout = desk.workspace, desk.workspace.layout
+    workspace = desk.workspace
+    layout = desk.workspace.layout
     run = f"run-{secrets.token_hex(6)}"
     cwd = resolve_cwd(job.cwd, layout, skill=job.folder, run=run)
     for pattern in job.wanted.patterns:
@@ -174,7 +175,10 @@ async def prepare(job: Job, desk: JobContext) -> Prepared:
             staged = await _stage_inputs(job, desk)
             current.set_attribute("bytes", sum(each.size_bytes for each in staged))
     warnings += [f"{each.source}: {each.note}" for each in staged if each.note]
-    before = {} if job.wanted.patterns else await asyncio.to_thread(look_at_outputs, layout)
+    before: dict[str, Look] = {}
+    if not job.wanted.patterns:
+        before = await asyncio.to_thread(look_at_outputs, layout)
+    readable = (job.packages,) if job.packages else ()
     program = Program(
         argv=job.argv,
         skill=job.folder,
@@ -183,7 +187,7 @@ async def prepare(job: Job, desk: JobContext) -> Prepared:
         env=_environment(job, workspace, run),
         stdin=job.stdin,
         timeout_s=job.timeout_s,
-        readable=(job.packages,) if job.packages else (),
+        readable=readable,
         tty=job.tty,
     )
     return Prepared(job=job, program=program, staged=tuple(staged), before=before, warnings=warnings)
@@ -193,7 +197,8 @@ async def finish(
     prepared: Prepared, desk: JobContext, printed: Printed, ended: Ended, *, not_started: NotStarted | None = None
 ) -> JobResult:
     """Collects and saves the files of an ended run, and returns its result."""
-    job, warnings = prepared.job, prepared.warnings
+    job = prepared.job
+    warnings = prepared.warnings
     collected = await _collect(prepared, desk)
     warnings += collected.warnings
     saved: list[Artifact] = []
@@ -206,11 +211,15 @@ async def finish(
         )
         warnings += problems
     warnings += printed.warnings
-    warnings += _about_the_end(ended, prepared, counts_survivors="bwrap" not in desk.workspace.isolation.mechanism)
-    code = ended.exit_code if ended.exit_code is not None else 128 + ended.signal if ended.signal else None
+    own_processes = "bwrap" in desk.workspace.isolation.mechanism
+    warnings += _about_the_end(ended, prepared, counts_survivors=not own_processes)
+    code = ended.exit_code
+    if code is None and ended.signal:
+        code = 128 + ended.signal
     missing = None
     if code and not ended.timed_out:
-        python = job.argv[0] if posixpath.basename(job.argv[0]).startswith("python") else desk.workspace.python
+        program = posixpath.basename(job.argv[0])
+        python = job.argv[0] if program.startswith("python") else desk.workspace.python
         around = Around(job.skill, python, tuple(job.named), tuple(job.dependencies))
         missing = explain_failure(code, printed.stderr.text, not_started, around)
     return JobResult(
@@ -255,7 +264,8 @@ async def _run(prepared: Prepared, desk: JobContext, printed: Printed) -> Ended:
 
 
 async def _stage_inputs(job: Job, desk: JobContext) -> list[Staged]:
-    layout, uid = desk.workspace.layout, desk.place.uid
+    layout = desk.workspace.layout
+    uid = desk.place.uid
     with await stage_artifact_sources(job.inputs, desk.artifacts, desk.key, desk.place) as contents:
         places = InputPlaces(layout, host_roots=desk.host_roots, skills=desk.skills, artifact=contents.get, uid=uid)
 
@@ -266,27 +276,29 @@ async def _stage_inputs(job: Job, desk: JobContext) -> list[Staged]:
         try:
             return await asyncio.to_thread(stage_all)
         except OSError as error:
-            raise WorkspaceError(
-                f"An input could not be copied: {(error.strerror or str(error)).lower()}.",
-                op="inputs",
-                code="input-failed",
-                hint="Is there room on the disk, and may it be read?",
-            ) from error
+            reason = (error.strerror or str(error)).lower()
+            message = f"An input could not be copied: {reason}."
+            hint = "Is there room on the disk, and may it be read?"
+            raise WorkspaceError(message, op="inputs", code="input-failed", hint=hint) from error
 
 
 async def _collect(prepared: Prepared, desk: JobContext) -> Collected:
     wanted = prepared.job.wanted
-    limits, asked = wanted.limits.within(desk.inline_bytes), bool(wanted.patterns)
+    limits = wanted.limits.within(desk.inline_bytes)
+    asked = bool(wanted.patterns)
+    if not asked:
+        limits = OutputLimits(*map(min, limits, UNASKED))
+    owner = os.geteuid() if desk.place.uid is None else desk.place.uid
     with span("workspace.collect", skill=prepared.job.skill) as current:
         collected = await asyncio.to_thread(
             collect,
             desk.workspace.layout,
             wanted.patterns or ["out/**"],
             inline=wanted.inline,
-            limits=limits if asked else OutputLimits(*map(min, limits, UNASKED)),
+            limits=limits,
             before=None if asked else prepared.before,
             must_match=asked,
-            owner=os.geteuid() if desk.place.uid is None else desk.place.uid,
+            owner=owner,
             redact=desk.redaction.redact_text,
         )
         current.set_attribute("files", len(collected.files))
@@ -303,12 +315,14 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
     if job.system_path_only:
         settled = {"GIT_PAGER": "cat", "GIT_CONFIG_COUNT": str(len(_NO_COMMANDS_OF_A_REPOSITORY))}
         for number, (key, value) in enumerate(_NO_COMMANDS_OF_A_REPOSITORY.items()):
-            settled |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+            settled[f"GIT_CONFIG_KEY_{number}"] = key
+            settled[f"GIT_CONFIG_VALUE_{number}"] = value
     else:
         # Packages installed for the skill come first, programs that the skill ships come last.
         skill = told["SKILL_DIR"]
         base["PATH"] = f"{skill}/.venv/bin:{base.get('PATH', '')}:{skill}/bin"
-        base["PATH"] += f":{job.packages}/bin" if job.packages else ""
+        if job.packages:
+            base["PATH"] += f":{job.packages}/bin"
     return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env, **settled}
 
 

@@ -33,17 +33,23 @@ class Layout(NamedTuple):
     inside: str
 
     def host(self, rel: str) -> str:
-        return f"{self.root}/{rel}" if rel else self.root
+        if rel:
+            return f"{self.root}/{rel}"
+        return self.root
 
     def seen(self, rel: str) -> str:
-        return f"{self.inside}/{rel}" if rel else self.inside
+        if rel:
+            return f"{self.inside}/{rel}"
+        return self.inside
 
 
 def environment(layout: Layout, *, skill: str, run: str) -> dict[str, str]:
     """Returns the path variables of a run. `skill` is its folder below skills/, `run` its folder below runs/."""
-    places = {name: layout.seen(rel) for name, rel in VARIABLES.items()}
-    places["RUN_DIR"] = layout.seen(f"runs/{run}")
-    return {**places, "SKILL_NAME": skill, "SKILL_DIR": layout.seen(f"skills/{skill}")}
+    variables = {name: layout.seen(rel) for name, rel in VARIABLES.items()}
+    variables["RUN_DIR"] = layout.seen(f"runs/{run}")
+    variables["SKILL_NAME"] = skill
+    variables["SKILL_DIR"] = layout.seen(f"skills/{skill}")
+    return variables
 
 
 def resolve_cwd(cwd: str | None, layout: Layout, *, skill: str, run: str) -> str:
@@ -89,14 +95,12 @@ def _expanded(text: str, run: str) -> str | None:
     found = _VARIABLE.match(text)
     name = (found["braced"] or found["plain"]) if found else None
     if found is None or name not in VARIABLES:
-        raise WorkspaceError(
-            f"'{text}' begins with a variable that a workspace does not have.",
-            op="resolve",
-            code="unknown-variable",
-            hint=f"There are: {', '.join('$' + variable for variable in VARIABLES)}",
-        )
+        message = f"'{text}' begins with a variable that a workspace does not have."
+        known = ", ".join(f"${variable}" for variable in VARIABLES)
+        raise WorkspaceError(message, op="resolve", code="unknown-variable", hint=f"There are: {known}")
     base = f"runs/{run}" if name == "RUN_DIR" and run else VARIABLES[name]
-    return posixpath.join(base, (found["rest"] or "").lstrip("/"))
+    rest = found["rest"] or ""
+    return posixpath.join(base, rest.lstrip("/"))
 
 
 def _contained(rel: str, given: str) -> str:
@@ -105,7 +109,9 @@ def _contained(rel: str, given: str) -> str:
     except PathEscape:
         raise _outside(given) from None
     path = posixpath.normpath(rel) if rel else ""
-    return "" if path == "." else path
+    if path == ".":
+        return ""
+    return path
 
 
 def _outside(given: str) -> PathEscape:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 
 from prowess.core.values import Isolation
 from prowess.errors import ConfigError, WorkspaceError, WorkspaceUnavailable
-from prowess.workspace.dirfd import walk
+from prowess.workspace.dirfd import measure_folder
 from prowess.workspace.layout import Layout
 
 MIB = 1 << 20
@@ -42,15 +42,14 @@ NAMES = tuple(field.name for field in fields(RunLimits))
 
 def parse_limits(given: Mapping[str, float]) -> RunLimits:
     """Reads the limits of the configuration. 0 or less means no limit; a fraction below 1 counts as 1."""
+    limits: dict[str, int | None] = {}
     for name, value in given.items():
         _known(name, "workspace.limits")
         if not math.isfinite(value):
-            raise ConfigError(
-                f"workspace.limits.{name} is {value}, which is not a finite number.",
-                code="limit-invalid",
-                hint="Use 0 for no limit.",
-            )
-    return RunLimits(**{name: max(1, int(value)) if value > 0 else None for name, value in given.items()})
+            message = f"workspace.limits.{name} is {value}, which is not a finite number."
+            raise ConfigError(message, code="limit-invalid", hint="Use 0 for no limit.")
+        limits[name] = max(1, int(value)) if value > 0 else None
+    return RunLimits(**limits)
 
 
 def check_installed(isolation: Isolation, require: Sequence[str], limits: RunLimits) -> None:
@@ -58,29 +57,24 @@ def check_installed(isolation: Isolation, require: Sequence[str], limits: RunLim
     for name in require:
         _known(name, "workspace.require")
         if getattr(limits, name) is None:
-            raise ConfigError(
-                f"workspace.require names '{name}', but workspace.limits does not set it.",
-                code="limit-not-set",
-                hint=f"Set it: [workspace.limits] {name} = …",
-            )
+            message = f"workspace.require names '{name}', but workspace.limits does not set it."
+            raise ConfigError(message, code="limit-not-set", hint=f"Set it: [workspace.limits] {name} = …")
         held = isolation.limits.get(name, "absent")
         if held != "enforced":
-            raise WorkspaceUnavailable(
-                f"The limit '{name}' is required, but here it is {held} ({isolation.executor}, {isolation.mechanism}).",
-                op="limits",
-                code="limit-not-enforced",
-                hint="See what holds: prowess doctor --workspace. Another executor may enforce it.",
-            )
+            where = f"{isolation.executor}, {isolation.mechanism}"
+            message = f"The limit '{name}' is required, but here it is {held} ({where})."
+            hint = "See what holds: prowess doctor --workspace. Another executor may enforce it."
+            raise WorkspaceUnavailable(message, op="limits", code="limit-not-enforced", hint=hint)
 
 
 def _known(name: str, where: str) -> None:
     if name not in NAMES:
+        message = f"{where} names '{name}', which is not a limit."
+        hint = f"There are: {', '.join(NAMES)}"
         near = difflib.get_close_matches(name, NAMES, n=1)
-        raise ConfigError(
-            f"{where} names '{name}', which is not a limit.",
-            code="limit-unknown",
-            hint=f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(NAMES)}",
-        )
+        if near:
+            hint = f"Did you mean '{near[0]}'?"
+        raise ConfigError(message, code="limit-unknown", hint=hint)
 
 
 LOOK_S = 1.0
@@ -110,7 +104,7 @@ def measure(layout: Layout, run: str) -> int | None:
     own = [(layout.root, folder) for folder in ("work", "out", f"runs/{run}", "skills")]
     for root, folder in (*own, (above, "venvs")):
         try:
-            total += sum(status.st_blocks * 512 for _, status, _, _ in walk(root, folder, max_entries=MAX_ENTRIES))
+            total += measure_folder(root, folder, max_entries=MAX_ENTRIES)
         except WorkspaceError:
             return None
         except OSError:  # the script goes on while we look

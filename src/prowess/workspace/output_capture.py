@@ -51,7 +51,9 @@ class Capture:
 
     def feed(self, data: bytes) -> None:
         self.seen_bytes += len(data)
-        self._keep(self._transform.feed(data) if self._transform else data)
+        if self._transform:
+            data = self._transform.feed(data)
+        self._keep(data)
 
     def flush(self) -> None:
         """Takes the bytes that the transform holds back only until it sees more. A reader waits for them now."""
@@ -102,12 +104,17 @@ class Capture:
             del self._tail[: -self._tail_bytes]
 
     def _tail_kept(self) -> bytes:
-        return bytes(self._tail[-self._tail_bytes :]) if self._tail_bytes else b""
+        if self._tail_bytes:
+            return bytes(self._tail[-self._tail_bytes :])
+        return b""
 
     def _cut(self) -> tuple[bytes, bytes]:
         """Head and tail, without the parts of characters at the cut."""
-        head, tail = bytes(self._head), self._tail_kept()
-        return (_whole_end(head), _whole_start(tail)) if self.truncated else (head, tail)
+        head = bytes(self._head)
+        tail = self._tail_kept()
+        if self.truncated:
+            return (_whole_end(head), _whole_start(tail))
+        return (head, tail)
 
 
 def _whole_end(data: bytes) -> bytes:
@@ -115,7 +122,9 @@ def _whole_end(data: bytes) -> bytes:
     for back in range(1, min(_LONGEST, len(data) + 1)):
         byte = data[-back]
         if byte not in _CONTINUATION:
-            return data[:-back] if _length(byte) > back else data
+            if _length(byte) > back:
+                return data[:-back]
+            return data
     return data
 
 
@@ -129,7 +138,9 @@ def _whole_start(data: bytes) -> bytes:
 
 def _length(first: int) -> int:
     """Length in bytes of a character, by its first byte."""
-    return 1 + (first >= 0xC2) + (first >= 0xE0) + (0xF0 <= first <= 0xF4) if first <= 0xF4 else 1
+    if first <= 0xF4:
+        return 1 + (first >= 0xC2) + (first >= 0xE0) + (0xF0 <= first <= 0xF4)
+    return 1
 
 
 STREAMS = ("stdout", "stderr")
@@ -166,12 +177,11 @@ class Printed:
             capture.finish()
             spill = self._spills[stream]
             if capture.truncated:
-                self.refs[stream] = spill.keep()
-                self.warnings.append(
-                    f"{stream} has {capture.total_bytes} bytes; a result holds its start and end, "
-                    f"{'the first ' + str(SPILL_BYTES) + ' bytes are' if spill.full else 'all of it is'} "
-                    f"in {self.refs[stream]}."
-                )
+                ref = spill.keep()
+                self.refs[stream] = ref
+                kept = f"the first {SPILL_BYTES} bytes are" if spill.full else "all of it is"
+                has = f"{stream} has {capture.total_bytes} bytes; a result holds its start and end"
+                self.warnings.append(f"{has}, {kept} in {ref}.")
                 if spill.problem:
                     self.warnings.append(f"Not all of {stream} could be kept: {spill.problem}.")
             spill.close()

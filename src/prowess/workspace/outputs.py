@@ -44,9 +44,8 @@ class OutputLimits(NamedTuple):
     def within(self, inline_bytes: int) -> OutputLimits:
         """Returns these limits, lowered to MOST_FILES and `inline_bytes`, the most that a result may hold."""
         most = max(0, inline_bytes)
-        return OutputLimits(
-            min(self.max_files, MOST_FILES), min(self.max_file_bytes, most), min(self.max_total_bytes, most)
-        )
+        files = min(self.max_files, MOST_FILES)
+        return OutputLimits(files, min(self.max_file_bytes, most), min(self.max_total_bytes, most))
 
 
 class OutputFile(NamedTuple):
@@ -85,11 +84,9 @@ def collect(
     """
     wanted = {pattern: read_pattern(pattern) for pattern in patterns}
     matched: set[str] = set()
-    files: list[OutputFile] = []
-    warnings: list[str] = []
-    room = limits.max_total_bytes
+    taken = _Taken(limits, owner, redact if inline else None)
+    warnings = taken.warnings
     names = _MOST_COMPARED // max(1, sum(map(len, wanted)))
-    left_out = 0
     hidden: list[str] = []
     for rel, status, folder_fd, name in _everything(layout, warnings, _find_folders(patterns)):
         if stat.S_ISDIR(status.st_mode):
@@ -100,7 +97,8 @@ def collect(
             continue
         if before is not None and before.get(rel) == _look(status):
             continue
-        if (names := names - 1) < 0:
+        names -= 1
+        if names < 0:
             warnings.append("Not all files were looked at: there are too many for so many patterns. Name fewer.")
             break
         text = IndexedText(rel)
@@ -110,60 +108,83 @@ def collect(
         matched.update(fitting)
         if not is_encodable(rel):
             warnings.append(f"{rel!a} is no name in UTF-8, and was not collected.")
-            continue
-        if not is_named(rel, [wanted[pattern].pattern for pattern in fitting]):
+        elif is_named(rel, [wanted[pattern].pattern for pattern in fitting]):
+            taken.add(rel, status, folder_fd, name)
+        else:
             hidden.append(rel)
-            continue
-        if refusal := _why_not(status, owner):
-            warnings.append(f"'{rel}' {refusal} and was not collected.")
-            continue
-        if len(files) >= limits.max_files:
-            left_out += 1
-            continue
-        try:
-            limit = min(limits.max_file_bytes, max(room, 0))
-            file, used = _read(rel, status, folder_fd, name, redact if inline else None, limit)
-        except (OSError, WorkspaceError) as error:
-            warnings.append(f"'{rel}' could not be read: {getattr(error, 'strerror', None) or error}")
-            continue
-        room -= used
-        files.append(file)
-        if file.truncated and inline:
-            warnings.append(f"Of '{rel}' the first {used} bytes are shown here; the file has all {file.size_bytes}.")
-    if left_out:
-        warnings.append(f"{left_out} more files match; only the first {limits.max_files} were collected.")
+    if taken.left_out:
+        warnings.append(f"{taken.left_out} more files match; only the first {limits.max_files} were collected.")
     if hidden:
         warnings.append(_say_hidden(hidden))
     if must_match:
         warnings += [f"'{pattern}' matches no file." for pattern in wanted if pattern not in matched]
-    return Collected(tuple(files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
+    return Collected(tuple(taken.files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
+
+
+class _Taken:
+    """Files collected so far, within the limits. `redact` cleans the text of each; None: no text is read."""
+
+    def __init__(self, limits: OutputLimits, owner: int | None, redact: Callable[[str], str] | None) -> None:
+        self.files: list[OutputFile] = []
+        self.warnings: list[str] = []
+        self.left_out = 0  # files that match, after the limit was reached
+        self._limits = limits
+        self._owner = owner
+        self._redact = redact
+        self._room = limits.max_total_bytes
+
+    def add(self, rel: str, status: os.stat_result, folder_fd: int, name: str) -> None:
+        """Adds a file, or a warning that says why it was not added."""
+        refusal = _why_not(status, self._owner)
+        if refusal:
+            self.warnings.append(f"'{rel}' {refusal} and was not collected.")
+            return
+        if len(self.files) >= self._limits.max_files:
+            self.left_out += 1
+            return
+        limit = min(self._limits.max_file_bytes, max(self._room, 0))
+        try:
+            file, used = _read(rel, status, folder_fd, name, self._redact, limit)
+        except (OSError, WorkspaceError) as error:
+            self.warnings.append(f"'{rel}' could not be read: {_reason(error)}")
+            return
+        self._room -= used
+        self.files.append(file)
+        if file.truncated:
+            shown = f"Of '{rel}' the first {used} bytes are shown here"
+            self.warnings.append(f"{shown}; the file has all {file.size_bytes}.")
+
+
+def _reason(error: OSError | WorkspaceError) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _say_hidden(names: Sequence[str]) -> str:
-    left_out = f"{name_some(names)} {'was' if len(names) == 1 else 'were'} left out"
-    free = next((name for name in names if find_protected(name) is None), None)
-    if free is None:
-        return f"{left_out}: programs act on files of such names, and they stay in the workspace."
-    return (
-        f"{left_out}: a name that begins with a dot leaves the workspace only when a pattern names it, such as "
-        f"{pattern_for(free)}"
-    )
+    verb = "was" if len(names) == 1 else "were"
+    left_out = f"{name_some(names)} {verb} left out"
+    for name in names:
+        if find_protected(name) is None:
+            hint = "a name that begins with a dot leaves the workspace only when a pattern names it, such as"
+            return f"{left_out}: {hint} {pattern_for(name)}"
+    return f"{left_out}: programs act on files of such names, and they stay in the workspace."
 
 
 def read_pattern(pattern: str) -> Glob:
     """Parses an output pattern. A trailing `/` means all files in the folder."""
     resolved = resolve_pattern(pattern)
-    return Glob(f"{resolved}**" if resolved.endswith("/") or not resolved else resolved, sets=True)
+    if not resolved or resolved.endswith("/"):
+        resolved += "**"
+    return Glob(resolved, sets=True)
 
 
 def look_at_outputs(layout: Layout) -> dict[str, Look]:
     """Records the files in out/ now, so that `collect` can find new ones. Too many files: records those it saw;
     `collect` warns then."""
-    return {
-        rel: _look(status)
-        for rel, status, _, _ in _everything(layout, [], ("out",))
-        if not stat.S_ISDIR(status.st_mode)
-    }
+    found: dict[str, Look] = {}
+    for rel, status, _, _ in _everything(layout, [], ("out",)):
+        if not stat.S_ISDIR(status.st_mode):
+            found[rel] = _look(status)
+    return found
 
 
 def _look(status: os.stat_result) -> Look:
@@ -173,16 +194,21 @@ def _look(status: os.stat_result) -> Look:
 def _find_folders(patterns: Sequence[str]) -> tuple[str, ...]:
     """Returns the top folders that the patterns can match. Skips runs/ if possible: in a long session it is large."""
     named = {resolve_pattern(pattern).partition("/")[0] for pattern in patterns}
-    return tuple(each for each in _COLLECTED_FROM if each in named) if named <= {*_COLLECTED_FROM} else _COLLECTED_FROM
+    if named <= {*_COLLECTED_FROM}:
+        return tuple(each for each in _COLLECTED_FROM if each in named)
+    return _COLLECTED_FROM
 
 
 def primary_output(files: Sequence[OutputFile], *, max_bytes: int = 32 * 1024) -> OutputFile | None:
     """Returns the small text file that is most likely the answer. Prefers out/, then fewer folders, then the name."""
-    fitting = [file for file in files if file.is_text and not file.truncated and 0 < file.size_bytes <= max_bytes]
-    texts = [file for file in fitting if not file.mime_type.startswith("image/")]  # SVG is text, but not an answer
-    return min(
-        texts, key=lambda file: (not file.name.startswith("out/"), file.name.count("/"), file.name), default=None
-    )
+    whole = [file for file in files if file.is_text and not file.truncated]
+    small = [file for file in whole if 0 < file.size_bytes <= max_bytes]
+    texts = [file for file in small if not file.mime_type.startswith("image/")]  # SVG is text, but not an answer
+    return min(texts, key=_likely_answer_first, default=None)
+
+
+def _likely_answer_first(file: OutputFile) -> tuple[bool, int, str]:
+    return not file.name.startswith("out/"), file.name.count("/"), file.name
 
 
 def _everything(
@@ -195,7 +221,7 @@ def _everything(
         except FileNotFoundError:
             continue
         except (OSError, WorkspaceError) as error:
-            warnings.append(f"Not all of {folder}/ could be looked at: {getattr(error, 'strerror', None) or error}")
+            warnings.append(f"Not all of {folder}/ could be looked at: {_reason(error)}")
 
 
 def _why_not(status: os.stat_result, owner: int | None) -> str | None:
@@ -210,7 +236,9 @@ def _why_not(status: os.stat_result, owner: int | None) -> str | None:
 
 def _few(warnings: list[str]) -> tuple[str, ...]:
     more = len(warnings) - _MOST_WARNINGS
-    return tuple(warnings) if more <= 0 else (*warnings[:_MOST_WARNINGS], f"And {more} more warnings of this kind.")
+    if more <= 0:
+        return tuple(warnings)
+    return (*warnings[:_MOST_WARNINGS], f"And {more} more warnings of this kind.")
 
 
 def _read(
@@ -222,14 +250,17 @@ def _read(
         data = os.pread(fd, 4096 if redact is None else limit + MARGIN, 0)
     finally:
         os.close(fd)
-    content, truncated = None, False
+    content = None
+    truncated = False
     text = is_text(data[:4096], whole=len(data) < 4096)
+    used = 0
     if redact is not None and text:
         clean = redact(data.decode("utf-8", "replace")).encode("utf-8", "replace")
         truncated = status.st_size > limit
-        content = clean[:limit].decode("utf-8", "ignore") if len(clean) > limit else clean.decode()
-    used = 0 if content is None else len(content.encode())
-    return OutputFile(rel, guess_mime(rel, data[:512]), status.st_size, content, truncated, text), used
+        content = clean[:limit].decode("utf-8", "ignore")
+        used = len(content.encode())
+    mime = guess_mime(rel, data[:512])
+    return OutputFile(rel, mime, status.st_size, content, truncated, text), used
 
 
 def is_encodable(text: str) -> bool:

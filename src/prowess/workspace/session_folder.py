@@ -91,8 +91,10 @@ class Place:
         """Keeps us as the owner and gives scripts the rights `how` (os.R_OK, os.X_OK …). Other users have no rights."""
         if self.uid is not None:
             os.chown(path, -1, self.uid, follow_symlinks=False)
-        ours = 0o700 if os.path.isdir(path) else 0o600
-        os.chmod(path, ours | (0 if self.uid is None else how << 3))
+        mode = 0o700 if os.path.isdir(path) else 0o600
+        if self.uid is not None:
+            mode |= how << 3
+        os.chmod(path, mode)
 
     def _make(self, path: str) -> str:
         os.mkdir(path, 0o700)
@@ -123,7 +125,10 @@ class OpenPlace:
     """
 
     def __init__(self, dir: str, key: SessionKey, *, store: str = "", uid: int | None = None) -> None:
-        self._dir, self._key, self._store, self._uid = os.path.abspath(dir), key, store, uid
+        self._dir = os.path.abspath(dir)
+        self._key = key
+        self._store = store
+        self._uid = uid
         self._path = place_path(dir, store, key)
         self._lock = -1
 
@@ -161,7 +166,8 @@ class OpenPlace:
             os.close(lock)
 
     def _made(self) -> Place:
-        known, whose = read_meta(self._path), {"store": self._store, "key": to_json(self._key)}
+        known = read_meta(self._path)
+        whose = {"store": self._store, "key": to_json(self._key)}
         self._check_same(known, whose)
         notes = () if known else self._left_elsewhere()
         place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
@@ -186,7 +192,8 @@ class OpenPlace:
 
     def _left_elsewhere(self) -> tuple[str, ...]:
         """Returns notes about files that the user may expect here, but that are in another folder."""
-        top, key = os.path.dirname(self._path), to_json(self._key)
+        top = os.path.dirname(self._path)
+        key = to_json(self._key)
         if os.path.isdir(os.path.join(top, _old_id(self._key))):
             return (_LEFT,)
         for name in list_folder(top):
@@ -198,14 +205,13 @@ class OpenPlace:
 
     def _check_same(self, known: dict[str, Any], whose: dict[str, Any]) -> None:
         """Raises when meta.json names another session, whatever the folder is called."""
-        if any(isinstance(known.get(name), type(said)) and known[name] != said for name, said in whose.items()):
-            self.close()
-            raise WorkspaceError(
-                f"{self._path} is the workspace of another session.",
-                op="open",
-                code="workspace-of-another",
-                hint="Move it away, or name another folder: workspace.dir.",
-            )
+        for name, said in whose.items():
+            found = known.get(name)
+            if isinstance(found, type(said)) and found != said:
+                self.close()
+                message = f"{self._path} is the workspace of another session."
+                hint = "Move it away, or name another folder: workspace.dir."
+                raise WorkspaceError(message, op="open", code="workspace-of-another", hint=hint)
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -217,18 +223,17 @@ class OpenPlace:
 
 
 def _unusable(dir: str, error: OSError) -> WorkspaceError:
-    return WorkspaceError(
-        f"The workspace could not be made in {dir}: {(error.strerror or str(error)).lower()}.",
-        op="create",
-        code="workspace-dir",
-        hint="Name a folder that can be written to and has room: workspace.dir.",
-    )
+    reason = (error.strerror or str(error)).lower()
+    message = f"The workspace could not be made in {dir}: {reason}."
+    hint = "Name a folder that can be written to and has room: workspace.dir."
+    return WorkspaceError(message, op="create", code="workspace-dir", hint=hint)
 
 
 @contextmanager
 def making(path: str) -> Iterator[None]:
     """Lock for creating something in the session folder `path`. One process at a time holds it."""
-    lock = os.open(os.path.join(path, "making"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    name = os.path.join(path, "making")
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -250,15 +255,13 @@ def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
     except OSError as error:
         raise _unusable(dir, error) from error
     if lock is None:
-        raise WorkspaceError(
-            f"The session '{key.session}' is in use.",
-            op="open",
-            code="session-in-use",
-            retryable=True,
-            hint="This process has it. A stream that was left with `break` ends when it is closed: contextlib.aclosing."
-            if path in _HELD
-            else "Wait until the other run has ended, or use another session.",
-        )
+        message = f"The session '{key.session}' is in use."
+        hint = "Wait until the other run has ended, or use another session."
+        if path in _HELD:
+            hint = (
+                "This process has it. A stream that was left with `break` ends when it is closed: contextlib.aclosing."
+            )
+        raise WorkspaceError(message, op="open", code="session-in-use", retryable=True, hint=hint)
     _HELD.add(path)
     try:
         yield
@@ -305,12 +308,15 @@ def find_dir(configured: str | None, cache_dir: str) -> str:
     """
     if configured is not None:
         return configured
-    return ROOT_DIR if os.geteuid() == 0 else cache_dir
+    if os.geteuid() == 0:
+        return ROOT_DIR
+    return cache_dir
 
 
 def place_id(store: str, key: SessionKey) -> str:
     """Folder name of a session: its name if that is plain, and 128 bits of SHA-256, so names do not collide."""
-    return _named(key, _digest(store, *_parts(key))[:32])
+    digest = _digest(store, *_parts(key))
+    return _named(key, digest[:32])
 
 
 def place_path(dir: str, store: str, key: SessionKey) -> str:
@@ -323,7 +329,9 @@ def _old_id(key: SessionKey) -> str:
 
 
 def _named(key: SessionKey, digest: str) -> str:
-    return f"{key.session}-{digest}" if _PLAIN.fullmatch(key.session) else f"session-{digest}"
+    if _PLAIN.fullmatch(key.session):
+        return f"{key.session}-{digest}"
+    return f"session-{digest}"
 
 
 def _parts(key: SessionKey) -> tuple[str, ...]:
@@ -340,16 +348,21 @@ def read_meta(path: str) -> dict[str, Any]:
         meta = json.loads(read_regular(os.path.join(path, _META), 1 << 20))
     except (OSError, ValueError, RecursionError):
         return {}
-    return meta if isinstance(meta, dict) else {}
+    if isinstance(meta, dict):
+        return meta
+    return {}
 
 
 def write_meta(path: str, meta: dict[str, Any]) -> None:
-    write_whole(os.path.join(path, _META), json.dumps({"schema": SCHEMA, **meta}).encode(), mode=0o600)
+    text = json.dumps({"schema": SCHEMA, **meta})
+    write_whole(os.path.join(path, _META), text.encode(), mode=0o600)
 
 
 def store_is_gone(store: object) -> bool:
     """True when the store is a path and no file is there. A store that is not a path is never reported as gone."""
-    return isinstance(store, str) and os.path.isabs(store) and not os.path.exists(store)
+    if not isinstance(store, str) or not os.path.isabs(store):
+        return False
+    return not os.path.exists(store)
 
 
 def list_places(dir: str) -> list[PlaceInfo]:
@@ -367,9 +380,10 @@ def sweep_places(dir: str) -> None:
     top = os.path.join(os.path.abspath(dir), "workspaces")
     for name in list_folder(top):
         if name.startswith(_GONE):
-            lock = _locked(os.path.join(top, name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path = os.path.join(top, name)
+            lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock >= 0:
-                remove_tree(os.path.join(top, name))
+                remove_tree(path)
                 os.close(lock)
 
 
@@ -408,17 +422,18 @@ def list_folder(top: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise WorkspaceError(
-            f"The folder {top} cannot be listed: {(error.strerror or str(error)).lower()}.",
-            op="list",
-            code="workspace-dir",
-            hint="Run the command as the user who owns the folder.",
-        ) from error
+        reason = (error.strerror or str(error)).lower()
+        message = f"The folder {top} cannot be listed: {reason}."
+        hint = "Run the command as the user who owns the folder."
+        raise WorkspaceError(message, op="list", code="workspace-dir", hint=hint) from error
 
 
 def _look_at(path: str, name: str) -> PlaceInfo:
     meta = read_meta(path)
-    used_at, key, store = meta.get("used_at"), meta.get("key"), meta.get("store")
+    key = meta.get("key")
+    session = str(key.get("session", name)) if isinstance(key, dict) else name
+    store = meta.get("store")
+    used_at = meta.get("used_at")
     changed_at = os.stat(path).st_mtime
     size = files = 0
     for _, status, _, _ in walk(path, max_entries=10_000_000):
@@ -427,7 +442,7 @@ def _look_at(path: str, name: str) -> PlaceInfo:
     return PlaceInfo(
         id=name,
         path=path,
-        session=str(key.get("session", name)) if isinstance(key, dict) else name,
+        session=session,
         store=store if isinstance(store, str) else None,
         size_bytes=size,
         files=files,

@@ -76,20 +76,18 @@ def _check_unchanged(skill: Skill, target: str) -> None:
         links = [name for name in folders if os.path.islink(os.path.join(top, name))]
         found |= {_relative(top, name, target) for name in (*names, *links)}
     wanted = {_place(file.path): file for file in skill.files}
-    changed = sorted(found ^ wanted.keys()) or [
-        path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256
-    ]
+    changed = sorted(found ^ wanted.keys())
+    if not changed:
+        changed = [path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256]
     if changed:
-        raise WorkspaceError(
-            f"The published copy of the skill '{skill.name}' was changed: {changed[0]}.",
-            op="stage",
-            code="published-changed",
-            hint=f"Find out who wrote there; then remove it, and it is published anew: {target}",
-        )
+        message = f"The published copy of the skill '{skill.name}' was changed: {changed[0]}."
+        hint = f"Find out who wrote there; then remove it, and it is published anew: {target}"
+        raise WorkspaceError(message, op="stage", code="published-changed", hint=hint)
 
 
 def _relative(top: str, name: str, root: str) -> str:
-    return os.path.relpath(os.path.join(top, name), root).replace(os.sep, "/")
+    path = os.path.join(top, name)
+    return os.path.relpath(path, root).replace(os.sep, "/")
 
 
 def _sha256(path: str) -> str | None:
@@ -106,12 +104,10 @@ def _begin(store: str) -> str:
         make_passable(store)
         return tempfile.mkdtemp(dir=store, prefix=".new-")
     except OSError as error:
-        raise WorkspaceError(
-            f"Skills cannot be published in {store}: {(error.strerror or str(error)).lower()}.",
-            op="stage",
-            code="workspace-dir",
-            hint="Name a folder that can be written to and has room: workspace.dir.",
-        ) from error
+        reason = (error.strerror or str(error)).lower()
+        message = f"Skills cannot be published in {store}: {reason}."
+        hint = "Name a folder that can be written to and has room: workspace.dir."
+        raise WorkspaceError(message, op="stage", code="workspace-dir", hint=hint) from error
 
 
 def copy_tree(tree: Tree, target: str, arrange: Callable[[str], None] | None = None) -> None:
@@ -197,8 +193,10 @@ class _Level:
 
 def _enter(levels: list[_Level], name: str) -> None:
     try:
-        levels.append(_Level(_entered(levels[-1].fd, name), name))
-        levels[-1].left = iter(os.listdir(levels[-1].fd))
+        fd = _entered(levels[-1].fd, name)
+        level = _Level(fd, name)
+        levels.append(level)
+        level.left = iter(os.listdir(fd))
     except FileNotFoundError:
         pass
 
@@ -299,7 +297,9 @@ def make_passable(folder: str) -> None:
 
 
 def _place(path: str) -> str:
-    return f"{SHIPPED}/{path}" if path.split("/")[0] in WORKSPACE_NAMES else path
+    if path.split("/")[0] in WORKSPACE_NAMES:
+        return f"{SHIPPED}/{path}"
+    return path
 
 
 def _copy(skill: Skill, file: SkillFile, target: str) -> None:
@@ -310,13 +310,11 @@ def _copy(skill: Skill, file: SkillFile, target: str) -> None:
             digest.update(chunk)
             out.write(chunk)
     if digest.hexdigest() != file.sha256:
-        raise WorkspaceError(
-            f"'{file.path}' of the skill '{skill.name}' changed since the skill was loaded.",
-            op="stage",
-            code="resource-changed",
-            hint="Load the skill again to work with the new content.",
-        )
-    os.chmod(target, 0o555 if file.executable else 0o444)
+        message = f"'{file.path}' of the skill '{skill.name}' changed since the skill was loaded."
+        hint = "Load the skill again to work with the new content."
+        raise WorkspaceError(message, op="stage", code="resource-changed", hint=hint)
+    mode = 0o555 if file.executable else 0o444
+    os.chmod(target, mode)
 
 
 def _chunks(skill: Skill, path: str) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import WorkspaceError
-from prowess.workspace.dirfd import walk
+from prowess.workspace.dirfd import measure_folder
 from prowess.workspace.session_folder import list_folder
 from prowess.workspace.skill_trees import lock_folder, remove_tree
 
@@ -52,7 +52,9 @@ class TreeUser(NamedTuple):
     @property
     def is_there(self) -> bool:
         """True when the store exists. A store that is not a file path counts as existing."""
-        return not os.path.isabs(self.store) or os.path.exists(self.store)
+        if not os.path.isabs(self.store):
+            return True
+        return os.path.exists(self.store)
 
 
 class HeldTrees:
@@ -80,7 +82,8 @@ class HeldTrees:
 def add_user(trees: str, digest: str, user: TreeUser) -> None:
     """Records that sessions of `user` may name the tree. Call it while the tree is locked."""
     folder = os.path.join(trees, _USERS, digest.removeprefix("sha256:"))
-    path = os.path.join(folder, hashlib.sha256("\0".join(user).encode()).hexdigest()[:16])
+    id = hashlib.sha256("\0".join(user).encode()).hexdigest()
+    path = os.path.join(folder, id[:16])
     try:
         if not os.path.exists(path):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -88,12 +91,10 @@ def add_user(trees: str, digest: str, user: TreeUser) -> None:
     except PermissionError:
         pass  # the folder belongs to another user, and only that user can clean there
     except OSError as error:
-        raise WorkspaceError(
-            f"The users of a published skill cannot be recorded in {folder}: {(error.strerror or str(error)).lower()}.",
-            op="stage",
-            code="workspace-dir",
-            hint="Name a folder that can be written to and has room: workspace.dir.",
-        ) from error
+        reason = (error.strerror or str(error)).lower()
+        message = f"The users of a published skill cannot be recorded in {folder}: {reason}."
+        hint = "Name a folder that can be written to and has room: workspace.dir."
+        raise WorkspaceError(message, op="stage", code="workspace-dir", hint=hint) from error
 
 
 def find_users(trees: str, digest: str) -> list[TreeUser]:
@@ -174,7 +175,7 @@ def _trees(trees: str) -> Iterator[TreeInfo]:
             continue
         try:
             used_at = os.stat(path).st_mtime
-            size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
+            size = measure_folder(path, max_entries=10_000_000)
         except FileNotFoundError:  # removed while we looked
             continue
         lock = lock_folder(path, fcntl.LOCK_EX)

@@ -60,7 +60,9 @@ class Container:
     """A container, made by `open`. The owner closes it."""
 
     def __init__(self, engine: Engine, id: str, plan: ContainerSpec) -> None:
-        self.engine, self.id, self.plan = engine, id, plan
+        self.engine = engine
+        self.id = id
+        self.plan = plan
         self.facts: dict[str, Any] = {}  # reported by process 1
         self.worn = False  # a program left something behind that the next one must not find
         self.gone: str | None = None  # the reason, once it is gone
@@ -79,7 +81,8 @@ class Container:
             raise image_missing(plan.image, engine) from error
         except docker.errors.APIError as error:
             raise refused("make a container", error) from error
-        container, started = Container(engine, made, plan), False
+        container = Container(engine, made, plan)
+        started = False
         try:
             await container._start()
             started = True
@@ -167,7 +170,9 @@ class Container:
             if kind == inside.READY:
                 self.facts = json.loads(content)
                 self._ready.set()
-            elif (running := self._runs.get(number)) is not None:
+                return
+            running = self._runs.get(number)
+            if running is not None:
                 running.heard(kind, content)
                 if running.over.is_set():
                     del self._runs[number]
@@ -175,8 +180,10 @@ class Container:
             self._over(f"it sent an invalid message ({error!r})")
 
     def _over(self, why: str) -> None:
-        said = self._line.last_words.decode("utf-8", "replace").strip() if self._line else ""
-        self._end(f"{why} {said}".strip(), None)
+        if self._line is not None:
+            said = self._line.last_words.decode("utf-8", "replace").strip()
+            why = f"{why} {said}"
+        self._end(why.strip(), None)
 
     def _end(self, why: str, ended: Ended | None) -> None:
         self.gone = self.gone or why
@@ -192,10 +199,14 @@ class ContainerProcess:
     """A program in a container, seen from here. `over` is set when it has ended in any way."""
 
     def __init__(self, container: Container, number: int, command: Command) -> None:
-        self.container, self.number = container, number
+        self.container = container
+        self.number = number
         self.ended: Ended | None = None
         self.pid = 0  # pid in the container
-        self.begun, self.over, self.taken, self._news = (asyncio.Event() for _ in range(4))
+        self.begun = asyncio.Event()
+        self.over = asyncio.Event()
+        self.taken = asyncio.Event()
+        self._news = asyncio.Event()
         self._command = command
         self._pieces: collections.deque[tuple[bytes, bytes]] = collections.deque()
         self._problem: WorkspaceError | None = None
@@ -219,7 +230,8 @@ class ContainerProcess:
         """Waits until no process of the program is left. Callbacks run here, so their errors reach the waiting caller.
         The container applies the program's time-out; a second one here helps if that fails."""
         outputs = {inside.OUT: on_stdout, inside.ERR: on_stderr}
-        timeout_s, grace_s = self._command.timeout_s, self._command.grace_s
+        timeout_s = self._command.timeout_s
+        grace_s = self._command.grace_s
         belt = asyncio.timeout(None if timeout_s is None else timeout_s + grace_s + BELT_S)
         try:
             async with belt:
@@ -228,7 +240,8 @@ class ContainerProcess:
                     self._news.clear()
                     while self._pieces:
                         kind, content = self._pieces.popleft()
-                        if (callback := outputs[kind]) is not None:
+                        callback = outputs[kind]
+                        if callback is not None:
                             callback(content)
         except TimeoutError:
             if not belt.expired():
@@ -271,10 +284,10 @@ class ContainerProcess:
                 self._problem = NotStarted(self._command, step=said["step"], number=said["errno"], text=said["text"])
             else:
                 said = message["ended"]
-                self.ended = Ended(survivors_killed=said.pop("survivors"), oom=message["oom"], **said)
-                self.container.worn |= (
-                    self.ended.why == "lost"
-                )  # it killed its watcher, so its other effects are unknown
+                survivors = said.pop("survivors")
+                self.ended = Ended(survivors_killed=survivors, oom=message["oom"], **said)
+                if self.ended.why == "lost":
+                    self.container.worn = True  # it killed its watcher, so its other effects are unknown
             self._set_over()
 
     def lost(self, why: str, ended: Ended | None) -> None:
@@ -290,9 +303,8 @@ class ContainerProcess:
 
 
 def run_lost(why: str) -> WorkspaceError:
-    return WorkspaceError(
-        f"The container that the command ran in is gone: {why.rstrip('.')}.", op="run", code="run-lost", retryable=True
-    )
+    message = f"The container that the command ran in is gone: {why.rstrip('.')}."
+    return WorkspaceError(message, op="run", code="run-lost", retryable=True)
 
 
 BUFFER_BYTES = 1 << 20
@@ -309,7 +321,9 @@ class ContainerSession:
         on_output: Callable[[bytes], None] | None = None,
         on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._running, self._on_output, self._on_end = running, on_output, on_end
+        self._running = running
+        self._on_output = on_output
+        self._on_end = on_end
         self._unread = Unread(BUFFER_BYTES)
         self._turn = asyncio.Lock()
         self._over: Ended | None = None
@@ -340,7 +354,8 @@ class ContainerSession:
         self._running.container.send(inside.END_INPUT, self._running)
 
     def resize(self, rows: int, columns: int) -> None:
-        self._running.container.send(inside.RESIZE, self._running, json.dumps([rows, columns]).encode())
+        size = json.dumps([rows, columns]).encode()
+        self._running.container.send(inside.RESIZE, self._running, size)
 
     async def read(self, limit_bytes: int = 1 << 16, *, wait_s: float = 0.0) -> bytes:
         """Returns output since the last read, at most `limit_bytes`. Waits up to `wait_s` when there is none."""

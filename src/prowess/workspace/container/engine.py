@@ -44,7 +44,9 @@ class Engine(NamedTuple):
 
     @property
     def socket(self) -> str | None:
-        return self.address.partition("://")[2] if self.local else None
+        if self.local:
+            return self.address.partition("://")[2]
+        return None
 
     async def call(self, op: str, function: Callable[..., _T], *args: Any, within_s: float = 0.0, **named: Any) -> _T:
         """Calls a function in a thread. Raises WorkspaceUnavailable `engine-failed` when no answer comes. The caller
@@ -59,13 +61,9 @@ class Engine(NamedTuple):
         except docker.errors.APIError:
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            raise WorkspaceUnavailable(
-                f"The container engine at {self.address} failed: {_brief(error)}.",
-                op=op,
-                code="engine-failed",
-                retryable=True,
-                hint="Does it still run? Try: docker info",
-            ) from error
+            message = f"The container engine at {self.address} failed: {_brief(error)}."
+            hint = "Does it still run? Try: docker info"
+            raise WorkspaceUnavailable(message, op=op, code="engine-failed", retryable=True, hint=hint) from error
 
     def close(self) -> None:
         self.client.close()
@@ -90,13 +88,14 @@ def connect(engine: str | None = None, environ: Mapping[str, str] | None = None,
         client = None
         try:
             tls = docker.utils.kwargs_from_env(environment=dict(environ)).get("tls", False)
-            client = docker.DockerClient(
-                base_url=address, timeout=min(CONNECT_S, wait_s), tls=tls if address.startswith("tcp://") else False
-            )
+            if not address.startswith("tcp://"):
+                tls = False
+            client = docker.DockerClient(base_url=address, timeout=min(CONNECT_S, wait_s), tls=tls)
             components = client.version().get("Components") or []
             client.api.timeout = wait_s
             names = " ".join(str(component.get("Name", "")) for component in components).lower()
-            return Engine(client, address, "podman" if "podman" in names else "docker", wait_s)
+            kind = "podman" if "podman" in names else "docker"
+            return Engine(client, address, kind, wait_s)
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
             tried.append(f"{address}: {_brief(error)}")
             if client is not None:
@@ -114,7 +113,8 @@ def _addresses(environ: Mapping[str, str]) -> Iterator[str]:
     if named := environ.get("DOCKER_HOST") or environ.get("CONTAINER_HOST"):
         yield named
         return
-    runtime, home = environ.get("XDG_RUNTIME_DIR"), environ.get("HOME")
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    home = environ.get("HOME")
     yield "unix:///var/run/docker.sock"
     if runtime:
         yield f"unix://{runtime}/docker.sock"
@@ -156,7 +156,8 @@ def sweep(client: docker.DockerClient) -> list[str]:
         if not _abandoned(labels.get(OWNER_LABEL, ""), container.get("State", ""), container.get("Created")):
             continue
         remove_container(client, container["Id"])
-        removed.append((container.get("Names") or [container["Id"]])[0].lstrip("/"))
+        names = container.get("Names") or [container["Id"]]
+        removed.append(names[0].lstrip("/"))
     return removed
 
 
@@ -183,9 +184,9 @@ def _abandoned(label: str, state: str, created: object) -> bool:
     pid, _, started = process.partition("/")
     if machine == _machine() and pid.isdigit():
         return _started(int(pid)) != started or not _lives(int(pid))
-    return (
-        state in ("created", "configured", "exited", "dead", "stopped") and time.time() - _seconds(created) > _FOREIGN_S
-    )
+    if state not in ("created", "configured", "exited", "dead", "stopped"):
+        return False
+    return time.time() - _seconds(created) > _FOREIGN_S
 
 
 def _seconds(created: object) -> float:
@@ -214,7 +215,9 @@ def _started(pid: int) -> str:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return ""
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    if fields[0] in (b"Z", b"X"):
+        return ""
+    return fields[19].decode()
 
 
 def _lives(pid: int) -> bool:

@@ -66,8 +66,13 @@ class ContainerExecutor:
         if files not in ("auto", "mount", "tar"):
             raise ConfigError(f"files is {files!r}, and can be auto, mount or tar.", code="config-invalid")
         self.uid = run_as if os.geteuid() == 0 else None  # owner of files that scripts write; None: our own user
-        self._image, self._address, self._limits, self._files, self._folder = image, engine, limits, files, folder
-        self._wait_s, self._network_allow = wait_s, network_allow
+        self._image = image
+        self._address = engine
+        self._limits = limits
+        self._files = files
+        self._folder = folder
+        self._wait_s = wait_s
+        self._network_allow = network_allow
         self._engine: Engine | None = None
         self._notes = notes
         self._found = Once(self._find)
@@ -79,10 +84,10 @@ class ContainerExecutor:
     async def programs(self) -> Callable[[str], Located]:
         """Returns a lookup of the programs that the self-test found in the image, which no run can change."""
         found = await self._found.get()
-        paths = {path: Located(path) for path, _ in found.programs.values() if path}
-        names = {name: Located(*each) for name, each in found.programs.items()}
-        unknown = f"The image has no program of the system by that name in {found.setup.path}."
-        return lambda name: names.get(name) or paths.get(name) or Located(reason=unknown)
+        known = {path: Located(path) for path, _ in found.programs.values() if path}
+        known |= {name: Located(*each) for name, each in found.programs.items()}
+        unknown = Located(reason=f"The image has no program of the system by that name in {found.setup.path}.")
+        return lambda name: known.get(name, unknown)
 
     async def open(self, place: Place) -> ContainerWorkspace:
         found = await self._found.get()
@@ -108,25 +113,20 @@ class ContainerExecutor:
     async def _find(self) -> _ProvenContainer:
         check_root(self.uid)
         if self._network_allow:
-            raise WorkspaceUnavailable(
-                "A list of hosts (workspace.network_allow) cannot be used with containers, which have no network.",
-                op="network",
-                code="network-not-available",
-                hint="Use the sandbox, with bubblewrap; or leave the setting out.",
-            )
+            message = "A list of hosts (workspace.network_allow) cannot be used with containers, which have no network."
+            hint = "Use the sandbox, with bubblewrap; or leave the setting out."
+            raise WorkspaceUnavailable(message, op="network", code="network-not-available", hint=hint)
         if self._engine is None:
             self._engine = await asyncio.to_thread(connect, self._address, wait_s=self._wait_s)
         engine = self._engine
         notes = await _swept(engine)
         setup = await self._inspect(engine)
         setup, trial = await self._try(setup)
-        if broken := [promise for promise, kept in trial.promises.items() if not kept]:
-            raise WorkspaceUnavailable(
-                f"Containers of '{self._image}' do not isolate as promised: {', '.join(broken)}.",
-                op="isolation",
-                code="isolation-failed",
-                hint=f"The engine is {engine.kind} at {engine.address}. Is it configured to isolate less than usual?",
-            )
+        broken = [promise for promise, kept in trial.promises.items() if not kept]
+        if broken:
+            message = f"Containers of '{self._image}' do not isolate as promised: {', '.join(broken)}."
+            hint = f"The engine is {engine.kind} at {engine.address}. Is it configured to isolate less than usual?"
+            raise WorkspaceUnavailable(message, op="isolation", code="isolation-failed", hint=hint)
         isolation = Isolation(
             executor="container",
             mechanism=f"{engine.kind}+seccomp",
@@ -148,12 +148,16 @@ class ContainerExecutor:
         except docker.errors.APIError as error:
             raise refused("look at an image", error) from error
         config = found.get("Config") or {}
-        environment = dict(pair.partition("=")[::2] for pair in config.get("Env") or [])
+        path = PATH
+        for pair in config.get("Env") or []:
+            name, _, value = pair.partition("=")
+            if name == "PATH":
+                path = value or PATH
         return Setup(
             engine=engine,
             image=self._image,
             image_id=found["Id"],
-            path=environment.get("PATH") or PATH,
+            path=path,
             covered=tuple(config.get("Volumes") or ()),
             uid=os.geteuid() if self.uid is None else self.uid,
             gid=os.getegid() if self.uid is None else self.uid,
@@ -187,8 +191,11 @@ async def _swept(engine: Engine) -> list[str]:
 
 
 def _about_limits(limits: RunLimits, trial: Trial) -> list[str]:
-    ignored = [n for n, held in trial.limits.items() if held == "absent" and getattr(limits, n) is not None]
-    return [f"The engine accepts and ignores this limit: {name}." for name in ignored]
+    notes = []
+    for name, held in trial.limits.items():
+        if held == "absent" and getattr(limits, name) is not None:
+            notes.append(f"The engine accepts and ignores this limit: {name}.")
+    return notes
 
 
 def make_container(setup: OwnExecutorSetup) -> ContainerExecutor:

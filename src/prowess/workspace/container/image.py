@@ -70,11 +70,13 @@ def build_image(
     say = on_line or (lambda _: None)
     packages: list[str] = []
     if base is not None:
-        built_from, image = "image", _of_base(client, tag, base, say)
+        built_from = "image"
+        image = _of_base(client, tag, base, say)
     elif not offline and (image := _of_dockerfile(client, tag, say)):
         built_from = "dockerfile"
     else:
-        built_from, packages = "packages", find_packages()
+        built_from = "packages"
+        packages = find_packages()
         image = _of_packages(client, tag, packages, say)
     python = check_image(client, image)
     size = client.api.inspect_image(image)["Size"]
@@ -89,33 +91,36 @@ def check_image(client: docker.DockerClient, image: str) -> str:
     import requests
 
     made = None
+    entrypoint = ["python3", "-I", "-c", _CHECK]
+    user = f"{DEFAULT_UID}:{DEFAULT_UID}"
     try:
-        made = client.api.create_container(
-            image,
-            entrypoint=["python3", "-I", "-c", _CHECK],
-            user=f"{DEFAULT_UID}:{DEFAULT_UID}",
-            host_config=client.api.create_host_config(network_mode="none", read_only=True, cap_drop=["ALL"]),
-        )["Id"]
+        host = client.api.create_host_config(network_mode="none", read_only=True, cap_drop=["ALL"])
+        made = client.api.create_container(image, entrypoint=entrypoint, user=user, host_config=host)["Id"]
         client.api.start(made)
         code = client.api.wait(made, timeout=_CHECK_S)["StatusCode"]
         said = client.api.logs(made).decode("utf-8", "replace").strip()
     except docker.errors.APIError as error:
-        code, said = 1, str(error.explanation or error)
+        code = 1
+        said = str(error.explanation or error)
     except requests.RequestException as error:
-        code, said = 1, f"it did not answer: {error}"
+        code = 1
+        said = f"it did not answer: {error}"
     finally:
         if made is not None:
             client.api.remove_container(made, v=True, force=True)
     if code != 0 or not re.fullmatch(r"[\d.]+", said):
         needs = "It needs python3 (3.10 or newer) with ctypes, sqlite3 and ssl, such as the official python images."
-        raise image_unfit(image, f"cannot be used: {said[-300:] or f'python3 ended with {code}'}", needs)
-    if tuple(map(int, said.split(".")))[:2] < (3, 10):
+        why = said[-300:] or f"python3 ended with {code}"
+        raise image_unfit(image, f"cannot be used: {why}", needs)
+    version = tuple(map(int, said.split(".")))
+    if version[:2] < (3, 10):
         raise image_unfit(image, f"has Python {said}.", "It needs Python 3.10 or newer.")
     return said
 
 
 def image_unfit(image: str, why: str, hint: str = BUILD_HINT) -> WorkspaceUnavailable:
-    return WorkspaceUnavailable(f"The image '{image}' {why}", op="image", code="container-image-unfit", hint=hint)
+    message = f"The image '{image}' {why}"
+    return WorkspaceUnavailable(message, op="image", code="container-image-unfit", hint=hint)
 
 
 def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[str], None]) -> str:
@@ -131,12 +136,10 @@ def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[st
                     raise docker.errors.APIError(line["error"])
             image = client.api.inspect_image(base)
         except docker.errors.APIError as error:
-            raise WorkspaceUnavailable(
-                f"There is no image '{base}', and it could not be fetched: {error.explanation or error}.",
-                op="image",
-                code="container-image-missing",
-                hint="Name an image that `docker images` shows, or one that the engine can reach.",
-            ) from error
+            why = error.explanation or error
+            message = f"There is no image '{base}', and it could not be fetched: {why}."
+            hint = "Name an image that `docker images` shows, or one that the engine can reach."
+            raise WorkspaceUnavailable(message, op="image", code="container-image-missing", hint=hint) from error
     check_image(client, image["Id"])
     client.api.tag(image["Id"], *_split_tag(tag), force=True)
     return image["Id"]
@@ -187,14 +190,17 @@ def _imported(client: docker.DockerClient, tag: str, file: IO[bytes], digest: st
     finally:
         client.api.timeout = usual_s
     for line in answer.splitlines():
-        if "error" in (said := json.loads(line)):
+        said = json.loads(line)
+        if "error" in said:
             raise image_unfit(tag, f"could not be imported by the engine: {said['error']}")
     return client.api.inspect_image(f"{repository}:{version}")["Id"]
 
 
 def _split_tag(tag: str) -> tuple[str, str]:
     repository, colon, version = tag.rpartition(":")
-    return (repository, version) if colon and "/" not in version else (tag, "latest")
+    if colon and "/" not in version:
+        return (repository, version)
+    return (tag, "latest")
 
 
 # --- from the packages of this machine ------------------------------------------------------------------------------
@@ -214,7 +220,8 @@ def find_packages() -> list[str]:
         needs[name] = depends
         for provided in _names(provides):
             providers.setdefault(provided[0], []).append(name)
-    if absent := [name for name in PACKAGES if name not in needs]:
+    absent = [name for name in PACKAGES if name not in needs]
+    if absent:
         raise _no_packages(f"it has not installed {', '.join(absent)}")
     found: set[str] = set()
     waiting = [name for name in (*PACKAGES, *IF_INSTALLED) if name in needs]
@@ -265,7 +272,8 @@ class _Root:
 
     def add(self, path: str) -> None:
         """Adds a file or link as it is here, but owned by root and without a set-id bit."""
-        name = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)).lstrip("/")
+        folder = os.path.realpath(os.path.dirname(path))
+        name = os.path.join(folder, os.path.basename(path)).lstrip("/")
         # A file of a package can be missing: Debian images leave out documentation.
         if name in self.made or not os.path.lexists(path):
             return
@@ -274,7 +282,8 @@ class _Root:
             self.parents(name)
             info.uid = info.gid = 0
             info.uname = info.gname = ""
-            info.mode, info.mtime = info.mode & 0o777, int(info.mtime)
+            info.mode &= 0o777
+            info.mtime = int(info.mtime)
             with open(path, "rb") as source:
                 self.tar.addfile(info, source if info.isreg() else None)
             self.made.add(name)
@@ -309,8 +318,11 @@ def _paths(packages: Iterable[str]) -> Iterator[str]:
             # Compiled after installation. On a read-only root Python would compile them again in every run.
             folder, name = os.path.split(path)
             cache = os.path.join(folder, "__pycache__")
-            if os.path.isdir(cache):
-                yield from (f"{cache}/{c}" for c in os.listdir(cache) if c.startswith(f"{name[:-3]}.cpython-"))
+            if not os.path.isdir(cache):
+                continue
+            for compiled in os.listdir(cache):
+                if compiled.startswith(f"{name[:-3]}.cpython-"):
+                    yield f"{cache}/{compiled}"
 
 
 def _alternatives(made: set[str]) -> Iterator[tuple[str, str]]:
@@ -325,17 +337,20 @@ def _alternatives(made: set[str]) -> Iterator[tuple[str, str]]:
 
 def _info(name: str, kind: bytes, mode: int, mtime: int = 0) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.mode, info.mtime = kind, mode, mtime
+    info.type = kind
+    info.mode = mode
+    info.mtime = mtime
     return info
 
 
 def _names(relation: str) -> list[list[str]]:
     """Parses `a (>= 1) | b, c:any` to [[a, b], [c]]."""
-    return [
-        [re.split(r"[ (:\[]", each.strip(), maxsplit=1)[0] for each in group.split("|")]
-        for group in relation.split(",")
-        if group.strip()
-    ]
+    found = []
+    for group in relation.split(","):
+        if group.strip():
+            alternatives = [each.strip() for each in group.split("|")]
+            found.append([re.split(r"[ (:\[]", each, maxsplit=1)[0] for each in alternatives])
+    return found
 
 
 def _dpkg(*arguments: str) -> str:

@@ -89,22 +89,19 @@ async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
 async def _run(workspace: ContainerWorkspace, module: ModuleType, task: dict[str, Any]) -> tuple[dict[str, Any], int]:
     package, _, name = module.__name__.rpartition(".")
     text = (files(package) / f"{name}.py").read_text(encoding="utf-8")
-    program = Program(
-        argv=["python3", "-I", "-S", "-c", text, json.dumps(task)],
-        skill=SKILL,
-        run=f"run-{secrets.token_hex(6)}",
-        cwd="work",
-        env={"PATH": workspace.environment["PATH"], "PROMISED": "1"},
-        timeout_s=TRIAL_S,
-    )
-    out, err = bytearray(), bytearray()
+    run = f"run-{secrets.token_hex(6)}"
+    argv = ["python3", "-I", "-S", "-c", text, json.dumps(task)]
+    env = {"PATH": workspace.environment["PATH"], "PROMISED": "1"}
+    program = Program(argv=argv, skill=SKILL, run=run, cwd="work", env=env, timeout_s=TRIAL_S)
+    out = bytearray()
+    err = bytearray()
     ended = await workspace.run(program, out.extend, err.extend)
     if ended.exit_code != 0:
         said = err.decode("utf-8", "replace").strip()[-500:]
-        raise WorkspaceUnavailable(
-            f"The self-test did not run in the container: {said or ended}", op="isolation", code="isolation-failed"
-        )
-    return json.loads(out), ended.survivors_killed if ended.left == 0 else -1
+        message = f"The self-test did not run in the container: {said or ended}"
+        raise WorkspaceUnavailable(message, op="isolation", code="isolation-failed")
+    survivors = ended.survivors_killed if ended.left == 0 else -1
+    return json.loads(out), survivors
 
 
 def _judge(
@@ -150,11 +147,15 @@ def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> 
 def group_limits(facts: dict[str, Any]) -> dict[str, int | None]:
     """Returns the control group limits that process 1 read, minus our own processes."""
     processes = facts["processes"]
-    return {"memory": facts["memory"], "processes": None if processes is None else processes - OWN_PROCESSES}
+    if processes is not None:
+        processes -= OWN_PROCESSES
+    return {"memory": facts["memory"], "processes": processes}
 
 
 def _held(wanted: int | None, found: int | None) -> LimitStatus:
-    return "enforced" if wanted is not None and found is not None and found <= wanted else "absent"
+    if wanted is not None and found is not None and found <= wanted:
+        return "enforced"
+    return "absent"
 
 
 def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callable[[Container], None]:
@@ -162,12 +163,10 @@ def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callabl
 
     def check(container: Container) -> None:
         for name, found in group_limits(container.facts).items():
-            if held[name] == "enforced" and _held(getattr(limits, name), found) != "enforced":
-                raise WorkspaceUnavailable(
-                    f"The limit '{name}' held in the self-test, but does not hold in this container.",
-                    op="limits",
-                    code="limit-not-enforced",
-                )
+            now = _held(getattr(limits, name), found)
+            if held[name] == "enforced" and now != "enforced":
+                message = f"The limit '{name}' held in the self-test, but does not hold in this container."
+                raise WorkspaceUnavailable(message, op="limits", code="limit-not-enforced")
 
     return check
 
@@ -187,7 +186,8 @@ class _Traps:
 
     def __init__(self, base: str, uid: int | None) -> None:
         self.uid = uid
-        self.canary, self.outside = os.path.join(base, "canary"), os.path.join(base, "outside")
+        self.canary = os.path.join(base, "canary")
+        self.outside = os.path.join(base, "outside")
 
     def __enter__(self) -> _Traps:
         os.mkdir(self.outside)
@@ -234,7 +234,9 @@ class _Traps:
         return False
 
     def untouched(self) -> bool:
-        return os.listdir(self.outside) == ["socket"] and os.path.getsize(self.canary) == len("canary")
+        if os.listdir(self.outside) != ["socket"]:
+            return False
+        return os.path.getsize(self.canary) == len("canary")
 
     def lives(self) -> bool:
         return self._victim.poll() is None

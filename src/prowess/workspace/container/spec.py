@@ -28,6 +28,7 @@ from prowess.workspace.skill_trees import Tree
 
 if TYPE_CHECKING:
     import docker.errors
+    import docker.types
 
 
 OWN_PROCESSES = 3  # process 1, the supervisor and an init; not counted as the program's
@@ -98,30 +99,56 @@ class ContainerSpec:
 
 
 def create_container(engine: Engine, plan: ContainerSpec) -> str:
+    made = engine.client.api.create_container(
+        plan.image_id,
+        entrypoint=["python3", "-I", "-S", "-u", "-X", "utf8", "-c", _BOOT],
+        command=[],
+        user=f"{plan.uid}:{plan.gid}",
+        stdin_open=True,
+        stop_signal="SIGKILL",  # process 1 ignores other signals, and this avoids the wait
+        hostname="box",
+        working_dir="/",
+        name=f"prowess-{secrets.token_hex(6)}",
+        labels={OWNER_LABEL: owner(), SESSION_LABEL: "", **plan.labels},
+        healthcheck={"test": ["NONE"]},
+        host_config=_host_config(engine, plan),
+    )
+    return made["Id"]
+
+
+def _host_config(engine: Engine, plan: ContainerSpec) -> docker.types.HostConfig:
+    """Returns the part of the request that limits the container: its mounts, rights and resources."""
     from docker.types import LogConfig, Mount, Ulimit
 
-    api = engine.client.api
     tmpfs = {SCRATCH[0]: _tmpfs(plan.tmp, "1777")}
-    # Podman makes some folders writable even with a read-only root.
-    own = ("/run", f"/var{SCRATCH[0]}") if engine.kind == "podman" else ()
-    tmpfs |= dict.fromkeys((*plan.covered, *own), "ro,size=4096")
-    tmpfs |= {target: _tmpfs(size, "0755") for target, size in plan.in_memory.items()}
-    mounts = [
-        Mount(target=f.target, source=f.source, type="bind", read_only=not f.write, propagation="rprivate")
-        for f in plan.folders
-    ]
+    covered = list(plan.covered)
+    if engine.kind == "podman":  # it makes some folders writable even with a read-only root
+        covered += ["/run", f"/var{SCRATCH[0]}"]
+    tmpfs |= dict.fromkeys(covered, "ro,size=4096")
+    for target, size in plan.in_memory.items():
+        tmpfs[target] = _tmpfs(size, "0755")
+    mounts = []
+    for folder in plan.folders:
+        read_only = not folder.write
+        mounts.append(Mount(folder.target, folder.source, type="bind", read_only=read_only, propagation="rprivate"))
     ulimits = {"nofile": max(OPEN_FILES, plan.open_files or 0), "core": 0}
     if engine.kind == "podman":
         ulimits["nproc"] = USER_PROCESSES
-    host = api.create_host_config(
+    dns = None
+    dns_search = None
+    if engine.kind == "docker":  # without these it copies the host's name servers
+        dns = ["127.0.0.1"]
+        dns_search = ["."]
+    pids_limit = None if plan.processes is None else plan.processes + OWN_PROCESSES
+    host = engine.client.api.create_host_config(
         network_mode="none",
-        dns=["127.0.0.1"] if engine.kind == "docker" else None,  # otherwise it copies the host's name servers
-        dns_search=["."] if engine.kind == "docker" else None,
+        dns=dns,
+        dns_search=dns_search,
         read_only=True,
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],  # `init` adds our system call filter to the engine's
         ipc_mode="private",
-        pids_limit=None if plan.processes is None else plan.processes + OWN_PROCESSES,
+        pids_limit=pids_limit,
         mem_limit=plan.memory,
         memswap_limit=plan.memory,
         # Set explicitly: without CAP_SYS_RESOURCE an engine fails when it raises them to its own defaults.
@@ -136,52 +163,37 @@ def create_container(engine: Engine, plan: ContainerSpec) -> str:
         host["MaskedPaths"] = list(MASKED)
     if engine.kind == "podman" and engine.client.info().get("Rootless"):
         host["UsernsMode"] = "keep-id"  # keeps our own user id inside; the SDK has no parameter for it
-    made = api.create_container(
-        plan.image_id,
-        entrypoint=["python3", "-I", "-S", "-u", "-X", "utf8", "-c", _BOOT],
-        command=[],
-        user=f"{plan.uid}:{plan.gid}",
-        stdin_open=True,
-        stop_signal="SIGKILL",  # process 1 ignores other signals, and this avoids the wait
-        hostname="box",
-        working_dir="/",
-        name=f"prowess-{secrets.token_hex(6)}",
-        labels={OWNER_LABEL: owner(), SESSION_LABEL: "", **plan.labels},
-        healthcheck={"test": ["NONE"]},
-        host_config=host,
-    )
-    return made["Id"]
+    return host
 
 
 def _tmpfs(size_bytes: int | None, mode: str) -> str:
-    return f"rw,exec,nosuid,nodev,mode={mode}" + (f",size={size_bytes}" if size_bytes else "")
+    options = f"rw,exec,nosuid,nodev,mode={mode}"
+    if size_bytes:
+        options += f",size={size_bytes}"
+    return options
 
 
 def payload(paths: list[str]) -> bytes:
     package = "prowess.workspace"
     modules = [(name, "") for name in ("prowess", package, f"{package}.process", f"{package}.container")]
     for name in _MODULES:
-        source = files(package).joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.py")
+        *folders, last = name.split(".")
+        source = files(package).joinpath(*folders, f"{last}.py")
         modules.append((f"{package}.{name}", source.read_text(encoding="utf-8")))
     data = json.dumps({"modules": modules, "paths": paths}).encode()
     return len(data).to_bytes(4, "big") + data
 
 
 def refused(op: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
-    return WorkspaceUnavailable(
-        f"The container engine refused to {op}: {str(error.explanation or error).rstrip('.')}.",
-        op=op,
-        code="container-refused",
-    )
+    why = str(error.explanation or error).rstrip(".")
+    message = f"The container engine refused to {op}: {why}."
+    return WorkspaceUnavailable(message, op=op, code="container-refused")
 
 
 def image_missing(image: str, engine: Engine) -> WorkspaceUnavailable:
-    return WorkspaceUnavailable(
-        f"There is no image '{image}' in the container engine at {engine.address}.",
-        op="image",
-        code="container-image-missing",
-        hint="Build it: prowess workspaces build-image",
-    )
+    message = f"There is no image '{image}' in the container engine at {engine.address}."
+    hint = "Build it: prowess workspaces build-image"
+    return WorkspaceUnavailable(message, op="image", code="container-image-missing", hint=hint)
 
 
 def not_started(image: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
@@ -203,11 +215,9 @@ def find_folders(place: Place, tree: Tree, name: str, digest: str, readable: Seq
     try:
         return tuple(_folders(place, tree, name, digest, readable))
     except OSError as error:
-        raise WorkspaceError(
-            f"A folder that the skill '{name}' needs in its container is missing: {error.filename}: {error.strerror}.",
-            op="stage",
-            code="stage-failed",
-        ) from error
+        missing = f"{error.filename}: {error.strerror}"
+        message = f"A folder that the skill '{name}' needs in its container is missing: {missing}."
+        raise WorkspaceError(message, op="stage", code="stage-failed") from error
 
 
 def _folders(place: Place, tree: Tree, name: str, digest: str, readable: Sequence[str]) -> Iterator[Folder]:
@@ -216,7 +226,8 @@ def _folders(place: Place, tree: Tree, name: str, digest: str, readable: Sequenc
     own = {f"{INSIDE}/{folder}": folder for folder in _OWN}
     leads = {f"{skill}/{folder}": leads_to for folder, leads_to in LEADS.items()}
     for target, rel in {**own, **leads}.items():
-        if (identity := identity_below(place, rel)) is not None:
+        identity = identity_below(place, rel)
+        if identity is not None:
             yield Folder(f"{place.root}/{rel}", target, True, identity)
     venv = place.make_venv(name, digest)
     yield Folder(venv, f"{skill}/.venv", True, _identity(venv))
@@ -229,8 +240,7 @@ def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
     else there: it is not mounted, and the skill has an empty folder instead."""
     try:
         with open_folder(place.root, name, make=True, uid=place.uid) as fd:
-            status = os.fstat(fd)
-            return status.st_dev, status.st_ino, status.st_uid
+            return _identity(fd)
     except PathEscape:
         return None
 
@@ -246,14 +256,10 @@ def check_private(folder: str, socket: str | None) -> None:
         why = "is not there"
     else:
         return
-    raise WorkspaceError(
-        f"'{folder}' cannot be made readable in a container: it {why}.",
-        op="run",
-        code="unsafe-folder",
-        hint="Name a folder by its whole path.",
-    )
+    message = f"'{folder}' cannot be made readable in a container: it {why}."
+    raise WorkspaceError(message, op="run", code="unsafe-folder", hint="Name a folder by its whole path.")
 
 
-def _identity(path: str) -> tuple[int, int, int]:
+def _identity(path: str | int) -> tuple[int, int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_uid

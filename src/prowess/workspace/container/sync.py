@@ -44,15 +44,19 @@ class SyncEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        return self.mark[0] if self.kind == "file" else 0
+        if self.kind == "file":
+            return self.mark[0]
+        return 0
 
 
 class Carrier:
     """Copies files between one container and one workspace folder. Only one method may run at a time."""
 
     def __init__(self, container: Container, place: Place, venv: str, most_bytes: int | None) -> None:
-        self._cell, self._uid = container, place.uid
-        self._folders = {name: os.path.join(place.root, name) for name in ("work", "out", "runs")} | {".venv": venv}
+        self._cell = container
+        self._uid = place.uid
+        self._folders = {name: os.path.join(place.root, name) for name in ("work", "out", "runs")}
+        self._folders[".venv"] = venv
         self._most_bytes = most_bytes or MOST_BYTES
         self._runs: set[str] = set()
         self._here: dict[str, SyncEntry] = {}
@@ -62,19 +66,24 @@ class Carrier:
     async def push(self, run: str) -> None:
         """Sends new and changed files, and the folder of this run; a program does not need the folders of other
         runs."""
-        self._runs.add(f"runs/{run}")
-        here = await asyncio.to_thread(scan, self._folders) | {f"runs/{run}": SyncEntry("folder", ())}
+        own = f"runs/{run}"
+        self._runs.add(own)
+        here = await asyncio.to_thread(scan, self._folders)
+        here[own] = SyncEntry("folder", ())
         changed = [name for name, entry in here.items() if self._here.get(name) != entry]
         gone = [name for name in self._here if name not in here and not name.startswith("runs/")]
         if self._agreed and not changed and not gone:
             return
         with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-push-") as tar:
-            await asyncio.to_thread(_pack_changed, tar, self._folders, f"runs/{run}", frozenset(changed))
-            there = self._parse_list(await self._put(_names(gone), tar))
+            await asyncio.to_thread(_pack_changed, tar, self._folders, own, frozenset(changed))
+            listed = await self._put(_names(gone), tar)
+        there = self._parse_list(listed)
         # For other files only the earlier state is known: a session may have changed them in the meantime.
         known = {name: entry for name, entry in self._there.items() if name not in gone}
-        self._there = known | {name: there[name] for name in changed if name in there}
-        self._here, self._agreed = here, True
+        known |= {name: there[name] for name in changed if name in there}
+        self._there = known
+        self._here = here
+        self._agreed = True
 
     async def pull(self) -> None:
         """Fetches files that are new or changed in the container."""
@@ -131,13 +140,13 @@ class Carrier:
                 name, kind, mark, target = json.loads(line)
                 top, *parts = str(name).split("/")
                 if top not in self._folders or not parts or "\0" in name or {"", ".", ".."} & set(parts):
-                    raise PathEscape(
-                        f"The container names {str(name)[:80]!a}, which is not in the workspace.", op="pull"
-                    )
+                    shown = str(name)[:80]
+                    raise PathEscape(f"The container names {shown!a}, which is not in the workspace.", op="pull")
                 if kind not in ("file", "folder", "link") or len(found) >= MOST_ENTRIES:
                     raise ValueError("too many files, or files of an unknown kind")
                 if top != "runs" or f"runs/{parts[0]}" in self._runs:  # other folders there are ignored
-                    found[name] = SyncEntry(kind, tuple(int(each) for each in mark), str(target))
+                    numbers = tuple(int(each) for each in mark)
+                    found[name] = SyncEntry(kind, numbers, str(target))
         except (ValueError, TypeError) as error:
             raise _failed(f"The list of files in the container cannot be read: {error}") from error
         return found
@@ -192,7 +201,8 @@ async def fill(container: Container, tree: Tree, name: str, readable: Iterable[s
         try:
             await container.engine.call("fill", _exec_fill, container, tar, within_s=CARRY_S)
         except docker.errors.APIError as error:
-            raise _failed(f"The skill could not be put into the container: {error.explanation or error}") from error
+            why = error.explanation or error
+            raise _failed(f"The skill could not be put into the container: {why}") from error
 
 
 def _exec_fill(container: Container, tar: IO[bytes]) -> None:
@@ -210,7 +220,8 @@ def _exec_fill(container: Container, tar: IO[bytes]) -> None:
             del said[:-4000]
     finally:
         close_stream(stream)
-    if (code := api.exec_inspect(made)["ExitCode"]) != 0:
+    code = api.exec_inspect(made)["ExitCode"]
+    if code != 0:
         raise _failed(f"The skill could not be put into the container: {_last_line(said, code)}")
 
 
@@ -261,7 +272,8 @@ def _pack_fixed(file: IO[bytes], tree: Tree, name: str, readable: Iterable[str])
 
 def _pack_entry(tar: tarfile.TarFile, path: str, type_: bytes, target: str = "") -> None:
     info = tarfile.TarInfo(path)
-    info.type, info.linkname = type_, target
+    info.type = type_
+    info.linkname = target
     tar.addfile(info)
 
 
@@ -276,8 +288,11 @@ def _pack_tree(tar: tarfile.TarFile, root: str, prefix: str, is_wanted: Callable
             _pack_entry(tar, path, tarfile.SYMTYPE, os.readlink(name, dir_fd=folder_fd))
         elif stat.S_ISREG(status.st_mode):
             with suppress(FileNotFoundError), open(open_child(folder_fd, name, rel), "rb") as content:
-                status, info = os.fstat(content.fileno()), tarfile.TarInfo(path)
-                info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o755, int(status.st_mtime)
+                status = os.fstat(content.fileno())
+                info = tarfile.TarInfo(path)
+                info.size = status.st_size
+                info.mode = status.st_mode & 0o755
+                info.mtime = int(status.st_mtime)
                 tar.addfile(info, content)
 
 
@@ -309,7 +324,8 @@ def _write(
                 os.chown(last, uid, uid, dir_fd=folder_fd, follow_symlinks=False)
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(last, flags, 0o755 if executable else 0o644, dir_fd=folder_fd), "wb") as file:
+        mode = 0o755 if executable else 0o644
+        with open(os.open(last, flags, mode, dir_fd=folder_fd), "wb") as file:
             if uid is not None:
                 os.fchown(file.fileno(), uid, uid)
             for chunk in chunks:
@@ -335,12 +351,15 @@ def _names(names: list[str]) -> bytes:
 
 def _check_ended(ended: Ended, op: str, said: bytearray) -> None:
     if ended.exit_code != 0:
-        raise _failed(f"Files could not be copied ({op}): {_last_line(said, ended.exit_code)}")
+        why = _last_line(said, ended.exit_code)
+        raise _failed(f"Files could not be copied ({op}): {why}")
 
 
 def _last_line(said: bytearray, code: Any) -> str:
     lines = said.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][-300:] if lines else f"it ended with {code}"
+    if lines:
+        return lines[-1][-300:]
+    return f"it ended with {code}"
 
 
 def _failed(text: str) -> WorkspaceError:

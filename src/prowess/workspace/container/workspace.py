@@ -67,7 +67,9 @@ class SharedContainer:
     """A container and the number of its users."""
 
     def __init__(self, key: Key, container: Container, carrier: Carrier | None) -> None:
-        self.key, self.container, self.carrier = key, container, carrier
+        self.key = key
+        self.container = container
+        self.carrier = carrier
         self.users = 0
 
     @property
@@ -92,7 +94,9 @@ class ContainerWorkspace:
         self.python = python
         home = SCRATCH[0]
         self.environment: Mapping[str, str] = {"PATH": setup.path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
-        self._place, self._setup, self._check = place, setup, check
+        self._place = place
+        self._setup = setup
+        self._check = check
         self._staged: dict[str, Tree] = {}
         self._cells: dict[Key, asyncio.Future[SharedContainer]] = {}  # least recently used first
         self._opening: set[asyncio.Future[SharedContainer]] = set()
@@ -202,7 +206,8 @@ class ContainerWorkspace:
                 await self._tidy()
 
     async def _open(self, key: Key) -> SharedContainer:
-        setup, tree = self._setup, self._staged[key.skill]
+        setup = self._setup
+        tree = self._staged[key.skill]
         limits = setup.limits
         for folder in key.readable:
             check_private(folder, setup.engine.socket)
@@ -219,16 +224,19 @@ class ContainerWorkspace:
             labels={SESSION_LABEL: os.path.basename(self._place.path)},
         )
         if setup.mounted:
-            plan = replace(plan, folders=await asyncio.to_thread(find_folders, self._place, tree, *key))
+            folders = await asyncio.to_thread(find_folders, self._place, tree, *key)
+            plan = replace(plan, folders=folders)
         else:
             size = limits.disk or MOST_BYTES
             plan = replace(plan, in_memory=dict.fromkeys((INSIDE, *key.readable), size))
         container = await Container.open(setup.engine, plan)
-        carrier, done = None, False
+        carrier = None
+        done = False
         try:
             if not setup.mounted:
                 await fill(container, tree, key.skill, key.readable)
-                carrier = Carrier(container, self._place, self._place.make_venv(key.skill, key.digest), limits.disk)
+                venv = self._place.make_venv(key.skill, key.digest)
+                carrier = Carrier(container, self._place, venv, limits.disk)
             if self._check is not None:
                 self._check(container)
             done = True
@@ -258,8 +266,10 @@ class ContainerWorkspace:
             self._retired.add(task.result())
 
     async def _tidy(self) -> None:
-        unused = [k for k, task in self._cells.items() if task.done() and not _failed(task) and not task.result().users]
-        for key in unused[: max(0, len(self._cells) - MOST_CELLS)]:
+        opened = [(key, task) for key, task in self._cells.items() if task.done() and not _failed(task)]
+        unused = [key for key, task in opened if not task.result().users]
+        too_many = max(0, len(self._cells) - MOST_CELLS)
+        for key in unused[:too_many]:
             self._retire(key)
         idle = [kept for kept in self._retired if kept.users == 0]
         self._retired.difference_update(idle)
@@ -299,9 +309,11 @@ class ContainerWorkspace:
         try:
             await running.begin()
         except NotStarted as error:
-            if error.step == "cwd" and error.errno == errno.EXDEV:
+            if error.step != "cwd":
+                raise
+            if error.errno == errno.EXDEV:
                 raise leaving_cwd(program.cwd) from error
-            if error.step == "cwd" and error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
                 raise missing_cwd(program.cwd) from error
             raise
 
@@ -309,13 +321,10 @@ class ContainerWorkspace:
         check_open(self.closed)
         check_program(program, staged=self._staged, place=self._place)
         memory = self._setup.limits.memory
-        if program.stdin and memory is not None and len(program.stdin) > memory // 4:  # it is kept in memory there
-            raise WorkspaceError(
-                f"{len(program.stdin)} bytes of input are too many for a container with {memory} bytes of memory.",
-                op="run",
-                code="stdin-too-large",
-                hint="Give it as a file: inputs.",
-            )
+        size = len(program.stdin or b"")
+        if memory is not None and size > memory // 4:  # it is kept in memory there
+            message = f"{size} bytes of input are too many for a container with {memory} bytes of memory."
+            raise WorkspaceError(message, op="run", code="stdin-too-large", hint="Give it as a file: inputs.")
 
 
 def _failed(task: asyncio.Future[SharedContainer]) -> bool:

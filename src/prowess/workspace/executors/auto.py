@@ -25,17 +25,21 @@ class AutoExecutor:
     """
 
     def __init__(self, sandbox: Executor, local: LocalExecutor) -> None:
-        self._sandbox, self._local = sandbox, local
+        self._sandbox = sandbox
+        self._local = local
         self._chosen = Once(self._choose)
 
     async def isolation(self) -> Isolation:
-        return await (await self._chosen.get()).isolation()
+        chosen = await self._chosen.get()
+        return await chosen.isolation()
 
     async def programs(self) -> Callable[[str], Located]:
-        return await (await self._chosen.get()).programs()
+        chosen = await self._chosen.get()
+        return await chosen.programs()
 
     async def open(self, place: Place) -> Workspace:
-        return await (await self._chosen.get()).open(place)
+        chosen = await self._chosen.get()
+        return await chosen.open(place)
 
     async def aclose(self) -> None:
         await self._sandbox.aclose()

@@ -33,8 +33,10 @@ class ProbeResult:
 
 def system_environment(python: str, home: str) -> dict[str, str]:
     """Returns the usual environment variables. `home` is the folder for temporary files of a run, or its parent."""
-    own = "" if not python or python.startswith("/usr/") else f"{os.path.dirname(python)}:"
-    return {"PATH": own + SYSTEM_PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+    path = SYSTEM_PATH
+    if python and not python.startswith("/usr/"):
+        path = f"{os.path.dirname(python)}:{path}"
+    return {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
 
 
 def host_programs(python: str) -> Callable[[str], Located]:
@@ -56,7 +58,11 @@ def held(limits: RunLimits, groups: Groups | None, **known: LimitStatus) -> dict
         table["memory"] = "enforced"
         if groups.counts_processes:
             table["processes"] = "enforced"
-    return {name: table.get(name, "absent") if getattr(limits, name) is not None else "absent" for name in NAMES}
+    found: dict[str, LimitStatus] = dict.fromkeys(NAMES, "absent")
+    for name in NAMES:
+        if getattr(limits, name) is not None:
+            found[name] = table.get(name, "absent")
+    return found
 
 
 async def groups_for(
@@ -67,15 +73,20 @@ async def groups_for(
         return None, ()
     most = None if limits.processes is None else limits.processes + wrappers
     groups, problem = await find_groups(limits.memory, most, processes, uid)
-    return groups, (f"The limit on memory does not hold: {problem}.",) if problem else ()
+    if problem:
+        return groups, (f"The limit on memory does not hold: {problem}.",)
+    return groups, ()
 
 
 def room_for(limits: RunLimits, uid: int | None, groups: Groups | None) -> int | None:
     """Returns the number of processes that the user may have in all programs together. It is high enough that one run
     does not stop another, and still stops a fork bomb."""
-    if limits.processes is None or (groups is not None and groups.counts_processes):
+    if limits.processes is None:
         return None
-    return RUNS_AT_ONCE * limits.processes + 2 * _tasks_of(os.geteuid() if uid is None else uid)
+    if groups is not None and groups.counts_processes:
+        return None
+    tasks = _tasks_of(os.geteuid() if uid is None else uid)
+    return RUNS_AT_ONCE * limits.processes + 2 * tasks
 
 
 def _tasks_of(uid: int) -> int:
@@ -103,12 +114,9 @@ def check_root(uid: int | None) -> None:
 
 
 def cannot_drop(uid: int | None, why: object) -> WorkspaceUnavailable:
-    return WorkspaceUnavailable(
-        f"Scripts cannot be run as user {uid}: {why}.",
-        op="isolation",
-        code="privilege-drop-failed",
-        hint="See workspace.run_as; becoming another user needs the privileges of root.",
-    )
+    message = f"Scripts cannot be run as user {uid}: {why}."
+    hint = "See workspace.run_as; becoming another user needs the privileges of root."
+    return WorkspaceUnavailable(message, op="isolation", code="privilege-drop-failed", hint=hint)
 
 
 class Once(Generic[T]):

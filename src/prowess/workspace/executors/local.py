@@ -58,7 +58,9 @@ class LocalExecutor:
     ) -> None:
         self.uid = uid
         self._python = python
-        self._processes, self._limits, self._notes = processes, limits, tuple(notes)
+        self._processes = processes
+        self._limits = limits
+        self._notes = tuple(notes)
         self._found = Once(self._find)
         self._open = OpenWorkspaces(processes)
 
@@ -67,11 +69,13 @@ class LocalExecutor:
         self._notes += (text,)
 
     async def isolation(self) -> Isolation:
-        found = (await self._found.get()).isolation
-        return replace(found, notes=(*self._notes, *found.notes))
+        found = await self._found.get()
+        notes = (*self._notes, *found.isolation.notes)
+        return replace(found.isolation, notes=notes)
 
     async def programs(self) -> Callable[[str], Located]:
-        return host_programs((await self._found.get()).python)
+        found = await self._found.get()
+        return host_programs(found.python)
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._found.get()
@@ -94,16 +98,19 @@ class LocalExecutor:
             await self._try_to_start()
         groups, notes = await groups_for(self._limits, self._processes, self.uid)
         linux = self._processes.linux
+        processes = "best-effort" if linux else "absent"
         isolation = Isolation(
             executor="local",
             mechanism="none",
             uid=os.geteuid() if self.uid is None else self.uid,
             network="host",
-            limits=held(self._limits, groups, disk="best-effort", processes="best-effort" if linux else "absent"),
+            limits=held(self._limits, groups, disk="best-effort", processes=processes),
             notes=notes if linux else (NOTE,),
             kind="process",
         )
-        room = await asyncio.to_thread(room_for, self._limits, self.uid, groups) if linux else None
+        room = None
+        if linux:
+            room = await asyncio.to_thread(room_for, self._limits, self.uid, groups)
         limits = rlimits(self._limits, room)
         return ProbeResult(isolation=isolation, python=python or "", groups=groups, limits=limits)
 

@@ -11,7 +11,6 @@ import posixpath
 import stat
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import enter, open_folder, walk
@@ -27,7 +26,10 @@ class Twin:
     """
 
     def __init__(self, root: str, first: str, second: str, uid: int | None = None) -> None:
-        self._root, self._first, self._second, self._uid = root, first, second, uid
+        self._root = root
+        self._first = first
+        self._second = second
+        self._uid = uid
         self._known: dict[str, str] | None = None  # path -> its kind when both folders were the same
         self._lock = threading.Lock()
 
@@ -49,7 +51,8 @@ class Twin:
         """Carries changes to the other folder. Returns a sentence about those that could not be carried, or None."""
         with self._lock:
             try:
-                first, second = self._list(self._first), self._list(self._second)
+                first = self._list(self._first)
+                second = self._list(self._second)
                 second = {path: kind for path, kind in second.items() if kind != "own" or path in first}
                 known = second if self._known is None else self._known
                 failed = []
@@ -60,25 +63,30 @@ class Twin:
             except (OSError, WorkspaceError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
                 return f"What changed in {self._first} or {self._second} was not carried to the other: {why}"
+        if not failed:
+            return None
         more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-        return f"Not the same in {self._first} and {self._second}: {failed[0]}{more}." if failed else None
+        return f"Not the same in {self._first} and {self._second}: {failed[0]}{more}."
 
     def _carry(self, first: dict[str, str], second: dict[str, str], known: dict[str, str]) -> list[str]:
         different = sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
         back = {path for path in different if first.get(path) == known.get(path)}  # carried from second to first
         failed: list[str] = []
-        with ExitStack() as stack:
-            one, other = (
-                stack.enter_context(_Hand(self._root, folder, self._uid)) for folder in (self._first, self._second)
-            )
+        with _Hand(self._root, self._first, self._uid) as one, _Hand(self._root, self._second, self._uid) as other:
             for path in reversed(different):
-                if path in (first if path in back else second):
-                    _try(failed, path, (one if path in back else other).remove, path)
+                if path in back and path in first:
+                    _try(failed, path, one.remove, path)
+                elif path not in back and path in second:
+                    _try(failed, path, other.remove, path)
             for path in different:
-                source, target = (other, one) if path in back else (one, other)
-                kind = (second if path in back else first).get(path)
-                if kind is not None and not (path in back and kind in ("link", "own")):
-                    _try(failed, path, _put, path, kind, source, target)
+                if path not in back:
+                    kind = first.get(path)
+                    if kind is not None:
+                        _try(failed, path, _put, path, kind, one, other)
+                    continue
+                kind = second.get(path)
+                if kind is not None and kind not in ("link", "own"):
+                    _try(failed, path, _put, path, kind, other, one)
         return failed
 
     def _list(self, folder: str) -> dict[str, str]:
@@ -99,7 +107,8 @@ class _Hand:
     """Access to one of the two folders. Keeps the folders of the last path open: the next path is mostly near it."""
 
     def __init__(self, root: str, folder: str, uid: int | None) -> None:
-        self.folder, self._uid = folder, uid
+        self.folder = folder
+        self._uid = uid
         self._parts: list[str] = []
         with open_folder(root, folder) as fd:
             self._fds = [os.dup(fd)]
@@ -131,16 +140,20 @@ class _Hand:
 
 
 def _put(path: str, kind: str, source: _Hand, target: _Hand) -> None:
+    if kind == "folder":
+        target.at(path, make=True)
+        return
     above, name = posixpath.split(path)
-    there = target.at(path if kind == "folder" else above, make=True)
+    there = target.at(above, make=True)
     if kind == "link":
         os.symlink(_up(path, source.folder, target.folder), name, dir_fd=there)
-    elif kind != "folder":
+    else:
         os.link(name, name, src_dir_fd=source.at(above), dst_dir_fd=there, follow_symlinks=False)
 
 
 def _up(path: str, source: str, target: str) -> str:
-    return posixpath.relpath(f"{source}/{path}", posixpath.dirname(f"{target}/{path}"))
+    folder = posixpath.dirname(f"{target}/{path}")
+    return posixpath.relpath(f"{source}/{path}", folder)
 
 
 def _try(failed: list[str], path: str, do: Callable[..., None], *args: object) -> None:

@@ -31,7 +31,8 @@ def check_names(name: str, what: str = "skill") -> None:
 def check_unchanged(place: Place) -> None:
     """Raises when a folder of the workspace is no longer a plain folder. A script that runs as our user without a
     sandbox could have put a link in its place."""
-    for path in (place.root, *(os.path.join(place.root, folder) for folder in FOLDERS)):
+    folders = [os.path.join(place.root, folder) for folder in FOLDERS]
+    for path in (place.root, *folders):
         try:
             plain = stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
         except FileNotFoundError:
@@ -50,12 +51,9 @@ def check_owner(place: Place, uid: int | None) -> None:
     owner = os.geteuid() if uid is None else uid
     found = os.stat(os.path.join(place.root, "work")).st_uid
     if place.uid != uid or found != owner:
-        raise WorkspaceError(
-            f"The workspace {place.path} belongs to user {found}, and scripts would run as user {owner}.",
-            op="open",
-            code="workspace-owner",
-            hint="Use another session, or remove this one's workspace: prowess workspaces clean.",
-        )
+        message = f"The workspace {place.path} belongs to user {found}, and scripts would run as user {owner}."
+        hint = "Use another session, or remove this one's workspace: prowess workspaces clean."
+        raise WorkspaceError(message, op="open", code="workspace-owner", hint=hint)
 
 
 def check_reachable(path: str, uid: int | None) -> None:
@@ -78,7 +76,11 @@ def check_reachable(path: str, uid: int | None) -> None:
 
 def may(status: os.stat_result, uid: int, bit: int) -> bool:
     """True when user `uid`, with one group and no privileges, has the right `bit`: 4 read, 2 write, 1 execute."""
-    shift = 6 if status.st_uid == uid else 3 if status.st_gid == uid else 0
+    shift = 0
+    if status.st_uid == uid:
+        shift = 6
+    elif status.st_gid == uid:
+        shift = 3
     return bool(status.st_mode >> shift & bit)
 
 
@@ -139,12 +141,9 @@ def making_folders(run: str) -> Iterator[None]:
             hint="Every run has a name of its own.",
         ) from None
     except OSError as error:
-        raise WorkspaceError(
-            f"The folders of the run '{run}' could not be made: {(error.strerror or str(error)).lower()}.",
-            op="run",
-            code="workspace-dir",
-            hint="Is there room on the disk?",
-        ) from error
+        reason = (error.strerror or str(error)).lower()
+        message = f"The folders of the run '{run}' could not be made: {reason}."
+        raise WorkspaceError(message, op="run", code="workspace-dir", hint="Is there room on the disk?") from error
 
 
 def with_own_home(given: Mapping[str, str], usual: Mapping[str, str], own: str) -> dict[str, str]:
@@ -152,5 +151,8 @@ def with_own_home(given: Mapping[str, str], usual: Mapping[str, str], own: str) 
 
     `own` is "" when each run has a sandbox with its own /tmp: the usual values are right there.
     """
-    changed = {name: own or usual[name] for name in ("HOME", "TMPDIR") if given.get(name, usual[name]) == usual[name]}
-    return {**given, **changed}
+    variables = dict(given)
+    for name in ("HOME", "TMPDIR"):
+        if given.get(name, usual[name]) == usual[name]:
+            variables[name] = own or usual[name]
+    return variables

@@ -49,7 +49,9 @@ class Copies:
 
     def is_staged(self, tree: Tree, name: str) -> bool:
         """True when a quick check shows that the copy is of that tree. False when only a full check could show it."""
-        return self._place.uid is not None and self._holds(tree, name)
+        if self._place.uid is None:
+            return False
+        return self._holds(tree, name)
 
     def stage(self, tree: Tree, name: str) -> None:
         """Copies the tree. If the copy is of that tree already, only checks it."""
@@ -61,54 +63,65 @@ class Copies:
                 if not self._holds(tree, name):
                     self._copy(tree, name)
         except OSError as error:
-            raise WorkspaceError(
-                f"The skill '{name}' could not be copied to its workspace: {(error.strerror or str(error)).lower()}.",
-                op="stage",
-                code="stage-failed",
-                hint="Is there room on the disk, and may it be written to?",
-            ) from error
+            reason = (error.strerror or str(error)).lower()
+            message = f"The skill '{name}' could not be copied to its workspace: {reason}."
+            hint = "Is there room on the disk, and may it be written to?"
+            raise WorkspaceError(message, op="stage", code="stage-failed", hint=hint) from error
 
     async def agree_on_inputs(self, name: str) -> str | None:
         """Makes `inputs` of skill and workspace the same, before and after a run. Returns a problem or None."""
-        if name not in self._inputs:
-            self._inputs[name] = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
-        twin = self._inputs[name]
-        return None if twin.is_empty() else await asyncio.to_thread(twin.agree)
+        twin = self._inputs.get(name)
+        if twin is None:
+            twin = Twin(self._place.root, "work/inputs", f"skills/{name}/inputs", self._place.uid)
+            self._inputs[name] = twin
+        if twin.is_empty():
+            return None
+        return await asyncio.to_thread(twin.agree)
 
     def _holds(self, tree: Tree, name: str) -> bool:
         digest, looks = self._known.get(name, ("", ""))
-        return digest == tree.digest and looks != "" and looks == self._look(name)
+        if digest != tree.digest or not looks:
+            return False
+        return looks == self._look(name)
 
     def _copy(self, tree: Tree, name: str) -> None:
         self._inputs.pop(name, None)
         self._keep_venv(name)
         copy_tree(tree, self.path(name), lambda copy: self._arrange(copy, name, tree.digest))
-        self._known[name] = (tree.digest, self._look(name))
-        write_whole(self._marker(name), json.dumps(self._known[name]).encode(), mode=0o600)
+        known = (tree.digest, self._look(name))
+        self._known[name] = known
+        write_whole(self._marker(name), json.dumps(known).encode(), mode=0o600)
 
     def _arrange(self, copy: str, name: str, digest: str) -> None:
         for link, leads_to in _LINKS.items():
-            os.rmdir(os.path.join(copy, link))
-            os.symlink(leads_to, os.path.join(copy, link))
-        if _is_folder(kept := self._kept(name, digest)):
+            path = os.path.join(copy, link)
+            os.rmdir(path)
+            os.symlink(leads_to, path)
+        kept = self._kept(name, digest)
+        if _is_folder(kept):
             os.rename(kept, os.path.join(copy, ".venv"))  # over the empty one
         for folder in OWN:
-            os.chmod(os.path.join(copy, folder), 0o700)
-            self._place.own(os.path.join(copy, folder))
+            path = os.path.join(copy, folder)
+            os.chmod(path, 0o700)
+            self._place.own(path)
 
     def _keep_venv(self, name: str) -> None:
         """Moves the .venv of the old copy away. It returns with the content that it was installed for."""
-        copy, venv, digest = self.path(name), os.path.join(self.path(name), ".venv"), self._known[name][0]
+        copy = self.path(name)
+        venv = os.path.join(copy, ".venv")
+        digest, _ = self._known[name]
         if digest and _is_folder(copy) and _is_folder(venv):
             os.chmod(copy, 0o700)
             os.chmod(venv, 0o700)
-            remove_tree(self._kept(name, digest))
-            os.rename(venv, self._kept(name, digest))
+            kept = self._kept(name, digest)
+            remove_tree(kept)
+            os.rename(venv, kept)
 
     def _kept(self, name: str, digest: str) -> str:
         """Path of a .venv that was moved away. A sandbox of the same session has its own .venv, because programs in a
         .venv know the path that it was made at."""
-        return os.path.join(self._place.path, "venvs", f"{name}-{digest.removeprefix('sha256:')[:16]}-copy")
+        short = digest.removeprefix("sha256:")[:16]
+        return os.path.join(self._place.path, "venvs", f"{name}-{short}-copy")
 
     def _look(self, name: str) -> str:
         """Returns a fingerprint that differs when the copy was changed: a script cannot set ctime.
@@ -127,7 +140,9 @@ class Copies:
                     seen.update(f"{entry}\0{status.st_ino}:{status.st_mode}\n".encode())
                     continue
                 seen.update(f"{entry}\0{_signature(status)}\n".encode("utf-8", "surrogateescape"))
-                for rel, below, _, _ in walk(copy, entry) if stat.S_ISDIR(status.st_mode) else ():
+                if not stat.S_ISDIR(status.st_mode):
+                    continue
+                for rel, below, _, _ in walk(copy, entry):
                     seen.update(f"{rel}\0{_signature(below)}\n".encode("utf-8", "surrogateescape"))
             return seen.hexdigest()
         except (OSError, WorkspaceError):  # missing, or not made by us
@@ -179,7 +194,8 @@ class Unbound:
         self.python = python
         usual = system_environment(python, os.path.join(place.path, "tmp"))
         self.environment: Mapping[str, str] = {**usual, **(environment or {})}
-        self._enclose, self._copies = enclose, Copies(place)
+        self._enclose = enclose
+        self._copies = Copies(place)
 
     async def stage(self, tree: Tree, name: str) -> None:
         if not self._copies.is_staged(tree, name):
@@ -191,8 +207,10 @@ class Unbound:
         own = tuple(os.path.join(skill, folder) for folder in OWN)
         problems = [await self._copies.agree_on_inputs(program.skill)]
         try:
-            here = Here(layout=self.layout, cwd=_resolved_cwd(self.layout, program), skill=skill, own=own, tmp=tmp)
-            yield Ready(command=self._enclose(program, here), problems=problems)
+            cwd = _resolved_cwd(self.layout, program)
+            here = Here(layout=self.layout, cwd=cwd, skill=skill, own=own, tmp=tmp)
+            command = self._enclose(program, here)
+            yield Ready(command=command, problems=problems)
         finally:
             problems.append(await self._copies.agree_on_inputs(program.skill))
 

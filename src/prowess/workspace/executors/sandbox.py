@@ -85,7 +85,10 @@ class SandboxExecutor:
     ) -> None:
         self._python = python
         self.uid = run_as if os.geteuid() == 0 else None
-        self._processes, self._limits, self._dir, self._run_as = processes, limits, os.path.abspath(dir), run_as
+        self._processes = processes
+        self._limits = limits
+        self._dir = os.path.abspath(dir)
+        self._run_as = run_as
         self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
         self._proxy = Proxy(network_allow, on_event=on_network) if network_allow else None
         self._found = Once(self._find)
@@ -95,7 +98,8 @@ class SandboxExecutor:
         return (await self._proven()).isolation
 
     async def programs(self) -> Callable[[str], Located]:
-        return host_programs((await self._proven()).python)
+        found = await self._proven()
+        return host_programs(found.python)
 
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._proven()
@@ -142,13 +146,14 @@ class SandboxExecutor:
 
     async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _ProvenSandbox:
         boxed = proof.mechanism == BWRAP
-        groups, notes = await groups_for(self._limits, self._processes, self.uid, wrappers=WRAPPERS if boxed else 0)
-        prlimit = find_trusted("prlimit") if boxed else None
+        wrappers = WRAPPERS if boxed else 0
+        groups, notes = await groups_for(self._limits, self._processes, self.uid, wrappers=wrappers)
+        prlimit = None
+        room = None
         if boxed:
-            limits = held(
-                self._limits, groups, tmp="enforced", disk="best-effort", processes="enforced" if prlimit else "absent"
-            )
-            room = None
+            prlimit = find_trusted("prlimit")
+            processes = "enforced" if prlimit else "absent"
+            limits = held(self._limits, groups, tmp="enforced", disk="best-effort", processes=processes)
         else:
             limits = held(self._limits, groups, disk="best-effort", processes="best-effort")
             room = await asyncio.to_thread(room_for, self._limits, self.uid, groups)
@@ -185,7 +190,9 @@ def _cache_in(folder: str) -> str | None:
         make_passable(folder)
     except OSError:
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    if os.access(folder, os.W_OK):
+        return folder
+    return None
 
 
 def failure_reason(proof: Proof) -> str:
@@ -199,18 +206,11 @@ def failure_reason(proof: Proof) -> str:
 def _unavailable(reasons: dict[str, str], *, network: bool) -> WorkspaceUnavailable:
     tried = "".join(f" {NAMES[name]}: {why}." for name, why in reasons.items())
     if network:
-        return WorkspaceUnavailable(
-            f"workspace.network_allow limits scripts to some hosts, and here only bubblewrap can enforce that.{tried}",
-            op="isolation",
-            code="network-not-available",
-            hint="Make bubblewrap work, use a container, or allow no hosts: workspace.network_allow.",
-        )
-    return WorkspaceUnavailable(
-        f"No sandbox works here.{tried}",
-        op="isolation",
-        code="no-sandbox",
-        hint=TO_GET_ONE,
-    )
+        why = "workspace.network_allow limits scripts to some hosts, and here only bubblewrap can enforce that."
+        hint = "Make bubblewrap work, use a container, or allow no hosts: workspace.network_allow."
+        return WorkspaceUnavailable(f"{why}{tried}", op="isolation", code="network-not-available", hint=hint)
+    message = f"No sandbox works here.{tried}"
+    return WorkspaceUnavailable(message, op="isolation", code="no-sandbox", hint=TO_GET_ONE)
 
 
 def make_sandbox(setup: OwnExecutorSetup) -> SandboxExecutor:

@@ -77,7 +77,10 @@ class OpenedWorkspace:
         self.isolation = isolation
         self.environment = enclosure.environment
         self.python = enclosure.python
-        self._place, self._enclosure, self._processes, self._groups = place, enclosure, processes, groups
+        self._place = place
+        self._enclosure = enclosure
+        self._processes = processes
+        self._groups = groups
         self._staged: set[str] = set()
         self._forget = forget  # tells the executor that this workspace is closed
         self._going: set[_Going] = set()
@@ -98,7 +101,8 @@ class OpenedWorkspace:
         async with self._begun(program) as going:
             if going.ready.check is not None:
                 on_stderr = going.kept(on_stderr)
-            ended = await self._processes.run(going.ready.command, on_stdout, on_stderr, on_start=going.started)
+            command = going.ready.command
+            ended = await self._processes.run(command, on_stdout, on_stderr, on_start=going.started)
             ended = going.judged(ended)
         return going.told(ended)
 
@@ -154,7 +158,9 @@ class OpenedWorkspace:
         """Creates runs/<run> and, if needed, the folder for temporary files. Returns that folder or ""."""
         with making_folders(run):
             self._place.make_run(run)
-            return self._place.make_tmp(run) if self._enclosure.own_tmp else ""
+            if self._enclosure.own_tmp:
+                return self._place.make_tmp(run)
+            return ""
 
 
 class OpenWorkspaces:
@@ -219,10 +225,13 @@ class _Going:
     def judged(self, ended: Ended) -> Ended:
         if self.ready.check is not None:
             self.ready.check(ended, bytes(self._said))
-        return replace(ended, oom=True) if self.group is not None and self.group.oom() else ended
+        if self.group is not None and self.group.oom():
+            return replace(ended, oom=True)
+        return ended
 
     def told(self, ended: Ended) -> Ended:
-        return replace(ended, notes=tuple(each for each in self.ready.problems if each))
+        problems = tuple(each for each in self.ready.problems if each)
+        return replace(ended, notes=problems)
 
 
 class LiveSession:
@@ -234,7 +243,10 @@ class LiveSession:
     def __init__(
         self, session: InteractiveProcess, going: _Going, stack: AsyncExitStack, forget: Callable[[LiveSession], None]
     ) -> None:
-        self._session, self._going, self._stack, self._forget = session, going, stack, forget
+        self._session = session
+        self._going = going
+        self._stack = stack
+        self._forget = forget
         self._over: Ended | None = None
         self._ending = asyncio.ensure_future(self._end())
         # `wait` raises the error. Reading it here stops asyncio from logging it when nobody waits.

@@ -106,12 +106,18 @@ def boxed(
     `limits.processes` would count processes outside; use `Box.processes`. Bubblewrap writes its status to `status_fd`;
     see `has_run`. `fds` are descriptors for `argv`.
     """
-    limited = [box.prlimit, f"--nproc={box.processes}", "--"] if box.prlimit and box.processes is not None else []
+    limited = []
+    if box.prlimit and box.processes is not None:
+        limited = [box.prlimit, f"--nproc={box.processes}", "--"]
     options = bwrap_options(box)
     given: dict[int, int | bytes] = dict(fds or {})
     if status_fd is not None:
         options += ["--json-status-fd", str(STATUS_FD)]
         given[STATUS_FD] = status_fd
+    given[ARGS_FD] = os.fsencode("".join(f"{option}\0" for option in options))
+    given[SECCOMP_FD] = _filter(namespaces=True)
+    given[HOSTS_FD] = HOSTS
+    given[EMPTY_FD] = b""
     return Command(
         argv=[bwrap, "--args", str(ARGS_FD), "--", *limited, *argv],
         cwd="/",
@@ -121,13 +127,7 @@ def boxed(
         limits=limits or ProcessLimits(),
         uid=uid,
         gid=gid,
-        fds={
-            **given,
-            ARGS_FD: os.fsencode("".join(f"{option}\0" for option in options)),
-            SECCOMP_FD: _filter(namespaces=True),
-            HOSTS_FD: HOSTS,
-            EMPTY_FD: b"",
-        },
+        fds=given,
         wrapped=True,
         tty=box.tty,
     )
@@ -140,7 +140,8 @@ def has_run(status: bytes) -> bool:
 
 def system_of_host() -> tuple[tuple[Bind, ...], tuple[tuple[str, str], ...]]:
     """Returns (system, links) for a `Box`: /usr, and folders such as /bin, which are links into it on most systems."""
-    binds, links = [Bind(source="/usr", target="/usr")], []
+    binds = [Bind(source="/usr", target="/usr")]
+    links = []
     for name in SYSTEM_NAMES:
         path = f"/{name}"
         if os.path.islink(path):
@@ -161,12 +162,14 @@ def find_trusted(name: str, folders: Sequence[str] = TRUSTED_FOLDERS) -> str | N
 
 def why_no_bubblewrap(folders: Sequence[str] = TRUSTED_FOLDERS) -> str | None:
     """Returns why bubblewrap cannot be used, or None when it can."""
-    there = [path for folder in folders if os.path.lexists(path := os.path.join(folder, "bwrap"))]
     if find_trusted("bwrap", folders) is not None:
         return None
-    if not there:
-        return "bubblewrap is not installed."
-    return f"bubblewrap is not used: {why_not_trusted(os.path.realpath(there[0])) or there[0]}."
+    for folder in folders:
+        path = os.path.join(folder, "bwrap")
+        if os.path.lexists(path):
+            why = why_not_trusted(os.path.realpath(path))
+            return f"bubblewrap is not used: {why or path}."
+    return "bubblewrap is not installed."
 
 
 def why_not_trusted(path: str) -> str | None:

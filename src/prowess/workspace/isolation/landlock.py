@@ -35,7 +35,10 @@ def walled(
     tty: bool = False,
 ) -> Command:
     """Returns the command that runs `argv`. It can read the system and `read`, and write to `write`."""
-    devices = [*filter(os.path.exists, DEVICES), *(TERMINAL if tty else ())]
+    devices = [*filter(os.path.exists, DEVICES)]
+    if tty:
+        devices += TERMINAL
+    landlock = Landlock(read=(*SYSTEM, *OWN, *read), write=(*write, *devices))
     return Command(
         argv=argv,
         cwd=cwd,
@@ -45,7 +48,7 @@ def walled(
         limits=limits or ProcessLimits(),
         uid=uid,
         gid=gid,
-        landlock=Landlock(read=(*SYSTEM, *OWN, *read), write=(*write, *devices)),
+        landlock=landlock,
         seccomp=_filter(namespaces=False),
         tty=tty,
     )

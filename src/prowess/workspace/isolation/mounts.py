@@ -65,7 +65,11 @@ class Boxed:
         self.layout = Layout(place.root, INSIDE)
         self.python = python
         self.environment: Mapping[str, str] = system_environment(self.python, TMP)
-        self._place, self._proof, self._uid, self._proxy, self._rlimits = place, proof, uid, proxy, rlimits
+        self._place = place
+        self._proof = proof
+        self._uid = uid
+        self._proxy = proxy
+        self._rlimits = rlimits
         system, links = system_of_host()
         self._box = Box(
             system=system,
@@ -74,8 +78,9 @@ class Boxed:
             processes=limits.processes,
             prlimit=prlimit,
         )
-        self._system = (*system, *(_same(path) for path in (*SYSTEM_FILES, *folders) if os.path.exists(path)))
-        self._interpreter = tuple(_same(path) for path in folders)
+        shown = filter(os.path.exists, (*SYSTEM_FILES, *folders))
+        self._system = (*system, *map(_same, shown))
+        self._interpreter = tuple(map(_same, folders))
         self._skills: dict[str, tuple[str, str]] = {}  # name -> (its tree, its .venv)
 
     async def stage(self, tree: Tree, name: str) -> None:
@@ -84,13 +89,10 @@ class Boxed:
     def _stage(self, tree: Tree, name: str) -> None:
         check_reachable(tree.path, self._uid)
         if not os.path.isdir(tree.path):
-            raise WorkspaceError(
-                f"The tree of the skill '{name}' is not at {tree.path} any more.",
-                op="stage",
-                code="stage-failed",
-                hint="Load the skill again.",
-            )
-        self._skills[name] = (tree.path, self._place.make_venv(name, tree.digest))
+            message = f"The tree of the skill '{name}' is not at {tree.path} any more."
+            raise WorkspaceError(message, op="stage", code="stage-failed", hint="Load the skill again.")
+        venv = self._place.make_venv(name, tree.digest)
+        self._skills[name] = (tree.path, venv)
 
     @asynccontextmanager
     async def enclosed(self, program: Program, tmp: str) -> AsyncIterator[Ready]:
@@ -98,22 +100,28 @@ class Boxed:
             binds = (*self._interpreter, *self._binds(program))
             view = View((*self._system, *binds), self._box.links)
             cwd = _cwd(view, self.layout, program)
-            argv, env, link = self._argv(view, program, cwd), program.env, None
+            argv = self._argv(view, program, cwd)
+            env = program.env
+            link = None
+            fds = None
             if self._proxy is not None:
                 link = await stack.enter_async_context(self._proxy.session())
-                argv, env = link.wrap(argv, self.python), {**link.env, **env}
+                argv = link.wrap(argv, self.python)
+                env = {**link.env, **env}
+                fds = link.fds
             status = os.memfd_create("status", os.MFD_CLOEXEC)
             stack.callback(os.close, status)
+            box = replace(self._box, binds=binds, chdir=cwd, env=env, tty=program.tty)
             command = boxed(
                 self._proof.program or "",
-                replace(self._box, binds=binds, chdir=cwd, env=env, tty=program.tty),
+                box,
                 argv,
                 uid=self._uid,
                 limits=self._rlimits,
                 stdin=program.stdin,
                 timeout_s=program.timeout_s,
                 status_fd=status,
-                fds=link.fds if link is not None else None,
+                fds=fds,
             )
             try:
                 yield Ready(command=command, check=_checker(program, status, link))
@@ -123,7 +131,8 @@ class Boxed:
                 raise _no_box(str(error), retryable=error.retryable) from error
 
     def _binds(self, program: Program) -> list[Bind]:
-        root, skill = self._place.root, self.layout.seen(f"skills/{program.skill}")
+        root = self._place.root
+        skill = self.layout.seen(f"skills/{program.skill}")
         tree, venv = self._skills[program.skill]
         _keep_inputs(self._place)
         binds = [_same(path) for path in checked_readable(program.readable, self._uid)]
@@ -147,8 +156,10 @@ class Boxed:
                 return [name, *arguments]
             raise _not_started(program, error.errno) from None
         # In the sandbox, relative folders of PATH would be searched as well. The full path avoids that.
-        plain = all(folder.startswith("/") for folder in program.env.get("PATH", "").split(":"))
-        return [name if plain else path, *arguments]
+        folders = program.env.get("PATH", "").split(":")
+        if all(folder.startswith("/") for folder in folders):
+            return [name, *arguments]
+        return [path, *arguments]
 
 
 def walled_in(
@@ -157,12 +168,14 @@ def walled_in(
     """Returns the command with Landlock around it. See executors.private_copies.Unbound."""
     host = here.layout.host
     read = [here.skill, host("runs"), *folders]
+    read += checked_readable(program.readable, uid)
+    write = [host("work"), host("out"), host(f"runs/{program.run}"), *here.own, here.tmp]
     return walled(
         program.argv,
         cwd=here.cwd,
         env=program.env,
-        read=[*read, *checked_readable(program.readable, uid)],
-        write=[host("work"), host("out"), host(f"runs/{program.run}"), *here.own, here.tmp],
+        read=read,
+        write=write,
         uid=uid,
         limits=limits,
         stdin=program.stdin,
@@ -176,17 +189,19 @@ def checked_readable(paths: Sequence[str], uid: int | None) -> list[str]:
     part of the sandbox."""
     for path in paths:
         plain = os.path.isabs(path) and os.path.normpath(path) == path and stat.S_IFMT(_mode(path)) in _SHOWN
-        ways = (path, os.path.realpath(path))
-        hides = any(is_inside(way, reserved) for way in ways for reserved in RESERVED)
-        if not plain or hides or any(is_inside(made, way) for way in ways for made in (INSIDE, "/proc", "/dev")):
-            raise WorkspaceError(
-                f"'{path}' cannot be made readable to a script.",
-                op="run",
-                code="not-readable",
-                hint="Name an existing folder by its absolute path, and not one that holds the whole system.",
-            )
+        if not plain or _hides(path) or _hides(os.path.realpath(path)):
+            message = f"'{path}' cannot be made readable to a script."
+            hint = "Name an existing folder by its absolute path, and not one that holds the whole system."
+            raise WorkspaceError(message, op="run", code="not-readable", hint=hint)
         check_reachable(path, uid)
     return list(paths)
+
+
+def _hides(path: str) -> bool:
+    """True when a mount at this path would cover a part of the sandbox, or would be inside a part that it makes."""
+    if any(is_inside(path, reserved) for reserved in RESERVED):
+        return True
+    return any(is_inside(made, path) for made in (INSIDE, "/proc", "/dev"))
 
 
 def _cwd(view: View, layout: Layout, program: Program) -> str:
@@ -194,7 +209,9 @@ def _cwd(view: View, layout: Layout, program: Program) -> str:
     try:
         seen = view.find(layout.seen(program.cwd))
     except NotSeen as error:
-        raise missing_cwd(program.cwd) if error.errno else leaving_cwd(program.cwd) from None
+        if error.errno:
+            raise missing_cwd(program.cwd) from None
+        raise leaving_cwd(program.cwd) from None
     if not is_inside(layout.inside, seen.path):
         raise leaving_cwd(program.cwd)
     if not stat.S_ISDIR(seen.status.st_mode):
@@ -219,10 +236,12 @@ def _mode(path: str) -> int:
 
 def _checker(program: Program, status: int, link: RunProxy | None) -> Callable[[Ended, bytes], None]:
     def check(ended: Ended, said: bytes) -> None:
-        if ended.why == "exit" and ended.exit_code is not None and not has_run(os.pread(status, 1 << 16, 0)):
+        exited = ended.why == "exit" and ended.exit_code is not None
+        if exited and not has_run(os.pread(status, 1 << 16, 0)):
             if os.strerror(errno.E2BIG).encode() in said:  # known only at the last step
                 raise _not_started(program, errno.E2BIG)
-            raise _no_box(said.decode("utf-8", "replace").strip() or f"it ended with {ended.exit_code}")
+            why = said.decode("utf-8", "replace").strip()
+            raise _no_box(why or f"it ended with {ended.exit_code}")
         if link is not None:
             link.check(ended)
 
@@ -235,13 +254,9 @@ def _not_started(program: Program, number: int) -> NotStarted:
 
 
 def _no_box(why: str, *, retryable: bool = False) -> WorkspaceError:
-    return WorkspaceError(
-        f"The sandbox for the program could not be made: {why}",
-        op="run",
-        code="box-failed",
-        retryable=retryable,
-        hint="See what works: prowess doctor --workspace.",
-    )
+    message = f"The sandbox for the program could not be made: {why}"
+    hint = "See what works: prowess doctor --workspace."
+    return WorkspaceError(message, op="run", code="box-failed", retryable=retryable, hint=hint)
 
 
 def _same(path: str) -> Bind:

@@ -52,8 +52,9 @@ class View:
 
     def find(self, path: str, *, cwd: str = "/") -> BoxPath:
         """Resolves a path. Raises NotSeen when nothing is there, or when that cannot be known."""
-        waiting = [part for part in reversed(os.path.join(cwd, path).split("/")) if part not in ("", ".")]
-        here = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
+        root = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
+        waiting = _parts_reversed(os.path.join(cwd, path))
+        here = root
         followed = 0
         while waiting:
             part = waiting.pop()
@@ -70,17 +71,20 @@ class View:
             followed += 1
             if followed > MOST_LINKS:
                 raise NotSeen(errno.ELOOP)
-            waiting += [part for part in reversed(leads_to.split("/")) if part not in ("", ".")]
+            waiting += _parts_reversed(leads_to)
             if leads_to.startswith("/"):
-                here = BoxPath("/", self._sources.get("/", ""), _NOWHERE)
+                here = root
         return here
 
     def find_program(self, name: str, env: Mapping[str, str], *, cwd: str, uid: int) -> str:
         """Returns the path that will be executed in the sandbox. A name without a slash is searched only in absolute
         folders of PATH. Raises NotSeen with the reason."""
-        folders = [folder for folder in env.get("PATH", "").split(":") if folder.startswith("/")]
+        paths = [name]
+        if "/" not in name:
+            folders = env.get("PATH", "").split(":")
+            paths = [os.path.join(folder, name) for folder in folders if folder.startswith("/")]
         problem = NotSeen(errno.ENOENT)
-        for path in [name] if "/" in name else [os.path.join(folder, name) for folder in folders]:
+        for path in paths:
             try:
                 self._check_executable(os.path.join(cwd, path), uid)
                 return path
@@ -115,19 +119,30 @@ class View:
             raise NotSeen(errno.EACCES)
         head = _head(seen.host)
         if head.startswith(b"#!") and depth < 4:
-            words = head[2:].partition(b"\n")[0].split(maxsplit=1)
+            line, _, _ = head[2:].partition(b"\n")
+            words = line.split(maxsplit=1)
             if not words:
                 raise NotSeen(errno.ENOEXEC)
-            self._check_executable(os.path.join("/", os.fsdecode(words[0])), uid, depth + 1)
+            interpreter = os.path.join("/", os.fsdecode(words[0]))
+            self._check_executable(interpreter, uid, depth + 1)
         elif head and not head.startswith((b"#!", b"\x7fELF")):
             raise NotSeen(errno.ENOEXEC)
-        elif head[:4] == b"\x7fELF" and (loader := _loader(head)):
-            self.find(loader)
+        elif head[:4] == b"\x7fELF":
+            loader = _loader(head)
+            if loader:
+                self.find(loader)
+
+
+def _parts_reversed(path: str) -> list[str]:
+    """Returns the names in a path, the last one first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _executable(seen: BoxPath, uid: int) -> bool:
     """True when the user may execute the file. Our own user may have several groups; another user has one."""
-    return os.access(seen.host, os.X_OK) if uid == os.geteuid() else may(seen.status, uid, 0o1)
+    if uid == os.geteuid():
+        return os.access(seen.host, os.X_OK)
+    return may(seen.status, uid, 0o1)
 
 
 def _head(path: str) -> bytes:
@@ -146,10 +161,14 @@ def _loader(head: bytes) -> str:
     """Returns the loader of an ELF program, which must be in the sandbox, too. "" when it has none or is not 64-bit."""
     if head[4:6] != b"\x02\x01":
         return ""
-    offset, size, count = (int.from_bytes(head[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))
+    offset = int.from_bytes(head[32:40], "little")
+    size = int.from_bytes(head[54:56], "little")
+    count = int.from_bytes(head[56:58], "little")
     for start in range(offset, offset + size * count, size or 1):
         entry = head[start : start + size]
         if len(entry) == size >= 56 and int.from_bytes(entry[:4], "little") == 3:
-            where, length = int.from_bytes(entry[8:16], "little"), int.from_bytes(entry[32:40], "little")
-            return os.fsdecode(head[where : where + length].rstrip(b"\0"))
+            where = int.from_bytes(entry[8:16], "little")
+            length = int.from_bytes(entry[32:40], "little")
+            name = head[where : where + length]
+            return os.fsdecode(name.rstrip(b"\0"))
     return ""

@@ -73,7 +73,9 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return self.error is None and all(self.held.get(promise, False) for promise in PROMISES)
+        if self.error is not None:
+            return False
+        return all(self.held.get(promise, False) for promise in PROMISES)
 
 
 async def probe(
@@ -129,12 +131,15 @@ async def find_interpreter(processes: Processes, uid: int | None, *, run: str = 
 
 def folders_of_interpreter(interpreter: str) -> list[str]:
     """Folders outside the system that the interpreter needs in a sandbox."""
-    return [] if not interpreter or interpreter.startswith("/usr/") else [sys.base_prefix]
+    if not interpreter or interpreter.startswith("/usr/"):
+        return []
+    return [sys.base_prefix]
 
 
 def _interpreters() -> list[str]:
-    found = [find_trusted(name) for name in ("python3", "python")]
-    return list(dict.fromkeys(path for path in (*found, os.path.realpath(sys.executable)) if path))
+    own = os.path.realpath(sys.executable)
+    found = (find_trusted("python3"), find_trusted("python"), own)
+    return list(dict.fromkeys(path for path in found if path))
 
 
 class _Trial:
@@ -144,8 +149,10 @@ class _Trial:
         self.processes = processes
         self.proof = proof
         self.drop = proof.uid if os.geteuid() == 0 else None
-        self.canary, self.outside = os.path.join(base, "canary"), os.path.join(base, "outside")
-        self.skill, self.work = os.path.join(base, "skill"), os.path.join(base, "work")
+        self.canary = os.path.join(base, "canary")
+        self.outside = os.path.join(base, "outside")
+        self.skill = os.path.join(base, "skill")
+        self.work = os.path.join(base, "work")
         os.chmod(base, _REACHABLE)
         for path in (self.outside, self.skill, self.work):
             os.mkdir(path)
@@ -164,30 +171,29 @@ class _Trial:
         if interpreter is None:
             reason = f"No Python was found that user {self.proof.uid} can execute, and that reaches {self.outside}."
             return dataclasses.replace(self.proof, error=reason)
-        tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
-        unix, pair = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        tcp = socket.socket()
+        udp = socket.socket(type=socket.SOCK_DGRAM)
+        unix = socket.socket(socket.AF_UNIX)
+        pair = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ends_r, ends_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         victim = await self.processes.open_session(Command(argv=["/bin/sleep", "600"], cwd="/", env={}, uid=self.drop))
         try:
-            for listener in (tcp, udp):
-                listener.bind(("127.0.0.1", 0))
-            for listener, name in ((unix, "socket"), (pair, "datagram")):
-                listener.bind(os.path.join(self.outside, name))
-                os.chmod(os.path.join(self.outside, name), _OPEN)
-            for listener in (tcp, unix):
-                listener.listen(8)
-            for listener in (tcp, udp, unix, pair):
-                listener.setblocking(False)
-            inside = self._paths_inside()
+            self._listen(tcp, udp, unix, pair)
             task = {
-                **{"canary": self.canary, "outside": self.outside, "victim": victim.pid, "ends": 7},
-                **{"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1], **inside},
+                "canary": self.canary,
+                "outside": self.outside,
+                "victim": victim.pid,
+                "ends": 7,
+                "tcp": tcp.getsockname()[1],
+                "udp": udp.getsockname()[1],
+                **self._paths_inside(),
             }
             argv = [interpreter, "-I", "-S", "-c", _source(attempts), json.dumps(task)]
             command = self._command(argv, interpreter)
             command = dataclasses.replace(command, fds={**command.fds, 7: ends_w})
             before = _priority(victim.pid)
-            out, err = bytearray(), bytearray()
+            out = bytearray()
+            err = bytearray()
             ended = await self.processes.run(command, out.extend, err.extend)
             os.close(ends_w)
             ends_w = -1
@@ -214,6 +220,18 @@ class _Trial:
                 os.close(ends_w)
             await victim.aclose()
 
+    def _listen(self, tcp: socket.socket, udp: socket.socket, unix: socket.socket, pair: socket.socket) -> None:
+        for listener in (tcp, udp):
+            listener.bind(("127.0.0.1", 0))
+        for listener, name in ((unix, "socket"), (pair, "datagram")):
+            path = os.path.join(self.outside, name)
+            listener.bind(path)
+            os.chmod(path, _OPEN)
+        for listener in (tcp, unix):
+            listener.listen(8)
+        for listener in (tcp, udp, unix, pair):
+            listener.setblocking(False)
+
     def _paths_inside(self) -> dict[str, str]:
         if self.proof.mechanism == "bwrap+seccomp":
             return {"work": "/workspace", "skill": "/skill"}
@@ -223,13 +241,15 @@ class _Trial:
         env = {"PATH": "/usr/bin:/bin", "PROMISED": "1"}
         if self.proof.mechanism == "bwrap+seccomp":
             system, links = system_of_host()
-            binds = [Bind(source=self.skill, target="/skill"), Bind(source=self.work, target="/workspace", write=True)]
-            binds += [Bind(source=path, target=path) for path in folders_of_interpreter(interpreter)]
-            box = Box(system=system, links=links, binds=tuple(binds), chdir="/workspace", env=env)
+            skill = Bind(source=self.skill, target="/skill")
+            work = Bind(source=self.work, target="/workspace", write=True)
+            own = [Bind(source=path, target=path) for path in folders_of_interpreter(interpreter)]
+            box = Box(system=system, links=links, binds=(skill, work, *own), chdir="/workspace", env=env)
             return boxed(self.proof.program or "", box, argv, uid=self.drop, timeout_s=TIMEOUT_S)
         more: dict[str, Any] = {"cwd": self.work, "env": env, "uid": self.drop, "timeout_s": TIMEOUT_S}
         if self.proof.mechanism == "landlock+seccomp":
-            return walled(argv, read=[self.skill, *folders_of_interpreter(interpreter)], write=[self.work], **more)
+            read = [self.skill, *folders_of_interpreter(interpreter)]
+            return walled(argv, read=read, write=[self.work], **more)
         return Command(argv=argv, **more)
 
     def _judge(self, interpreter: str, said: dict[str, Any], traps: dict[str, bool]) -> Proof:
@@ -277,7 +297,8 @@ def _untouched(pid: int) -> bool:
             status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
     except OSError:
         return False
-    return status["State"][0] in "SR" and not int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+    pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+    return status["State"][0] in "SR" and not pending
 
 
 def _source(module: Any) -> str:
@@ -326,6 +347,8 @@ def _remembered(cache: str | None, mechanism: str, key: str) -> Proof | None:
             return None
         document = json.loads(read_regular(path, 1 << 20))
         proof = from_json(Proof, document["proof"])
-        return proof if document["key"] == key and proof.holds else None
+        if document["key"] == key and proof.holds:
+            return proof
+        return None
     except (OSError, ValueError, KeyError, TypeError):
         return None

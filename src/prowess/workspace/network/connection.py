@@ -47,8 +47,10 @@ class ProxyLimits:
 async def find_addresses(target: HostTarget, rules: Sequence[HostRule], resolve: Resolve) -> list[Address]:
     """Returns the addresses of a target that may be reached. Raises Refused: 502 when there are none, 403 when none of
     them is allowed."""
+    names = [target.host]
     try:
-        names = [target.host] if target.address is not None else await resolve(target.host)
+        if target.address is None:
+            names = await resolve(target.host)
         found = [ipaddress.ip_address(text) for text in dict.fromkeys(names)]
     except (OSError, ValueError) as error:
         raise Refused(502, f"the address of {target.host} was not found: {error}", target=target) from error
@@ -124,7 +126,8 @@ class Exchange:
                 self.tell(target.host, target.port, "allowed", f"by '{rule.text}'")
                 return await self._connected(good, target)
         except TimeoutError as error:
-            raise Refused(504, f"{target} did not answer in {self.limits.connect_s:g} s", target=target) from error
+            why = f"{target} did not answer in {self.limits.connect_s:g} s"
+            raise Refused(504, why, target=target) from error
 
     async def _connected(self, addresses: list[Address], target: HostTarget) -> socket.socket:
         """Connects to the first address that answers; the time is split evenly between them."""
@@ -139,16 +142,21 @@ class Exchange:
 
     async def _refuse(self, client: socket.socket, refused: Refused, *, body: bool) -> None:
         loop = asyncio.get_running_loop()
-        text, reason = f"{refused.why}.\n", ""
+        text = f"{refused.why}.\n"
+        reason = ""
+        verdict: Verdict = "failed"
         if refused.status == 403:
+            verdict = "refused"
             reason = f"Refused by {SETTING}: {refused.why}"[:200]
             shown = ", ".join(rule.text for rule in self.rules[:MOST_SHOWN]) or "nothing"
-            more = f" and {len(self.rules) - MOST_SHOWN} more" if len(self.rules) > MOST_SHOWN else ""
-            text = f"Refused: {refused.why}.\nAllowed: {shown}{more}.\nThe list is the setting {SETTING}.\n"
+            if len(self.rules) > MOST_SHOWN:
+                shown += f" and {len(self.rules) - MOST_SHOWN} more"
+            text = f"Refused: {refused.why}.\nAllowed: {shown}.\nThe list is the setting {SETTING}.\n"
         if refused.host:
-            self.tell(refused.host, refused.port, "refused" if refused.status == 403 else "failed", refused.why)
+            self.tell(refused.host, refused.port, verdict, refused.why)
+        answer = render_answer(refused.status, text, reason=reason, body=body)
         async with asyncio.timeout(LINGER_S):
-            await loop.sock_sendall(client, render_answer(refused.status, text, reason=reason, body=body))
+            await loop.sock_sendall(client, answer)
             client.shutdown(socket.SHUT_WR)
             await _discard(client, LINGER_BYTES)
 

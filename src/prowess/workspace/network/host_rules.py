@@ -36,7 +36,9 @@ class HostRule:
     def names(self, target: HostTarget) -> bool:
         if self.address is not None or target.address is not None:
             return self.address == target.address
-        return target.host.endswith(f".{self.host}") if self.below else target.host == self.host
+        if self.below:
+            return target.host.endswith(f".{self.host}")
+        return target.host == self.host
 
 
 def parse_rules(entries: Iterable[str]) -> tuple[HostRule, ...]:
@@ -56,24 +58,30 @@ def parse_rule(entry: str) -> HostRule:
         if below and address is not None:
             raise NotAHost("there is nothing below an address")
     except NotAHost as error:
-        raise ConfigError(
-            f"{SETTING} has {_shown(entry)}, which names no host: {error}.",
-            code="host-invalid",
-            hint="Write a host ('example.org'), all below it ('*.example.org'), or one port ('example.org:8443').",
-        ) from error
-    return HostRule(text=text, host=name, below=below, address=address, ports=WEB_PORTS if port is None else (port,))
+        message = f"{SETTING} has {_shown(entry)}, which names no host: {error}."
+        hint = "Write a host ('example.org'), all below it ('*.example.org'), or one port ('example.org:8443')."
+        raise ConfigError(message, code="host-invalid", hint=hint) from error
+    ports = WEB_PORTS if port is None else (port,)
+    return HostRule(text=text, host=name, below=below, address=address, ports=ports)
 
 
 def find_rule(rules: Sequence[HostRule], target: HostTarget) -> HostRule | None:
     """Returns the rule that allows this name and port, or None. The address is checked later, once it is known."""
-    return next((rule for rule in rules if rule.names(target) and target.port in rule.ports), None)
+    for rule in rules:
+        if rule.names(target) and target.port in rule.ports:
+            return rule
+    return None
 
 
 def denial_reason(rules: Sequence[HostRule], target: HostTarget) -> str:
     """Returns the reason why no rule allows the target, as text for the program."""
-    ports = sorted({port for rule in rules if rule.names(target) for port in rule.ports})
+    ports: set[int] = set()
+    for rule in rules:
+        if rule.names(target):
+            ports.update(rule.ports)
     if ports:
-        return f"{target.host} is allowed at port {' and '.join(map(str, ports))}, not at {target.port}"
+        allowed = " and ".join(map(str, sorted(ports)))
+        return f"{target.host} is allowed at port {allowed}, not at {target.port}"
     if target.address is not None:
         return f"{target.host} is an address, and addresses are allowed only when they are listed themselves"
     return f"{target.host} is not allowed"
@@ -85,4 +93,6 @@ def is_listed(rules: Sequence[HostRule], address: Address, port: int) -> bool:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    if len(text) > _SHOWN:
+        text = text[:_SHOWN] + "…"
+    return repr(text)

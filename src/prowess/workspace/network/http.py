@@ -31,9 +31,14 @@ class Refused(Exception):
 
     def __init__(self, status: int, why: str, *, target: HostTarget | None = None, shown: str = "") -> None:
         super().__init__(why)
-        self.status, self.why, self.target = status, why, target
-        self.host = target.host if target else shown[:253]
-        self.port = target.port if target else 0
+        self.status = status
+        self.why = why
+        self.target = target
+        self.host = shown[:253]
+        self.port = 0
+        if target:
+            self.host = target.host
+            self.port = target.port
 
 
 def begins_well(data: bytes | bytearray) -> bool:
@@ -48,7 +53,8 @@ def parse_request(head: bytes) -> ProxyRequest:
     line = _LINE.fullmatch(first)
     if line is None:
         raise Refused(400, "this is an HTTP/1.1 proxy, and that was no request to one")
-    method, target = line[1].decode("ascii"), line[2].decode("ascii")
+    method = line[1].decode("ascii")
+    target = line[2].decode("ascii")
     if method == "CONNECT":
         return ProxyRequest(_target(target, None), tunnel=True)
     plain = _PLAIN.fullmatch(target)
@@ -57,17 +63,21 @@ def parse_request(head: bytes) -> ProxyRequest:
     where = _target(plain[1], 80)
     path = plain[2] or "/"
     fields, body_bytes = _fields(lines)
+    if path.startswith("?"):
+        path = f"/{path}"
     host = str(where).removesuffix(":80")
-    asked = f"{method} {'/' if path.startswith('?') else ''}{path} HTTP/1.{line[3].decode('ascii')}"
-    first = f"{asked}\r\nHost: {host}\r\nConnection: close\r\n".encode("ascii")
-    return ProxyRequest(where, tunnel=False, head=first + fields + b"\r\n", body_bytes=body_bytes)
+    minor = line[3].decode("ascii")
+    asked = f"{method} {path} HTTP/1.{minor}\r\nHost: {host}\r\nConnection: close\r\n"
+    whole = asked.encode("ascii") + fields + b"\r\n"
+    return ProxyRequest(where, tunnel=False, head=whole, body_bytes=body_bytes)
 
 
 def _target(authority: str, default_port: int | None) -> HostTarget:
     try:
         return parse_target(authority, default_port=default_port)
     except NotAHost as error:
-        raise Refused(403, f"{authority[:100]!r} names no host: {error}", shown=authority) from error
+        why = f"{authority[:100]!r} names no host: {error}"
+        raise Refused(403, why, shown=authority) from error
 
 
 def _fields(lines: list[bytes]) -> tuple[bytes, int]:
@@ -77,21 +87,32 @@ def _fields(lines: list[bytes]) -> tuple[bytes, int]:
         field = _FIELD.fullmatch(line)
         if field is None:
             raise Refused(400, "a header of the request is malformed")
-        found.append((field[1].decode("ascii").lower(), field[2].strip(), line))
-    named = b",".join(value for name, value, _ in found if name == "connection").decode("latin-1").lower()
-    dropped = {*_HOP_BY_HOP, *(name.strip() for name in named.split(",")), "host"} - {"content-length"}
-    if any(name == "transfer-encoding" for name, _, _ in found):
-        raise Refused(411, "a body has to say how long it is (Content-Length), or to be sent over https")
-    lengths = {value for name, value, _ in found if name == "content-length"}
+        name = field[1].decode("ascii").lower()
+        found.append((name, field[2].strip(), line))
+    dropped = {*_HOP_BY_HOP, "host"}
+    lengths: set[bytes] = set()
+    for name, value, _ in found:
+        if name == "connection":
+            dropped |= {each.strip() for each in value.decode("latin-1").lower().split(",")}
+        elif name == "transfer-encoding":
+            raise Refused(411, "a body has to say how long it is (Content-Length), or to be sent over https")
+        elif name == "content-length":
+            lengths.add(value)
+    dropped.discard("content-length")
     if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,15}", value) for value in lengths):
         raise Refused(400, "the length of the body is not clear")
     kept = b"".join(line + b"\r\n" for name, _, line in found if name not in dropped)
-    return kept, int(lengths.pop()) if lengths else 0
+    body_bytes = int(lengths.pop()) if lengths else 0
+    return kept, body_bytes
 
 
 def render_answer(status: int, text: str, *, reason: str = "", body: bool = True) -> bytes:
     """Renders a whole answer that ends the connection. Clients often show the reason and hide the text."""
     data = text.encode("utf-8", "replace")
-    phrase = re.sub(r"[^\x20-\x7e]", "?", reason or http.HTTPStatus(status).phrase)
-    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(data)}\r\n"
-    return f"{head}Connection: close\r\n\r\n".encode("ascii") + (data if body else b"")
+    phrase = reason or http.HTTPStatus(status).phrase
+    phrase = re.sub(r"[^\x20-\x7e]", "?", phrase)
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    head += f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+    if not body:
+        return head.encode("ascii")
+    return head.encode("ascii") + data

@@ -110,7 +110,9 @@ class RunProxy:
         direct = ",".join(host for host in LOOPBACK if host not in listed)
         url = f"http://127.0.0.1:{PORT}"
         values = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": direct}
-        return {**values, **{name.upper(): value for name, value in values.items()}, "NODE_USE_ENV_PROXY": "1"}
+        values |= {name.upper(): value for name, value in values.items()}
+        values["NODE_USE_ENV_PROXY"] = "1"
+        return values
 
     def check(self, ended: Ended | None = None) -> None:
         """Checks that the program was started with its proxy. A run that was ended from outside is not checked: it may
@@ -118,13 +120,11 @@ class RunProxy:
         self._checked = True
         reached = self._door is not None
         self._hear()  # its last message
-        if self._python and not reached and (ended is None or ended.why == "exit"):
-            raise WorkspaceError(
-                f"The program was not started, because the proxy of its run did not start: {self._failure}.",
-                op="network",
-                code="proxy-failed",
-                hint=f"Does {self._python} run inside the box? Without hosts in {SETTING} no proxy is needed.",
-            )
+        ended_by_itself = ended is None or ended.why == "exit"
+        if self._python and not reached and ended_by_itself:
+            message = f"The program was not started, because the proxy of its run did not start: {self._failure}."
+            hint = f"Does {self._python} run inside the box? Without hosts in {SETTING} no proxy is needed."
+            raise WorkspaceError(message, op="network", code="proxy-failed", hint=hint)
 
     async def __aenter__(self) -> RunProxy:
         self._loop = asyncio.get_running_loop()
@@ -208,12 +208,15 @@ class RunProxy:
         self._proxy.places.release()
 
     def _tell(self, host: str, port: int, verdict: Verdict, why: str) -> None:
-        told, most = len(self._told), self._proxy.limits.events
+        told = len(self._told)
+        most = self._proxy.limits.events
         if self._proxy.on_event is None or (host, port, verdict) in self._told or told > most:
             return
         self._told.add((host, port, verdict))
         if told == most:
-            host, port, why = "", 0, f"more than {most} hosts were asked for, and the others are not recorded"
+            host = ""
+            port = 0
+            why = f"more than {most} hosts were asked for, and the others are not recorded"
         recorded = False
         try:
             self._proxy.on_event(host, port, verdict, why)

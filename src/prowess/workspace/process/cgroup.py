@@ -22,14 +22,14 @@ from prowess.workspace.process.command import Command
 PREFIX = "prowess"
 REMOVE_S = 2.0
 _numbers = itertools.count(1)
+Setting = tuple[str, str, bool]  # file, value, may be missing
 
 
 class Parent(NamedTuple):
-    """Folder of a cgroup file system in which groups are made, with the settings of each: (file, value, may be
-    missing)."""
+    """Folder of a cgroup file system in which groups are made, with the settings of each."""
 
     path: str
-    settings: tuple[tuple[str, str, bool], ...]
+    settings: tuple[Setting, ...]
 
 
 class ControlGroup(NamedTuple):
@@ -43,13 +43,13 @@ class ControlGroup(NamedTuple):
 
     def oom(self) -> bool:
         """True when the kernel ended a process of the group because memory ran out."""
-        said = [
-            line.split()
-            for path in self.paths
-            for name in ("memory.oom_control", "memory.events")
-            for line in _lines(os.path.join(path, name))
-        ]
-        return any(words[0] == "oom_kill" and int(words[1]) > 0 for words in said)
+        for path in self.paths:
+            for name in ("memory.oom_control", "memory.events"):
+                for line in _lines(os.path.join(path, name)):
+                    words = line.split()
+                    if words[0] == "oom_kill" and int(words[1]) > 0:
+                        return True
+        return False
 
 
 class Groups:
@@ -57,13 +57,16 @@ class Groups:
 
     def __init__(self, parents: Sequence[Parent]) -> None:
         self._parents = parents
-        self.counts_processes = any(name == "pids.max" for parent in parents for name, _, _ in parent.settings)
+        names = {name for parent in parents for name, _, _ in parent.settings}
+        self.counts_processes = "pids.max" in names
 
     @asynccontextmanager
     async def made(self) -> AsyncIterator[ControlGroup]:
         """Makes a group and removes it at the end, when it must be empty."""
-        name = f"{PREFIX}-{os.getpid()}-{_started_at(os.getpid())}-{next(_numbers)}"
-        group = ControlGroup(tuple(os.path.join(parent.path, name) for parent in self._parents))
+        pid = os.getpid()
+        name = f"{PREFIX}-{pid}-{_started_at(pid)}-{next(_numbers)}"
+        paths = tuple(os.path.join(parent.path, name) for parent in self._parents)
+        group = ControlGroup(paths)
         try:
             await asyncio.to_thread(self._make, group)
             yield group
@@ -80,19 +83,19 @@ class Groups:
                         with open(file, "w", encoding="ascii") as setting:
                             setting.write(value)
         except OSError as error:
-            raise WorkspaceError(
-                f"The control group that limits memory could not be made: {error}.",
-                op="run",
-                code="cgroup-failed",
-                hint="Without workspace.limits.memory no control group is needed.",
-            ) from error
+            message = f"The control group that limits memory could not be made: {error}."
+            hint = "Without workspace.limits.memory no control group is needed."
+            raise WorkspaceError(message, op="run", code="cgroup-failed", hint=hint) from error
 
     def sweep(self) -> None:
         """Removes the groups of runtimes that have ended."""
         for parent in self._parents:
             for name in os.listdir(parent.path):
                 prefix, *numbers = name.split("-")
-                if prefix == PREFIX and len(numbers) == 3 and _started_at(numbers[0]) != numbers[1]:
+                if prefix != PREFIX or len(numbers) != 3:
+                    continue
+                pid, started, _ = numbers
+                if _started_at(pid) != started:
                     _removed(os.path.join(parent.path, name))
 
 
@@ -123,26 +126,41 @@ def _parents(memory: int, most_processes: int | None) -> list[Parent]:
         _, controllers, path = line.split(":", 2)
         own |= dict.fromkeys(controllers.split(","), path)
     pids = [] if most_processes is None else [("pids.max", str(most_processes), False)]
-    found = []
-    for controller, settings in (
-        ("memory", [("memory.limit_in_bytes", str(memory), False), ("memory.memsw.limit_in_bytes", str(memory), True)]),
-        ("pids", pids),
-    ):
-        for _, root, point in (mount for mount in _mounts() if controller in mount[0]):
-            path = _joined(point, root, own.get(controller, "/"))
-            if settings and os.access(path, os.W_OK):
-                found.append(Parent(path, tuple(settings)))
-                break
-    if any(name.startswith("memory.") for parent in found for name, _, _ in parent.settings):
-        return found
-    settings = [("memory.max", str(memory), False), ("memory.swap.max", "0", True), *pids]
-    for _, root, point in (mount for mount in _mounts() if "cgroup2" in mount[0]):
-        mine = _joined(point, root, own.get("", "/"))
+    limit = str(memory)
+    memory_1 = [("memory.limit_in_bytes", limit, False), ("memory.memsw.limit_in_bytes", limit, True)]
+    of_memory = _parents_1("memory", memory_1, own.get("memory", "/"))
+    of_pids = _parents_1("pids", pids, own.get("pids", "/"))
+    if of_memory:
+        return of_memory + of_pids
+    memory_2 = [("memory.max", limit, False), ("memory.swap.max", "0", True)]
+    return _parents_2([*memory_2, *pids], own.get("", "/"))
+
+
+def _parents_1(controller: str, settings: list[Setting], own: str) -> list[Parent]:
+    """Returns the parent of our groups in version 1, where each controller has a file system of its own, or []."""
+    for controllers, root, point in _mounts():
+        if controller not in controllers:
+            continue
+        path = _joined(point, root, own)
+        if settings and os.access(path, os.W_OK):
+            return [Parent(path, tuple(settings))]
+    return []
+
+
+def _parents_2(settings: list[Setting], own: str) -> list[Parent]:
+    """Returns the parent of our groups in version 2, with the settings of the controllers that it has, or []."""
+    for kinds, root, point in _mounts():
+        if "cgroup2" not in kinds:
+            continue
+        mine = _joined(point, root, own)
         # A group with processes cannot delegate controllers, so our groups usually go beside our own group.
         for path in (mine, os.path.dirname(mine)):
             given = " ".join(_lines(os.path.join(path, "cgroup.subtree_control"))).split()
-            if path.startswith(point) and "memory" in given and os.access(os.path.join(path, "cgroup.procs"), os.W_OK):
-                return [Parent(path, tuple(each for each in settings if each[0].split(".")[0] in given))]
+            if not path.startswith(point) or "memory" not in given:
+                continue
+            if os.access(os.path.join(path, "cgroup.procs"), os.W_OK):
+                kept = [each for each in settings if each[0].split(".")[0] in given]
+                return [Parent(path, tuple(kept))]
     return []
 
 
@@ -158,23 +176,30 @@ def _mounts() -> Iterator[tuple[set[str], str, str]]:
 
 def _joined(point: str, root: str, path: str) -> str:
     below = path.removeprefix(root.rstrip("/")).strip("/")
-    joined = os.path.join(point, below) if below else point
-    return joined if os.path.isdir(joined) else point
+    if not below:
+        return point
+    joined = os.path.join(point, below)
+    if os.path.isdir(joined):
+        return joined
+    return point
 
 
 def _limit_of(group: ControlGroup) -> int:
     for path in group.paths:
         for name in ("memory.limit_in_bytes", "memory.max"):
             for line in _lines(os.path.join(path, name)):
-                return int(line) if line.isdigit() else 1 << 63
+                if line.isdigit():
+                    return int(line)
+                return 1 << 63
     return 1 << 63
 
 
 async def _remove(group: ControlGroup) -> None:
     """Removes a group. The kernel may need a moment to notice that the last process is gone."""
     paths = [path for path in group.paths if not _removed(path)]
-    until = asyncio.get_running_loop().time() + REMOVE_S
-    while paths and asyncio.get_running_loop().time() < until:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + REMOVE_S
+    while paths and loop.time() < until:
         await asyncio.sleep(0.005)
         paths = [path for path in paths if not _removed(path)]
 

@@ -61,7 +61,9 @@ class Processes:
         with ExitStack() as stack:
             async with self._starts():  # waiting starts hold no descriptors
                 readers = [stack.enter_context(closing(Reader(callback))) for callback in (on_stdout, on_stderr)]
-                started = await self._start(command, [_open_stdin(command.stdin), *(r.give_writer() for r in readers)])
+                stdin = _open_stdin(command.stdin)
+                writers = [reader.give_writer() for reader in readers]
+                started = await self._start(command, [stdin, *writers])
             stack.callback(started.close)
             if on_start is not None:
                 on_start(started)
@@ -99,7 +101,9 @@ class Processes:
 
     @property
     def supervisor_pid(self) -> int | None:
-        return self._popen.pid if self._popen else None
+        if self._popen:
+            return self._popen.pid
+        return None
 
     async def _start(self, command: Command, streams: list[int]) -> StartedCommand:
         """Starts a command. Takes over `streams` and always closes them."""
@@ -172,8 +176,12 @@ class Processes:
         """Ends the supervisor. Returns its exit code and the end of its stderr."""
         if self._popen is None or self._link is None:
             return ""
-        popen, link, stderr = self._popen, self._link, self._stderr
-        self._popen, self._link, self._stderr = None, None, -1
+        popen = self._popen
+        link = self._link
+        stderr = self._stderr
+        self._popen = None
+        self._link = None
+        self._stderr = -1
         link.close()
         if popen.poll() is None:
             await _exit_of(popen)

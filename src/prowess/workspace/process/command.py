@@ -97,19 +97,20 @@ class NotStarted(WorkspaceError):
 
     def __init__(self, command: Command, *, step: str, number: int, text: str) -> None:
         what = os.strerror(number) if number else text
-        super().__init__(
-            f"Could not start '{command.argv[0]}': {what}." if step == "exec" else f"Could not start: {text or what}.",
-            op=step,
-            retryable=number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE),
-            hint=_HINTS.get((step, number)),
-        )
+        message = f"Could not start: {text or what}."
+        if step == "exec":
+            message = f"Could not start '{command.argv[0]}': {what}."
+        retryable = number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE)
+        super().__init__(message, op=step, retryable=retryable, hint=_HINTS.get((step, number)))
         self.errno = number
         self.step = step
 
     @property
     def missing(self) -> bool:
         """True when the program does not exist; False when it exists but cannot be started."""
-        return self.step == "exec" and self.errno in (errno.ENOENT, errno.ENOTDIR)
+        if self.step != "exec":
+            return False
+        return self.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 _HINTS = {
@@ -127,8 +128,18 @@ def render_spec(command: Command) -> dict[str, Any]:
         raise ValueError("uid and gid must not be root (0)")
     if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
         raise ValueError(f"fds must not use 0, 1 or 2 (the streams) and can have at most {MOST_FDS} entries")
-    limits = {name: getattr(command.limits, name) for name in ProcessLimits.__slots__}
-    landlock = command.landlock
+    limits: dict[str, int] = {}
+    for name in ProcessLimits.__slots__:
+        value = getattr(command.limits, name)
+        if value is not None:
+            limits[name] = value
+    limits["core_bytes"] = 0
+    landlock = None
+    if command.landlock is not None:
+        landlock = {"read": list(command.landlock.read), "write": list(command.landlock.write)}
+    seccomp = None
+    if command.seccomp is not None:
+        seccomp = base64.b64encode(command.seccomp).decode()
     return {
         "argv": list(command.argv),
         "cwd": command.cwd,
@@ -136,9 +147,9 @@ def render_spec(command: Command) -> dict[str, Any]:
         "fds": [0, 1, 2, *command.fds],
         "tty": command.tty,
         "cgroups": list(command.cgroups),
-        "limits": {name: value for name, value in limits.items() if value is not None} | {"core_bytes": 0},
+        "limits": limits,
         "uid": command.uid,
         "gid": command.uid if command.gid is None else command.gid,
-        "landlock": None if landlock is None else {"read": list(landlock.read), "write": list(landlock.write)},
-        "seccomp": None if command.seccomp is None else base64.b64encode(command.seccomp).decode(),
+        "landlock": landlock,
+        "seccomp": seccomp,
     }

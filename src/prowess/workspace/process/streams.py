@@ -16,7 +16,8 @@ class Reader:
     def __init__(self, callback: Callable[[bytes], None] | None) -> None:
         self._callback = callback
         if callback is None:
-            self.fd, self._writer = -1, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            self.fd = -1
+            self._writer = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         else:
             self.fd, self._writer = os.pipe()
             os.set_blocking(self.fd, False)

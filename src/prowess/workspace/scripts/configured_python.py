@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prowess._internal.paths import is_inside
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
@@ -25,13 +25,16 @@ async def try_python(named: str, processes: Processes, uid: int | None) -> tuple
     started. No package of a venv is imported."""
     path = _python_of(named)
     command = Command(argv=[path, "-I", "-S", "-c", _BASE], cwd="/", env={}, uid=uid, timeout_s=_TIMEOUT_S)
-    said, problem = bytearray(), bytearray()
+    said = bytearray()
+    problem = bytearray()
+    base = ""
     try:
         ended = await processes.run(command, said.extend, problem.extend)
         why = problem.decode("utf-8", "replace").strip()[-200:] or "it is no Python"
-        base = said.decode("utf-8", "replace").strip() if ended.exit_code == 0 else ""
+        if ended.exit_code == 0:
+            base = said.decode("utf-8", "replace").strip()
     except WorkspaceError as error:
-        base, why = "", error.message
+        why = error.message
     if not os.path.isabs(base):
         who = f"user {uid}" if uid is not None else "you"
         raise _unusable(f"'{path}' cannot be used by {who}: {why.rstrip('.')}.")
@@ -39,7 +42,9 @@ async def try_python(named: str, processes: Processes, uid: int | None) -> tuple
 
 
 def _python_of(named: str) -> str:
-    return os.path.join(os.path.realpath(named), "bin", "python") if os.path.isdir(named) else named
+    if not os.path.isdir(named):
+        return named
+    return os.path.join(os.path.realpath(named), "bin", "python")
 
 
 def folders_of_python(path: str, base: str) -> tuple[str, tuple[str, ...]]:
@@ -48,19 +53,36 @@ def folders_of_python(path: str, base: str) -> tuple[str, tuple[str, ...]]:
     ways = list(_links(path))
     first = next((way for way in ways if _prefix_of(way)), path)
     if not _is_system(first):  # through a link from elsewhere it may not find its own library
-        path, ways = first, ways[ways.index(first) :]
+        path = first
+        ways = ways[ways.index(first) :]
     found = [base, os.path.realpath(base)]
     for way in ways:
-        found.append(_prefix_of(way) or way)
-        if found[-1] == way:
+        prefix = _prefix_of(way)
+        if not prefix:
+            found.append(way)
             break  # shown as the file it links to
-    shown = [each for each in dict.fromkeys(found) if not _is_system(each if each in ways else f"{each}/bin/python")]
-    home = os.path.expanduser("~")
+        found.append(prefix)
+    shown = []
+    for each in dict.fromkeys(found):
+        if not _is_system(each if each in ways else f"{each}/bin/python"):
+            shown.append(each)
     for each in shown:
-        hides = any(is_inside(each, secret) for secret in (home, os.path.realpath(home)))
-        if hides or os.path.realpath(each) in _WIDE or not (each in ways or _is_prefix(each)):
+        is_python = each in ways or _is_prefix(each)
+        if not is_python or _is_wide(each):
             raise _unusable(f"A script would see all of {each}, where that Python is installed.")
-    return path, tuple(each for each in shown if not any(is_inside(other, each) for other in shown if other != each))
+    return path, tuple(each for each in shown if not _is_below_another(each, shown))
+
+
+def _is_wide(path: str) -> bool:
+    """True when a script would see a home folder, or a whole folder of the system."""
+    home = os.path.expanduser("~")
+    if is_inside(path, home) or is_inside(path, os.path.realpath(home)):
+        return True
+    return os.path.realpath(path) in _WIDE
+
+
+def _is_below_another(path: str, others: Sequence[str]) -> bool:
+    return any(is_inside(other, path) for other in others if other != path)
 
 
 def _links(path: str) -> Iterator[str]:
@@ -68,25 +90,30 @@ def _links(path: str) -> Iterator[str]:
         yield path
         if not os.path.islink(path):
             break
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        target = os.path.join(os.path.dirname(path), os.readlink(path))
+        path = os.path.normpath(target)
 
 
 def _prefix_of(path: str) -> str:
     """Returns the installation folder of a Python at this path, or ""."""
     inner = os.path.dirname(path)
     folder = os.path.dirname(inner)
-    return folder if os.path.basename(inner) in ("bin", "Scripts") and _is_prefix(folder) else ""
+    if os.path.basename(inner) in ("bin", "Scripts") and _is_prefix(folder):
+        return folder
+    return ""
 
 
 def _is_prefix(folder: str) -> bool:
     if os.path.isfile(os.path.join(folder, "pyvenv.cfg")):
         return True
-    return any(glob.glob(os.path.join(glob.escape(folder), lib, "python*")) for lib in ("lib", "lib64"))
+    escaped = glob.escape(folder)
+    return any(glob.glob(os.path.join(escaped, lib, "python*")) for lib in ("lib", "lib64"))
 
 
 def _is_system(path: str) -> bool:
     """True when every sandbox already shows this path."""
-    return is_inside("/usr", os.path.realpath(os.path.dirname(path))) or is_inside("/etc/alternatives", path)
+    folder = os.path.realpath(os.path.dirname(path))
+    return is_inside("/usr", folder) or is_inside("/etc/alternatives", path)
 
 
 def _unusable(why: str) -> WorkspaceUnavailable:

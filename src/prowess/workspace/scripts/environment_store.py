@@ -26,7 +26,7 @@ from typing import Any
 
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import WorkspaceError
-from prowess.workspace.dirfd import walk
+from prowess.workspace.dirfd import measure_folder
 from prowess.workspace.session_folder import list_folder
 from prowess.workspace.skill_trees import lock_folder, make_passable, remove_tree
 
@@ -64,8 +64,14 @@ class EnvironmentInfo:
 
 def list_environments(dir: str) -> list[EnvironmentInfo]:
     """Returns all environments, least recently used first."""
-    found = [_info(dir, key) for key in list_folder(dir) if _KEY.fullmatch(key)]
-    return sorted((info for info in found if info is not None), key=lambda info: (info.used_at, info.key))
+    found = []
+    for key in list_folder(dir):
+        if not _KEY.fullmatch(key):
+            continue
+        info = _info(dir, key)
+        if info is not None:
+            found.append(info)
+    return sorted(found, key=lambda info: (info.used_at, info.key))
 
 
 def remove_environment(dir: str, key: str) -> bool:
@@ -124,11 +130,18 @@ def read_record(dir: str, key: str) -> dict[str, Any]:
         record = json.loads(read_regular(os.path.join(dir, key, _RECORD), 1 << 20))
     except (OSError, ValueError, RecursionError):
         return {}
-    whole = isinstance(record, dict) and record.get("schema") == SCHEMA
-    whole = whole and all(isinstance(record.get(name), kind) for name, kind in _NEEDED.items())
-    if not whole or not re.fullmatch(r"env-\w+", record["folder"]):
+    if not isinstance(record, dict):
         return {}
-    return record if os.path.isdir(os.path.join(dir, key, record["folder"])) else {}
+    if record.get("schema") != SCHEMA:
+        return {}
+    for name, kind in _NEEDED.items():
+        if not isinstance(record.get(name), kind):
+            return {}
+    if not re.fullmatch(r"env-\w+", record["folder"]):
+        return {}
+    if os.path.isdir(os.path.join(dir, key, record["folder"])):
+        return record
+    return {}
 
 
 def is_granted(dir: str, key: str, skill: str) -> bool:
@@ -137,14 +150,18 @@ def is_granted(dir: str, key: str, skill: str) -> bool:
 
 
 def keep_grant(dir: str, key: str, skill: str) -> None:
+    mark = _mark(dir, key, "for", skill)
     with contextlib.suppress(PermissionError):  # it belongs to another user: the question is asked again
-        os.close(os.open(_mark(dir, key, "for", skill), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.close(fd)
 
 
 def keep_added(dir: str, key: str, skill: str, packages: Sequence[str]) -> None:
     """Records that a person added these packages to a skill with this content: its runs have them from now on."""
+    mark = _mark(dir, key, "added", skill)
+    listed = json.dumps(list(packages))
     with contextlib.suppress(PermissionError):
-        write_whole(_mark(dir, key, "added", skill), json.dumps(list(packages)).encode(), mode=0o600)
+        write_whole(mark, listed.encode(), mode=0o600)
 
 
 def find_added(dir: str, skill: str) -> tuple[str, ...]:
@@ -153,7 +170,8 @@ def find_added(dir: str, skill: str) -> tuple[str, ...]:
     for key in list_folder(dir):
         with contextlib.suppress(OSError):
             path = _mark(dir, key, "added", skill)
-            found.append((os.stat(path, follow_symlinks=False).st_mtime_ns, key, path))
+            status = os.stat(path, follow_symlinks=False)
+            found.append((status.st_mtime_ns, key, path))
     for _, key, path in sorted(found, reverse=True):
         with contextlib.suppress(OSError, ValueError):
             packages = json.loads(read_regular(path, 1 << 16))
@@ -163,7 +181,8 @@ def find_added(dir: str, skill: str) -> tuple[str, ...]:
 
 
 def _mark(dir: str, key: str, kind: str, skill: str) -> str:
-    return os.path.join(dir, key, f"{kind}-{hashlib.sha256(skill.encode()).hexdigest()[:32]}")
+    digest = hashlib.sha256(skill.encode()).hexdigest()
+    return os.path.join(dir, key, f"{kind}-{digest[:32]}")
 
 
 def mark_used(dir: str, key: str) -> None:
@@ -175,7 +194,9 @@ class Attempt:
     """Folder in which an environment is built; removed at the end unless it is kept."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._made, self._kept = path, "", False
+        self._path = path
+        self._made = ""
+        self._kept = False
 
     @property
     def folder(self) -> str:
@@ -190,8 +211,10 @@ class Attempt:
     def keep(self, record: Mapping[str, Any]) -> None:
         """Marks the environment as complete."""
         _make_readable(self.folder)
-        whole = {"schema": SCHEMA, **record, "folder": os.path.basename(self.folder), "made_at": time.time()}
-        write_whole(os.path.join(self._path, _RECORD), json.dumps(whole, indent=1).encode())
+        folder = os.path.basename(self.folder)
+        whole = {"schema": SCHEMA, **record, "folder": folder, "made_at": time.time()}
+        text = json.dumps(whole, indent=1)
+        write_whole(os.path.join(self._path, _RECORD), text.encode())
         self._kept = True
 
     def clean(self) -> None:
@@ -236,7 +259,7 @@ def _info(dir: str, key: str) -> EnvironmentInfo | None:
         os.close(fd)
     try:
         used_at = os.stat(os.path.join(path, _RECORD) if record else path).st_mtime
-        size = sum(status.st_blocks * 512 for _, status, _, _ in walk(path, max_entries=10_000_000))
+        size = measure_folder(path, max_entries=10_000_000)
     except (FileNotFoundError, NotADirectoryError):  # removed in the meantime, or not a folder, so not ours
         return None
     return EnvironmentInfo(
@@ -259,4 +282,5 @@ def _make_readable(folder: str) -> None:
         for name in names:
             file = os.path.join(path, name)
             if not os.path.islink(file):
-                os.chmod(file, _READABLE if os.stat(file).st_mode & 0o100 else 0o644)
+                mode = _READABLE if os.stat(file).st_mode & 0o100 else 0o644
+                os.chmod(file, mode)

@@ -56,7 +56,9 @@ class Built:
     @property
     def site(self) -> str:
         """Folder with the packages."""
-        return _site_packages(self.path) if self.python else self.path
+        if self.python:
+            return _site_packages(self.path)
+        return self.path
 
 
 class Environments:
@@ -73,8 +75,12 @@ class Environments:
         installer: Literal["auto", "uv", "pip"] = "auto",
         timeout_s: float = 600.0,
     ) -> None:
-        self._dir, self._processes, self._environ, self._python = dir, processes, environ, python
-        self._installer, self._timeout_s = installer, timeout_s
+        self._dir = dir
+        self._processes = processes
+        self._environ = environ
+        self._python = python
+        self._installer = installer
+        self._timeout_s = timeout_s
 
     def find(self, block: ScriptBlock, python: str) -> Built | None:
         """Returns the environment for this block and interpreter if it was built before."""
@@ -173,10 +179,9 @@ class Environments:
         """Returns the version, such as `3.11.2`. Raises WorkspaceError `interpreter-missing` when `python` is no
         Python."""
         said: list[str] = []
+        ask = [python, "-I", "-S", "-c", _VERSION_CODE]
         try:
-            fine = await self._run(
-                [python, "-I", "-S", "-c", _VERSION_CODE], time.monotonic() + 30, said.append, must=False
-            )
+            fine = await self._run(ask, time.monotonic() + 30, said.append, must=False)
         except NotStarted:
             fine = False
         if not fine or not said or not parse_version(said[-1]):
@@ -189,9 +194,9 @@ class Environments:
         resolved = record["resolved"]
         assert isinstance(resolved, list)
         path = os.path.join(self._dir, key, str(record["folder"]))
-        return Built(
-            key=key, path=path, python=python, resolved=tuple(map(str, resolved)), note=str(record.get("note", ""))
-        )
+        packages = tuple(map(str, resolved))
+        note = str(record.get("note", ""))
+        return Built(key=key, path=path, python=python, resolved=packages, note=note)
 
     def _get(self, built: Built | None) -> Built:
         if built is None:
@@ -207,18 +212,20 @@ class Environments:
             message = "Another process is still making or using the same environment."
             raise _failed(message, "Try again later.", True) from error
         except OSError as error:
-            hint = "Name a folder that can be written to and has room."
-            message = f"The environment could not be made in {self._dir}: {(error.strerror or str(error)).lower()}."
-            raise _failed(message, hint) from error
+            reason = (error.strerror or str(error)).lower()
+            message = f"The environment could not be made in {self._dir}: {reason}."
+            raise _failed(message, "Name a folder that can be written to and has room.") from error
 
     async def _environment_steps(
         self, python: str, folder: str, dependencies: Sequence[str], until: float
     ) -> tuple[installers.Name, list[list[str]]]:
         uv = self._find_uv()
         if uv is not None:
-            return "uv", installers.uv_environment(uv, python, folder, dependencies)
+            steps = installers.uv_environment(uv, python, folder, dependencies)
+            return "uv", steps
         pip = await self._find_pip([self._python, python], until)
-        return "pip", installers.pip_environment(pip, python, folder, dependencies)
+        steps = installers.pip_environment(pip, python, folder, dependencies)
+        return "pip", steps
 
     async def _target_step(
         self, folder: str, target: PythonTarget, dependencies: Sequence[str], until: float
@@ -230,12 +237,15 @@ class Environments:
         if not pip:
             raise _failed("There is neither uv nor pip.", "Install one of them for Prowess's own interpreter.")
         ours = await self.version(self._python)
-        wrong = parse_version(ours)[:2] != target.version[:2]
-        note = f"pip took conditions such as python_version as on Python {ours}; uv would not have." if wrong else ""
+        note = ""
+        if parse_version(ours)[:2] != target.version[:2]:
+            note = f"pip took conditions such as python_version as on Python {ours}; uv would not have."
         return "pip", installers.pip_target(pip, folder, target, dependencies), note
 
     def _find_uv(self) -> str | None:
-        if self._installer == "pip" or (self._installer == "auto" and installers.pip_knows_better(self._environ)):
+        if self._installer == "pip":
+            return None
+        if self._installer == "auto" and installers.pip_knows_better(self._environ):
             return None
         uv = installers.find_uv(self._environ, self._python)
         if uv is None and self._installer == "uv":
@@ -244,7 +254,8 @@ class Environments:
 
     async def _find_pip(self, pythons: Sequence[str], until: float) -> list[str]:
         for python in dict.fromkeys(pythons):
-            if await self._run([python, "-I", "-c", _HAS_PIP_CODE], until, None, must=False):
+            ask = [python, "-I", "-c", _HAS_PIP_CODE]
+            if await self._run(ask, until, None, must=False):
                 return [python, "-I", "-m", "pip"]
         return []
 
@@ -298,20 +309,22 @@ async def _keep(
 def _interpreter_key(block: ScriptBlock, python: str) -> tuple[str, str]:
     """Returns (key, real path of the interpreter). Several names of one interpreter share an environment."""
     real = os.path.realpath(python)
-    return _key(block, hashlib.sha256(os.fsencode(real)).hexdigest()[:8]), real
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()
+    return _key(block, digest[:8]), real
 
 
 def _key(block: ScriptBlock, made_for: str) -> str:
-    return f"{block.digest.removeprefix('sha256:')[:16]}-{made_for}"
+    digest = block.digest.removeprefix("sha256:")
+    return f"{digest[:16]}-{made_for}"
 
 
 def _target(version: str, machine: str, libc: str) -> PythonTarget:
     numbers = parse_version(version)
-    if len(numbers) < 2 or not re.fullmatch(r"\w{1,20}", machine) or not re.fullmatch(r"(?:glibc|musl)-\d+\.\d+", libc):
-        raise _failed(
-            f"There are no packages for Python '{version}' on '{machine}' with '{libc}'.",
-            "Give them as in 3.11.2, x86_64 and glibc-2.36.",
-        )
+    machine_fits = re.fullmatch(r"\w{1,20}", machine)
+    libc_fits = re.fullmatch(r"(?:glibc|musl)-\d+\.\d+", libc)
+    if len(numbers) < 2 or not machine_fits or not libc_fits:
+        message = f"There are no packages for Python '{version}' on '{machine}' with '{libc}'."
+        raise _failed(message, "Give them as in 3.11.2, x86_64 and glibc-2.36.")
     return PythonTarget(numbers, machine, libc)
 
 
@@ -327,35 +340,41 @@ def _is_still(python: str, version: str) -> bool:
     """True when a replaced interpreter has the same version: an update within 3.11 keeps the name python3.11. A name
     without a version counts as changed."""
     found = re.fullmatch(r"python(\d+\.\d+)", os.path.basename(python))
-    return found is not None and parse_version(found[1]) == parse_version(version)[:2]
+    if found is None:
+        return False
+    return parse_version(found[1]) == parse_version(version)[:2]
 
 
 def _interpreter_of(folder: str) -> dict[str, str | bytes]:
     """Returns the files and links that decide which interpreter the environment uses."""
-    found: dict[str, str | bytes] = {"pyvenv.cfg": read_regular(os.path.join(folder, "pyvenv.cfg"), 1 << 16)}
+    config = read_regular(os.path.join(folder, "pyvenv.cfg"), 1 << 16)
+    found: dict[str, str | bytes] = {"pyvenv.cfg": config}
     for path in glob.glob(os.path.join(glob.escape(folder), "bin", "python*")):
         found[path] = os.readlink(path) if os.path.islink(path) else "a file"
     return found
 
 
 def _site_packages(folder: str) -> str:
-    return next(iter(sorted(glob.glob(os.path.join(glob.escape(folder), "lib", "python*", "site-packages")))), folder)
+    pattern = os.path.join(glob.escape(folder), "lib", "python*", "site-packages")
+    found = glob.glob(pattern)
+    return min(found, default=folder)
 
 
 def _resolved(site: str) -> list[str]:
     """Lists packages by their .dist-info folder names, so that no untrusted content is parsed."""
-    found = [re.fullmatch(r"(.+)-([^-]+)\.dist-info", name) for name in os.listdir(site)]
-    return sorted(f"{canonical_name(match[1])}=={match[2]}" for match in found if match)
+    packages = []
+    for folder in os.listdir(site):
+        found = re.fullmatch(r"(.+)-([^-]+)\.dist-info", folder)
+        if found:
+            packages.append(f"{canonical_name(found[1])}=={found[2]}")
+    return sorted(packages)
 
 
 def _check_version(block: ScriptBlock, version: str, who: str) -> None:
     if not python_fits(block.requires_python, parse_version(version)):
-        raise WorkspaceError(
-            f"The script needs Python {block.requires_python}, and {who} is Python {version}.",
-            op="dependencies",
-            code="python-too-old",
-            hint="Whoever runs Prowess installs such a Python, or the skill's author changes requires-python.",
-        )
+        message = f"The script needs Python {block.requires_python}, and {who} is Python {version}."
+        hint = "Whoever runs Prowess installs such a Python, or the skill's author changes requires-python."
+        raise WorkspaceError(message, op="dependencies", code="python-too-old", hint=hint)
 
 
 def _failed(message: str, hint: str, retryable: bool = False) -> WorkspaceError:

@@ -56,18 +56,20 @@ class PythonTarget(NamedTuple):
 
 def find_uv(environ: Mapping[str, str], beside: str) -> str | None:
     """Finds uv beside our interpreter, on our PATH or in the system. The file must belong to us or root."""
-    on_path = [folder for folder in environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    path = environ.get("PATH", "").split(os.pathsep)
+    on_path = [folder for folder in path if os.path.isabs(folder)]
     for folder in (os.path.dirname(beside), *on_path):
-        path = shutil.which("uv", path=folder)
-        if path is not None and _is_ours(path) and _is_ours(folder):
-            return path
+        uv = shutil.which("uv", path=folder)
+        if uv is not None and _is_ours(uv) and _is_ours(folder):
+            return uv
     return find_trusted("uv")
 
 
 def pip_knows_better(environ: Mapping[str, str]) -> bool:
     """True when pip, but not uv, is configured with an index. uv would then get a package of that name from the public
     index, where it may belong to somebody else."""
-    config = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "/nowhere"), ".config")
+    home = environ.get("HOME", "/nowhere")
+    config = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     uv_files = (os.path.join(config, "uv", "uv.toml"), "/etc/uv/uv.toml")
     if any(environ.get(name) for name in _UV_INDEX) or any(map(os.path.exists, uv_files)):
         return False
@@ -76,42 +78,58 @@ def pip_knows_better(environ: Mapping[str, str]) -> bool:
     named = environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:  # tells pip to read no configuration
         return False
-    system = [os.path.join(folder, "pip") for folder in environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
-    folders = ["/etc", *system, os.path.join(environ.get("HOME", "/nowhere"), ".pip"), os.path.join(config, "pip")]
-    return any(_names_an_index(path) for path in (named, *(os.path.join(folder, "pip.conf") for folder in folders)))
+    system = environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
+    folders = ["/etc", os.path.join(home, ".pip")]
+    folders += [os.path.join(folder, "pip") for folder in (*system, config)]
+    files = [os.path.join(folder, "pip.conf") for folder in folders]
+    return any(_names_an_index(path) for path in (named, *files))
 
 
 def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables for an installer. Resets a person's own pip settings that would interfere here."""
-    passed = {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_BEGINNINGS)}
+    passed = {}
+    for name, value in environ.items():
+        if name in _PASSED or name.startswith(_PASSED_BEGINNINGS):
+            passed[name] = value
     ours = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_ROOT_USER_ACTION": "ignore"}
     return {**passed, **ours, "PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 def uv_environment(uv: str, python: str, folder: str, dependencies: Sequence[str]) -> list[list[str]]:
     make = [uv, "venv", "--no-project", "--allow-existing", *_UV_OPTIONS, "--python", python, folder]
-    return [make, [uv, *_UV_INSTALL, "--python", environment_python(folder), "--", *dependencies]]
+    install = [uv, *_UV_INSTALL, "--python", environment_python(folder), "--", *dependencies]
+    return [make, install]
 
 
 def pip_environment(pip: Sequence[str], python: str, folder: str, dependencies: Sequence[str]) -> list[list[str]]:
     """Returns the commands for an environment. With `pip` from another Python the environment needs none; otherwise it
     gets its own."""
-    make = [python, "-I", "-m", "venv", *(["--without-pip"] if pip else []), folder]
     inside = environment_python(folder)
-    use = [*pip, "--python", inside] if pip else [inside, "-I", "-m", "pip"]
+    make = [python, "-I", "-m", "venv"]
+    if pip:
+        make += ["--without-pip", folder]
+        use = [*pip, "--python", inside]
+    else:
+        make.append(folder)
+        use = [inside, "-I", "-m", "pip"]
     return [make, [*use, *_PIP_OPTIONS, "--", *dependencies]]
 
 
 def uv_target(uv: str, python: str, folder: str, target: PythonTarget, dependencies: Sequence[str]) -> list[str]:
     libc, _, number = target.libc.partition("-")
     machine = _MACHINES.get(target.machine, target.machine)
-    system = "unknown-linux-musl" if libc == "musl" else f"manylinux_{number.replace('.', '_')}"
-    where = ["--python", python, "--target", folder, "--python-version", ".".join(map(str, target.version))]
-    return [uv, *_UV_INSTALL, *where, "--python-platform", f"{machine}-{system}", "--", *dependencies]
+    system = "unknown-linux-musl"
+    if libc != "musl":
+        system = f"manylinux_{number.replace('.', '_')}"
+    version = ".".join(map(str, target.version))
+    where = ["--python", python, "--target", folder, "--python-version", version]
+    where += ["--python-platform", f"{machine}-{system}"]
+    return [uv, *_UV_INSTALL, *where, "--", *dependencies]
 
 
 def pip_target(pip: Sequence[str], folder: str, target: PythonTarget, dependencies: Sequence[str]) -> list[str]:
-    where = ["--target", folder, "--python-version", ".".join(map(str, target.version)), "--implementation", "cp"]
+    version = ".".join(map(str, target.version))
+    where = ["--target", folder, "--python-version", version, "--implementation", "cp"]
     for platform in _platforms(target):
         where += ["--platform", platform]
     return [*pip, *_PIP_OPTIONS, "--no-compile", *where, "--", *dependencies]
@@ -163,11 +181,14 @@ def _platforms(target: PythonTarget) -> list[str]:
     found = re.fullmatch(r"(\d+)\.(\d+)", number)
     if kind is None or found is None:
         raise WorkspaceError(f"'{target.libc}' is no C library that wheels are made for.", op="dependencies")
-    major, minor = int(found[1]), int(found[2])
+    major = int(found[1])
+    minor = int(found[2])
     lowest = 5 if kind == "manylinux" else 0
-    tags = [f"{kind}_{major}_{number}_{machine}" for number in range(minor, lowest - 1, -1)]
-    old = ["manylinux2014", "manylinux2010", "manylinux1"] if kind == "manylinux" and minor >= 17 else []
-    return [*tags, *(f"{name}_{machine}" for name in old), f"linux_{machine}"]
+    names = [f"{kind}_{major}_{number}" for number in range(minor, lowest - 1, -1)]
+    if kind == "manylinux" and minor >= 17:
+        names += ["manylinux2014", "manylinux2010", "manylinux1"]
+    names.append("linux")
+    return [f"{name}_{machine}" for name in names]
 
 
 def _is_ours(path: str) -> bool:
@@ -188,12 +209,15 @@ class InstallerOutput:
 
     def __init__(self, on_line: Callable[[str], None] | None, keep: int = 40) -> None:
         self.kept: list[str] = []
-        self._on_line, self._keep, self._rest = on_line, keep, b""
+        self._on_line = on_line
+        self._keep = keep
+        self._rest = b""
 
     def take(self, data: bytes) -> None:
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > 1 << 16:
-            whole, self._rest = [*whole, self._rest], b""
+            whole.append(self._rest)
+            self._rest = b""
         for line in whole:
             self._say(line)
 
@@ -203,8 +227,10 @@ class InstallerOutput:
             self._rest = b""
 
     def _say(self, line: bytes) -> None:
-        text = re.sub(r"://[^/\s@]+@", "://…@", line.decode("utf-8", "replace")).rstrip()
+        text = line.decode("utf-8", "replace")
+        text = re.sub(r"://[^/\s@]+@", "://…@", text).rstrip()
         if text:
-            self.kept = [*self.kept[1 - self._keep :], text[:1000]]
+            shown = text[:1000]
+            self.kept = [*self.kept[1 - self._keep :], shown]
             if self._on_line is not None:
-                self._on_line(text[:1000])
+                self._on_line(shown)

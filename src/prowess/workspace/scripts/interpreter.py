@@ -75,19 +75,26 @@ class Launch:
 
     @property
     def interpreter(self) -> str:
-        return self.way[0] if self.way else self.script
+        if self.way:
+            return self.way[0]
+        return self.script
 
     @property
     def env(self) -> dict[str, str]:
-        return {"PYTHONUNBUFFERED": "1"} if self.is_python else {}
+        if self.is_python:
+            return {"PYTHONUNBUFFERED": "1"}
+        return {}
 
     def seen_from(self, folder: str, *, python: str = "") -> tuple[str, ...]:
         """Returns the command for a run that sees the skill at `folder`; `python` replaces the interpreter."""
-        way = (python, *self.way[1:]) if python and self.is_python else self.way
-        # With a folder in front, a file named `-c` is no option, and a plain name is not searched on the PATH.
-        script = posixpath.join(folder, self.script)
-        plain = folder == "." and "/" in self.script and not self.script.startswith("-")
-        return (*way, self.script if plain else script, *self.args)
+        way = self.way
+        if python and self.is_python:
+            way = (python, *self.way[1:])
+        script = self.script
+        if folder != "." or "/" not in script or script.startswith("-"):
+            # With a folder in front, a file named `-c` is no option, and a plain name is not searched on the PATH.
+            script = posixpath.join(folder, script)
+        return (*way, script, *self.args)
 
 
 def find_script(tree_path: str, script: str, *, skill: str = "") -> str:
@@ -100,7 +107,8 @@ def find_script(tree_path: str, script: str, *, skill: str = "") -> str:
     for candidate in _candidates(script, skill):
         path = inside(tree_path, candidate)
         if os.path.isfile(path):
-            return os.path.relpath(path, os.path.realpath(tree_path)).replace(os.sep, "/")
+            below = os.path.relpath(path, os.path.realpath(tree_path))
+            return below.replace(os.sep, "/")
     raise _not_found(tree_path, script, skill)
 
 
@@ -147,7 +155,12 @@ def parse_shebang(head: bytes) -> tuple[str, ...]:
         return ()
     if words and posixpath.basename(words[0]) == "env":
         words = _after_env(words[1:])
-    return (posixpath.basename(words[0]), *words[1:]) if words and posixpath.basename(words[0]) else ()
+    if not words:
+        return ()
+    name = posixpath.basename(words[0])
+    if not name:
+        return ()
+    return (name, *words[1:])
 
 
 def _after_env(words: list[str]) -> list[str]:
@@ -177,24 +190,24 @@ def _choose(
     if ways:
         return _by_extension(path, extension, ways, first_line, python, interpreters)
     if first_line:
-        if _is_python(first_line[0]) or _runs_python(first_line):
-            options = first_line[1:] if _is_python(first_line[0]) else ()
-            return _python_launch(path, python, options, "shebang")
+        if _is_python(first_line[0]):
+            return _python_launch(path, python, first_line[1:], "shebang")
+        if _runs_python(first_line):
+            return _python_launch(path, python, (), "shebang")
         _check_present(first_line[:1], path, interpreters)
         return Launch(way=first_line, script=path, why="shebang")
-    system = next((system for magic, system in _FOREIGN.items() if head.startswith(magic)), None)
-    if system is not None:
-        raise _no_interpreter(f"'{path}' is a program for {system}.", "Ask the skill's author for one that runs here.")
+    for magic, system in _FOREIGN.items():
+        if head.startswith(magic):
+            message = f"'{path}' is a program for {system}."
+            raise _no_interpreter(message, "Ask the skill's author for one that runs here.")
     if _is_executable(host_path):
         return Launch(way=(), script=path, why="executable")
     if head.startswith(b"\x7fELF"):
-        raise _no_interpreter(
-            f"'{path}' is a program, and not executable.", f"The skill's author marks it: chmod +x {path}"
-        )
-    raise _no_interpreter(
-        f"Nothing says how to run '{path}'.",
-        f"It needs a first line such as #!/usr/bin/env python3, or one of these extensions: {' '.join(INTERPRETERS)}",
-    )
+        hint = f"The skill's author marks it: chmod +x {path}"
+        raise _no_interpreter(f"'{path}' is a program, and not executable.", hint)
+    known = " ".join(INTERPRETERS)
+    hint = f"It needs a first line such as #!/usr/bin/env python3, or one of these extensions: {known}"
+    raise _no_interpreter(f"Nothing says how to run '{path}'.", hint)
 
 
 def _by_extension(
@@ -207,24 +220,30 @@ def _by_extension(
 ) -> Launch:
     """Chooses by extension. The first line may select among the extension's interpreters, and its options count:
     `#!/bin/sh -e` stops at the first error."""
-    notes: tuple[str, ...] = ()
-    named, options = (first_line[0], first_line[1:]) if first_line else ("", ())
+    named = first_line[0] if first_line else ""
+    options = first_line[1:]
     if extension == ".py":
-        if named and not _is_python(named) and not _runs_python(first_line):
-            notes = (_disagreement(path, named, "Python"),)
-        elif "." in named:
-            notes = (f"{path} asks for {named}; it is run by {python}.",) if python else ()
-        return _python_launch(path, python, options if _is_python(named) else (), "extension", notes)
-    names = [way[0] for way in ways]
+        return _by_python_extension(path, first_line, python)
     there = [way for way in ways if interpreters is None or way[0] in interpreters]
     if not there:
-        _check_present(names, path, interpreters)
-    way = next((way for way in there if way[0] == named), there[0])
-    if named == way[0]:
-        return Launch(way=(*way, *options), script=path, why="extension")
-    if named:
-        notes = (_disagreement(path, named, way[0]),)
+        _check_present([way[0] for way in ways], path, interpreters)
+    for way in there:
+        if way[0] == named:
+            return Launch(way=(*way, *options), script=path, why="extension")
+    way = there[0]
+    notes = (_disagreement(path, named, way[0]),) if named else ()
     return Launch(way=way, script=path, why="extension", notes=notes)
+
+
+def _by_python_extension(path: str, first_line: tuple[str, ...], python: str) -> Launch:
+    named = first_line[0] if first_line else ""
+    options = first_line[1:] if _is_python(named) else ()
+    notes: tuple[str, ...] = ()
+    if named and not _is_python(named) and not _runs_python(first_line):
+        notes = (_disagreement(path, named, "Python"),)
+    elif "." in named and python:
+        notes = (f"{path} asks for {named}; it is run by {python}.",)
+    return _python_launch(path, python, options, "extension", notes)
 
 
 def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> Launch:
@@ -243,7 +262,8 @@ def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> 
             notes.append(f"What the first line of {launch.script} asks uv for is not installed; a PEP 723 block is.")
         return replace(launch, notes=tuple(notes))
     if block.ignored:
-        notes.append(f"{launch.script}, line {block.line}: has no effect here: {', '.join(block.ignored)[:200]}")
+        ignored = ", ".join(block.ignored)
+        notes.append(f"{launch.script}, line {block.line}: has no effect here: {ignored[:200]}")
     return replace(launch, block=block, why="block", notes=tuple(notes))
 
 
@@ -269,12 +289,9 @@ def _disagreement(path: str, named: str, taken: str) -> str:
 def _check_present(names: Sequence[str], path: str, interpreters: Collection[str] | None) -> None:
     if interpreters is None or any(name in interpreters for name in names):
         return
-    raise WorkspaceError(
-        f"'{path}' is run by {' or '.join(names)}, which is not there.",
-        op="plan",
-        code="interpreter-missing",
-        hint=f"Whoever runs Prowess installs it. The skill's author names it: requires: {{bins: [{names[0]}]}}",
-    )
+    message = f"'{path}' is run by {' or '.join(names)}, which is not there."
+    hint = f"Whoever runs Prowess installs it. The skill's author names it: requires: {{bins: [{names[0]}]}}"
+    raise WorkspaceError(message, op="plan", code="interpreter-missing", hint=hint)
 
 
 def _no_interpreter(message: str, hint: str) -> WorkspaceError:
@@ -299,7 +316,9 @@ def _candidates(script: str, skill: str) -> list[str]:
         found += [path, f"scripts/{path}"]
         if path.split("/")[0] in WORKSPACE_NAMES:
             found.append(f"{SHIPPED}/{path}")
-        for prefix in (f"{skill}/", f"skills/{skill}/") if skill else ():
+        if not skill:
+            continue
+        for prefix in (f"{skill}/", f"skills/{skill}/"):
             if path.startswith(prefix):
                 found.append(path.removeprefix(prefix))
     return found
@@ -308,22 +327,34 @@ def _candidates(script: str, skill: str) -> list[str]:
 def _not_found(tree_path: str, script: str, skill: str) -> WorkspaceError:
     there = _scripts(tree_path)
     words = script.split()
-    hint = "This skill has no scripts."
-    if there:
-        stems = {path: _stem(path) for path in there}
-        near = difflib.get_close_matches(_stem(script), stems.values(), n=3)
-        ordered = sorted(there, key=lambda path: near.index(stems[path]) if stems[path] in near else len(near))
-        more = f" and {len(ordered) - _MOST_LISTED} more" if len(ordered) > _MOST_LISTED else ""
-        hint = f"There are: {', '.join(ordered[:_MOST_LISTED])}{more}"
+    hint = _list_nearest_first(there, script) if there else "This skill has no scripts."
     if len(words) > 1 and any(_is_there(tree_path, word, skill, os.path.isfile) for word in words):
         hint = f"Give the file alone; what follows it belongs into args, one by one. {hint}"
     if script.strip("./") and _is_there(tree_path, script, skill, os.path.isdir):
         hint = f"That is a folder. {hint}"
-    return WorkspaceError(f"The skill has no script '{script[:200]}'.", op="plan", code="script-not-found", hint=hint)
+    message = f"The skill has no script '{script[:200]}'."
+    return WorkspaceError(message, op="plan", code="script-not-found", hint=hint)
+
+
+def _list_nearest_first(paths: Sequence[str], script: str) -> str:
+    stems = {path: _stem(path) for path in paths}
+    near = difflib.get_close_matches(_stem(script), stems.values(), n=3)
+
+    def distance(path: str) -> int:
+        if stems[path] in near:
+            return near.index(stems[path])
+        return len(near)
+
+    listed = ", ".join(sorted(paths, key=distance)[:_MOST_LISTED])
+    left = len(paths) - _MOST_LISTED
+    if left > 0:
+        return f"There are: {listed} and {left} more"
+    return f"There are: {listed}"
 
 
 def _stem(path: str) -> str:
-    return posixpath.splitext(posixpath.basename(path))[0].lower()
+    stem, _ = posixpath.splitext(posixpath.basename(path))
+    return stem.lower()
 
 
 def _is_there(tree_path: str, script: str, skill: str, fits: Callable[[str], bool]) -> bool:
@@ -341,5 +372,7 @@ def _scripts(tree_path: str) -> list[str]:
         rel = os.path.relpath(folder, tree_path)
         found += sorted(posixpath.normpath(posixpath.join(rel, name)) for name in names)
     below = [path for path in found if path.startswith("scripts/")]
+    if below:
+        return below
     known = (*INTERPRETERS, *_TYPESCRIPT_EXTENSIONS)
-    return below or [path for path in found if path.endswith(known)]
+    return [path for path in found if path.endswith(known)]

@@ -91,14 +91,19 @@ def explain_failure(
     """Returns the missing thing, or None when the output does not name one. A killed or timed-out run returns None."""
     if not_started is not None:
         found = re.match(r"Could not start '(.+)': ", not_started.message)
-        return _program(found[1]) if found and not_started.missing else None
+        if found and not_started.missing:
+            return _program(found[1])
+        return None
     if not exit_code:
         return None
     lines = [line.rstrip("\r") for line in stderr_tail.split("\n")]
-    for at in reversed(range(max(0, len(lines) - _LAST_LINES), len(lines))):
+    first = max(0, len(lines) - _LAST_LINES)
+    for at in reversed(range(first, len(lines))):
         for kind, pattern in _RULES:
             found = pattern.search(lines[at][:2000])
-            missing = _explain(kind, found["name"], lines, at, around or Around()) if found else None
+            if not found:
+                continue
+            missing = _explain(kind, found["name"], lines, at, around or Around())
             if missing is not None:
                 return missing
     return None
@@ -106,34 +111,55 @@ def explain_failure(
 
 def _explain(kind: str, name: str, lines: Sequence[str], at: int, around: Around) -> Missing | None:
     if kind == "module":
-        return None if _is_over(lines, at) else _module(name, around)
+        if _is_over(lines, at):
+            return None
+        return _module(name, around)
     if kind == "advice":  # of a script that caught the error itself; it counts only next to a complaint
-        complains = _COMPLAINT.search(" ".join(lines[max(0, at - 2) : at + 2]))
-        return _package(name.rstrip("."), around) if complains and name != "pip" else None
+        nearby = " ".join(lines[max(0, at - 2) : at + 2])
+        complains = _COMPLAINT.search(nearby)
+        if complains and name != "pip":
+            return _package(name.rstrip("."), around)
+        return None
     if kind == "library":
-        return Missing("library", name, f"Whoever runs Prowess installs the system's package that has {name}.")
+        hint = f"Whoever runs Prowess installs the system's package that has {name}."
+        return Missing("library", name, hint)
     if kind == "node":
         return _node(name)
-    if kind == "spawned" and not any("_execute_child" in line for line in lines[max(0, at - 6) : at]):
-        return None  # a file that could not be opened
+    if kind == "spawned":
+        before = lines[max(0, at - 6) : at]
+        if not any("_execute_child" in line for line in before):
+            return None  # a file that could not be opened
     return _program(name)
 
 
 def _is_over(lines: Sequence[str], at: int) -> bool:
     """True when an unrelated exception was raised after this one, or a module was taken for a package."""
+    if "is not a package" in lines[at]:
+        return True
     after = lines[at + 1 :]
-    others = any(re.match(r"[A-Za-z_][\w.]*(?:Error|Exception)\b", line) for line in after)
-    return "is not a package" in lines[at] or (others and not any(line.startswith(_LINKED) for line in after))
+    if any(line.startswith(_LINKED) for line in after):
+        return False
+    return any(re.match(r"[A-Za-z_][\w.]*(?:Error|Exception)\b", line) for line in after)
 
 
 def _module(module: str, around: Around) -> Missing | None:
-    parts = module.split(".")
-    prefixes = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    known = next((DISTRIBUTIONS[prefix] for prefix in prefixes if prefix in DISTRIBUTIONS), None)
-    if known is None and parts[0] in sys.stdlib_module_names:
+    top = module.split(".")[0]
+    known = _find_distribution(module)
+    if known is None and top in sys.stdlib_module_names:
         hint = "It is part of Python: whoever runs Prowess installs it with the system's packages, or another Python."
         return Missing("python", module, hint)
-    return None if parts[0] in _OWN else _package(known or parts[0], around)
+    if top in _OWN:
+        return None
+    return _package(known or top, around)
+
+
+def _find_distribution(module: str) -> str | None:
+    """Returns the package that DISTRIBUTIONS names for a module, or for the nearest module above it."""
+    while module:
+        if module in DISTRIBUTIONS:
+            return DISTRIBUTIONS[module]
+        module = module.rpartition(".")[0]
+    return None
 
 
 def _package(name: str, around: Around) -> Missing | None:
@@ -141,12 +167,14 @@ def _package(name: str, around: Around) -> Missing | None:
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         return None  # no package has such a name; `_x` is a module inside some package
     used = f"Interpreter: {around.python or 'unknown'}"
-    if any(canonical_name(each.partition("==")[0]) == canonical_name(name) for each in around.installed):
+    installed = {canonical_name(each.partition("==")[0]) for each in around.installed}
+    if canonical_name(name) in installed:
         hint = f"'{name}' is installed for this skill and on PYTHONPATH: leave that variable as it is. {used}"
         return Missing("python", name, hint)
     listed = json.dumps(sorted({*around.named, name}), ensure_ascii=False)
-    is_plain = re.fullmatch(r"[A-Za-z0-9_-]+", around.skill)
-    key = around.skill if is_plain else json.dumps(around.skill, ensure_ascii=False)
+    key = around.skill
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", key):
+        key = json.dumps(key, ensure_ascii=False)
     hint = (
         f"'{name}' is probably the missing package: check its name. To install it, a model calls again with "
         f'install: ["{name}"], a person runs prowess exec … --install {name}; both are asked first. Or add '
@@ -158,7 +186,8 @@ def _package(name: str, around: Around) -> Missing | None:
 def _node(name: str) -> Missing | None:
     if not re.fullmatch(r"(?:@[\w.-]+/)?[A-Za-z0-9_][\w.-]*(?:/[^\s']*)?", name, re.ASCII):
         return None  # a path
-    package = "/".join(name.split("/")[: 2 if name.startswith("@") else 1])
+    parts = name.split("/")
+    package = "/".join(parts[:2]) if name.startswith("@") else parts[0]
     hint = f"The skill's author ships '{package}' in the skill's node_modules, or whoever runs Prowess installs it."
     return Missing("node", package, hint)
 

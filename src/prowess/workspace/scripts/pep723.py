@@ -47,7 +47,9 @@ class ScriptBlock:
     @property
     def digest(self) -> str:
         content = {"dependencies": self.dependencies, "requires-python": self.requires_python}
-        return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
+        text = json.dumps(content, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return f"sha256:{digest}"
 
 
 def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
@@ -60,20 +62,20 @@ def parse_block(text: str, *, name: str = "The script") -> ScriptBlock | None:
         return None
     line, content = found[0]
     if len(found) > 1:
-        _invalid(
-            name, found[1][0], "this begins a second block of type script, and there may be one", "Merge them into one."
-        )
+        problem = "this begins a second block of type script, and there may be one"
+        _invalid(name, found[1][0], problem, "Merge them into one.")
     if len(content) > MOST_BYTES:
-        _invalid(
-            name, line, f"this begins a block of more than {MOST_BYTES} characters", "Name only what the script needs."
-        )
+        problem = f"this begins a block of more than {MOST_BYTES} characters"
+        _invalid(name, line, problem, "Name only what the script needs.")
     document = _parse_toml(content, name, line)
     ignored = [key for key in document if key not in ("dependencies", "requires-python", "tool")]
     dependencies = _read_dependencies(document.get("dependencies", []), name, line)
+    requires_python = _read_requires(document.get("requires-python", ""), name, line)
+    ignored += _read_tools(document.get("tool", {}), name, line)
     return ScriptBlock(
         dependencies=tuple(sorted(set(dependencies))),
-        requires_python=_read_requires(document.get("requires-python", ""), name, line),
-        ignored=(*ignored, *_read_tools(document.get("tool", {}), name, line)),
+        requires_python=requires_python,
+        ignored=tuple(ignored),
         line=line,
     )
 
@@ -82,7 +84,8 @@ def parse_requirements(texts: Sequence[str], where: str) -> tuple[str, ...]:
     """Normalizes and sorts packages that are not named in a block. The same things are refused."""
     if len(texts) > MOST_DEPENDENCIES:
         _invalid(where, 0, f"more than {MOST_DEPENDENCIES} packages are named", "Name fewer.")
-    return tuple(sorted({_read_requirement(text.strip(), where, 0) for text in texts}))
+    requirements = {_read_requirement(text.strip(), where, 0) for text in texts}
+    return tuple(sorted(requirements))
 
 
 def find_blocks(text: str) -> Iterator[tuple[int, str, str]]:
@@ -111,37 +114,47 @@ def find_almost_block(text: str) -> int | None:
     """Returns the line where a block seems to begin, in a text without a valid block: it is not closed or
     misspelled."""
     found = _ALMOST.search(text)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    if found:
+        return text.count("\n", 0, found.start()) + 1
+    return None
 
 
 def python_fits(requires: str, version: tuple[int, ...]) -> bool:
     """True when `requires-python` allows this version; an empty text allows all."""
-    return not requires or _parse_specifiers(requires).contains(".".join(map(str, version)), prereleases=True)
+    if not requires:
+        return True
+    text = ".".join(map(str, version))
+    return _parse_specifiers(requires).contains(text, prereleases=True)
 
 
 def parse_version(text: str) -> tuple[int, ...]:
     """Returns `3.11.2` as numbers; a suffix as in `3.14.0rc1` is left out."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
-    return tuple(map(int, found[0].split("."))) if found else ()
+    if found:
+        return tuple(map(int, found[0].split(".")))
+    return ()
 
 
 def _parse_toml(content: str, name: str, line: int) -> dict[str, Any]:
     try:
         return parse_toml(content)
     except (ValueError, RecursionError) as error:
-        found = re.search(r"at line (\d+)", str(error))
-        at = line + (int(found[1]) if found else 0)
-        why = (str(error).rpartition(" (at ")[0] or str(error))[:200]
-        _invalid(
-            name, at, f"this is not valid TOML: {why}", "Between '# /// script' and '# ///' there is TOML, after '# '."
-        )
+        text = str(error)
+        found = re.search(r"at line (\d+)", text)
+        if found:
+            line += int(found[1])
+        why = text.rpartition(" (at ")[0] or text
+        hint = "Between '# /// script' and '# ///' there is TOML, after '# '."
+        _invalid(name, line, f"this is not valid TOML: {why[:200]}", hint)
 
 
 def _read_dependencies(value: object, name: str, line: int) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        _invalid(name, line, "this begins a block whose dependencies are no list of texts", _as_example("requests>=2"))
+        problem = "this begins a block whose dependencies are no list of texts"
+        _invalid(name, line, problem, _as_example("requests>=2"))
     if len(value) > MOST_DEPENDENCIES:
-        _invalid(name, line, f"this begins a block with more than {MOST_DEPENDENCIES} dependencies", "Name fewer.")
+        problem = f"this begins a block with more than {MOST_DEPENDENCIES} dependencies"
+        _invalid(name, line, problem, "Name fewer.")
     return [_read_requirement(item.strip(), name, line) for item in value]
 
 
@@ -180,9 +193,14 @@ def _normal_requirement(text: str) -> str:
     marker = " ".join(text.partition(";")[2].split())
     if _COMPARES_TEXTS.search(_QUOTED.sub("''", marker)):
         raise ValueError(text)
-    extras = ",".join(sorted(map(canonical_name, parsed.extras)))
-    short = canonical_name(parsed.name) + (f"[{extras}]" if extras else "") + str(parsed.specifier)
-    return f"{short}; {marker}" if marker else short
+    short = canonical_name(parsed.name)
+    if parsed.extras:
+        extras = ",".join(sorted(map(canonical_name, parsed.extras)))
+        short += f"[{extras}]"
+    short += str(parsed.specifier)
+    if marker:
+        return f"{short}; {marker}"
+    return short
 
 
 def _parse_specifiers(text: str) -> SpecifierSet:
@@ -211,13 +229,17 @@ def _read_requires(value: object, name: str, line: int) -> str:
 def _read_tools(value: object, name: str, line: int) -> list[str]:
     """Returns the tool settings that have no effect here. A setting that chooses a source is refused: ignoring it would
     get the package of that name from somewhere else."""
-    ignored = []
-    for tool, settings in value.items() if isinstance(value, dict) else ():
+    ignored: list[str] = []
+    if not isinstance(value, dict):
+        return ignored
+    for tool, settings in value.items():
         keys = list(settings) if isinstance(settings, dict) else []
         nested = settings.get("pip") if isinstance(settings, dict) else None
-        chosen = sorted(_CHOOSES_SOURCE & {*keys, *(nested if isinstance(nested, dict) else ())})
+        named = {*keys, *nested} if isinstance(nested, dict) else {*keys}
+        chosen = sorted(_CHOOSES_SOURCE & named)
         if chosen:
-            _refuse(name, line, f"tool.{tool}.{chosen[0]} chooses where packages come from"[:120])
+            problem = f"tool.{tool}.{chosen[0]} chooses where packages come from"
+            _refuse(name, line, problem[:120])
         ignored += [f"tool.{tool}.{key}" for key in keys] or [f"tool.{tool}"]
     return ignored
 
@@ -227,17 +249,17 @@ def _as_example(name: str) -> str:
 
 
 def _invalid(name: str, line: int, what: str, hint: str) -> NoReturn:
-    raise WorkspaceError(f"{_where(name, line)}: {what}.", op="plan", code="block-invalid", hint=hint)
+    message = f"{_where(name, line)}: {what}."
+    raise WorkspaceError(message, op="plan", code="block-invalid", hint=hint)
 
 
 def _where(name: str, line: int) -> str:
-    return f"{name}, line {line}" if line else name
+    if line:
+        return f"{name}, line {line}"
+    return name
 
 
 def _refuse(name: str, line: int, what: str) -> NoReturn:
-    raise WorkspaceError(
-        f"{_where(name, line)}: {what}, and only a package can be asked for.",
-        op="plan",
-        code="dependency-refused",
-        hint="Name the package; it is installed as a wheel from the index that whoever runs Prowess has configured.",
-    )
+    message = f"{_where(name, line)}: {what}, and only a package can be asked for."
+    hint = "Name the package; it is installed as a wheel from the index that whoever runs Prowess has configured."
+    raise WorkspaceError(message, op="plan", code="dependency-refused", hint=hint)
