@@ -84,6 +84,25 @@ class Entry(NamedTuple):
             os.path.join(self.path, *note.details["file"].split("/")) if note.code == "skill-nested" else self.location
         )
 
+    def find_note(self, code: str) -> Note | None:
+        for note in self.notes:
+            if note.code == code:
+                return note
+        return None
+
+    def told_apart(self, name: str, taken: set[str]) -> Entry:
+        """Adds a suffix to the id. It is a hash of the path, so it stays the same while the skill is not moved."""
+        from zlib import crc32
+
+        path = self.path.encode("utf-8", "surrogateescape")
+        base = f"@{crc32(path) & 0xFFFFFF:06x}"
+        suffix = base
+        number = 1
+        while name + suffix in taken:
+            number += 1
+            suffix = f"{base}-{number}"
+        return self._replace(suffix=suffix)
+
     @property
     def ref(self) -> SkillRef:
         return SkillRef(id=self.id, name=self.name, source=self.source)
