@@ -21,9 +21,9 @@ from prowess._internal.files import NotRegular, read_regular
 from prowess._internal.paths import is_inside
 from prowess.core.findings import Note
 from prowess.errors import SkillInvalid
-from prowess.skills.front_matter import Unreadable, read_mapping
 from prowess.skills.metadata import SPECIFICATION
 from prowess.skills.parse import MAX_BODY_BYTES, find_fence, parse_body, unify_lines
+from prowess.skills.yaml_mapping import Unreadable, read_mapping
 
 ALLOWED = sorted(SPECIFICATION)
 Place = str | os.PathLike[str]
