@@ -51,7 +51,9 @@ class Entry(NamedTuple):
     def qualified(self) -> str:
         """Name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
         above, _, _ = self.rel.rpartition("/")
-        return f"{above}/{self.name}" if above else self.name
+        if not above:
+            return self.name
+        return f"{above}/{self.name}"
 
     @property
     def path(self) -> str:
@@ -80,9 +82,10 @@ class Entry(NamedTuple):
 
     def location_of(self, note: Note) -> str:
         """Path of this skill's SKILL.md, or of the file below the skill that the note names."""
-        return (
-            os.path.join(self.path, *note.details["file"].split("/")) if note.code == "skill-nested" else self.location
-        )
+        if note.code != "skill-nested":
+            return self.location
+        parts = note.details["file"].split("/")
+        return os.path.join(self.path, *parts)
 
     def find_note(self, code: str) -> Note | None:
         for note in self.notes:
