@@ -204,7 +204,8 @@ class Catalog:
             if len(meant) > 1 and source is None:
                 message = f"'{shown}' can mean {len(meant)} skills."
                 return SkillNotFound(message, near=meant, code="skill-ambiguous", hint=hint)
-            return SkillNotFound(f"No skill '{shown}' can be had this way.", near=meant, hint=hint)
+            message = f"No skill '{shown}' can be had this way."
+            return SkillNotFound(message, near=meant, code="skill-not-found", hint=hint)
         where = f" in source '{source}'" if source else ""
         near = self._near(ref)
         if near:
@@ -280,8 +281,10 @@ class Catalog:
         is_denied = seen.status in ("denied", "untrusted", "off", "hidden")
         if is_denied or (seen.status == "manual" and trigger == "model"):
             message = f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}."
-            code = "digest-denied" if seen.status == "denied" else f"skill-{seen.status}"
-            raise SkillDenied(message, code=code, hint=self._denial_hint(entry, seen))
+            hint = self._denial_hint(entry, seen)
+            if seen.status == "denied":
+                raise SkillDenied(message, code="digest-denied", hint=hint)
+            raise SkillDenied(message, code=f"skill-{seen.status}", hint=hint)
         if trigger == "user" and not entry.controls.user_invocable:
             message = f"The skill '{entry.name}' may not be started by name: user-invocable: false."
             hint = "Ask without /name and $name, in words of its description: the model may load it."
