@@ -60,7 +60,7 @@ _LONG_TEXT = re.compile(rf"{_KEY} +(?:'(?P<quoted>[^ ].*)|(?P<block>[|>]-?) *)")
 
 
 class _NotPlain(Exception):
-    """A line does not mean the same to every YAML parser."""
+    """Signal: a line does not mean the same to every YAML parser."""
 
 
 def _read_plain(text: str) -> FrontMatter | None:

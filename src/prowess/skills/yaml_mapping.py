@@ -32,7 +32,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     between tokens, like the reference library's parser."""
     import yaml
 
-    builder = _Builder(text, plain)
+    builder = _MappingBuilder(text, plain)
     try:
         builder.read()
     except yaml.YAMLError as error:
@@ -49,7 +49,7 @@ def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dic
     return root, builder.lines, builder.notes
 
 
-class _Builder:
+class _MappingBuilder:
     """Value that the events made so far, with the containers that are still open."""
 
     def __init__(self, text: str, plain: bool) -> None:
