@@ -26,4 +26,5 @@
 - url_root: downloads a root from a URL into the cache
 - validate: checks a skill's body, references and scripts for its author
 - watch: watches the roots for changes
+- yaml_mapping: reads one YAML mapping strictly
 """

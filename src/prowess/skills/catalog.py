@@ -16,7 +16,7 @@ from prowess.core.catalog_values import Finding, Mode, Trigger
 from prowess.core.findings import Note
 from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
 from prowess.skills.skill import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
-from prowess.skills.spelling import near_names
+from prowess.skills.spelling import loose_key, near_names
 
 TRIGGERS = get_args(Trigger)
 _RANK = {source: rank for rank, source in enumerate(PRIORITY)}
@@ -58,16 +58,21 @@ class Catalog:
         source = None
         for entry in sorted(entries, key=_rank):  # stable: roots keep their given order
             if entry.source != source:
-                source, taken = entry.source, set()
+                source = entry.source
+                taken = set()
             name = entry.qualified if "/" in entry.rel else entry.name
             if name in taken:
-                entry = _told_apart(entry, name, taken)
+                entry = entry.told_apart(name, taken)
             taken.add(name + entry.suffix)
             arranged.append(entry)
             if (entry.notes or self.modes) and not self._usable(entry):
                 continue
             winner = winners.get(name)
-            if (winner is None and source != "mcp") or (winner and entry.trusted and not winner.trusted):
+            if winner is None:
+                wins = source != "mcp"
+            else:
+                wins = entry.trusted and not winner.trusted
+            if wins:
                 winners[name] = entry
         return tuple(arranged), winners
 
@@ -75,7 +80,10 @@ class Catalog:
         for note in self._notes_of(entry):
             if note.code in FATAL:
                 return False
-        return not self.modes or self._mode_of(entry)[0] != "off"
+        if not self.modes:
+            return True
+        mode, _ = self._mode_of(entry)
+        return mode != "off"
 
     @cached_property
     def _by_id(self) -> dict[str, Entry]:
@@ -85,8 +93,11 @@ class Catalog:
     def _by_loose_key(self) -> dict[str, list[Entry]]:
         found: dict[str, list[Entry]] = {}
         for entry in self._entries:
-            for key in {_loose_key(key) for key in (entry.id, entry.name, entry.qualified, entry.declared or "")}:
-                found.setdefault(key, []).append(entry)
+            keys = _names(entry)
+            keys.add(loose_key(entry.declared or ""))
+            for key in keys:
+                same = found.setdefault(key, [])
+                same.append(entry)
         return found
 
     # --- what there is -----------------------------------------------------------------------------------------
@@ -113,18 +124,24 @@ class Catalog:
             if not entry.notes:
                 continue
             for note in self._notes_of(entry):
-                key, path = (note.code, note.line, id(note.details)), entry.location_of(note)
+                key = (note.code, note.line, id(note.details))
                 if key not in same:
                     same[key] = entry.finding_of(note)
                 code, severity, _, message, line, hint = same[key]
+                path = entry.location_of(note)
                 own.append(Finding(code, severity, path, message, line, hint))
         return (*self._findings, *own)
 
     def findings_of(self, entry: Entry) -> tuple[Finding, ...]:
-        return tuple(map(entry.finding_of, self._notes_of(entry)))
+        notes = self._notes_of(entry)
+        return tuple(map(entry.finding_of, notes))
 
     def finding_codes(self, entry: Entry) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(note.code for note in self._notes_of(entry)))
+        """Returns the codes of the skill's findings, each once."""
+        codes: dict[str, None] = {}
+        for note in self._notes_of(entry):
+            codes[note.code] = None
+        return tuple(codes)
 
     def memory_skill(self, entry: Entry) -> Skill | None:
         """Returns the skill of an entry that was defined in code, or None."""
@@ -141,19 +158,23 @@ class Catalog:
         return entry
 
     def find(self, ref: str, *, source: str | None = None) -> Entry | None:
-        if source is None and ref in self._winners:
-            return self._winners[ref]
-        if source is None and ref in self._by_id:
-            return self._by_id[ref]
-        if source is not None:
-            return self._by_id.get(f"{source}:{ref}") or self._only(self._loosely(ref), source)
-        return self._only(self._loosely(ref), None)
+        """Returns the entry for an id, a name or a nearly right name, or None."""
+        if source is None:
+            entry = self._winners.get(ref) or self._by_id.get(ref)
+        else:
+            entry = self._by_id.get(f"{source}:{ref}")
+        if entry is not None:
+            return entry
+        found = self._loosely(ref)
+        return self._only(found, source)
 
     def _loosely(self, ref: str) -> list[Entry]:
         """Returns entries whose id, name, qualified name or declared name is `ref`. Ignores case, and `_` equals
         `-`."""
-        key = _loose_key(ref)
-        return self._by_loose_key.get(key, []) if key else []
+        key = loose_key(ref)
+        if not key:
+            return []
+        return self._by_loose_key.get(key, [])
 
     def _only(self, found: list[Entry], source: str | None) -> Entry | None:
         """Returns the only entry that this name can mean, or None. MCP skills are found by id only."""
@@ -162,42 +183,53 @@ class Catalog:
         else:
             found = [entry for entry in found if entry.source != "mcp"]
         if len(found) > 1:
-            unusable = ("shadowed", "off", "invalid", "denied")
-            found = [entry for entry in found if self.visibility(entry).status not in unusable]
-        return found[0] if len(found) == 1 else None
+            found = [entry for entry in found if self._is_usable_by_name(entry)]
+        if len(found) != 1:
+            return None
+        return found[0]
+
+    def _is_usable_by_name(self, entry: Entry) -> bool:
+        seen = self.visibility(entry)
+        return seen.status not in ("shadowed", "off", "invalid", "denied")
 
     def _not_found(self, ref: str, source: str | None) -> SkillNotFound:
         shown = ref[:100]
-        if {_loose_key(ref), _loose_key(f"{source}:{ref}")} & self._removed:
-            return SkillNotFound(
-                f"The skill '{shown}' was removed since this catalog was first read.",
-                code="skill-removed",
-                hint="Go on without it, or restore its folder.",
-            )
+        keys = {loose_key(ref), loose_key(f"{source}:{ref}")}
+        if keys & self._removed:
+            message = f"The skill '{shown}' was removed since this catalog was first read."
+            return SkillNotFound(message, code="skill-removed", hint="Go on without it, or restore its folder.")
         meant = sorted(entry.id for entry in self._loosely(ref))
         if meant:  # it exists, but this name does not resolve to it
-            several = len(meant) > 1 and source is None
-            return SkillNotFound(
-                f"'{shown}' can mean {len(meant)} skills." if several else f"No skill '{shown}' can be had this way.",
-                near=meant,
-                code="skill-ambiguous" if several else "skill-not-found",
-                hint=f"Say which: {', '.join(meant[:5])}",
-            )
+            hint = f"Say which: {', '.join(meant[:5])}"
+            if len(meant) > 1 and source is None:
+                message = f"'{shown}' can mean {len(meant)} skills."
+                return SkillNotFound(message, near=meant, code="skill-ambiguous", hint=hint)
+            message = f"No skill '{shown}' can be had this way."
+            return SkillNotFound(message, near=meant, code="skill-not-found", hint=hint)
         where = f" in source '{source}'" if source else ""
         near = self._near(ref)
         if near:
-            meant = " or ".join(f"'{name}'" for name in near)
-            hint = f"Did you mean {meant}? See: prowess list"
+            names = " or ".join(f"'{name}'" for name in near)
+            hint = f"Did you mean {names}? See: prowess list"
+        elif self._entries:
+            hint = "See: prowess list"
         else:
-            hint = "See: prowess list" if self._entries else "No skills are installed here. See: prowess doctor"
+            hint = "No skills are installed here. See: prowess doctor"
         return SkillNotFound(f"No skill '{shown}'{where}.", near=near, hint=hint)
 
     def _near(self, ref: str) -> list[str]:
-        wanted = _loose_key(ref[:100].rpartition(":")[2])
-        names = sorted({entry.name for entry in self._entries if self.visibility(entry).user_visible})
-        starts = [name for name in names if wanted and _loose_key(name).startswith(wanted)]
-        close = near_names(wanted, names, 3)
-        return list(dict.fromkeys([*close, *starts]))[:3]
+        """Returns up to three visible names: with nearly the same spelling, then with the same beginning."""
+        _, _, name = ref[:100].rpartition(":")
+        wanted = loose_key(name)
+        visible: set[str] = set()
+        for entry in self._entries:
+            seen = self.visibility(entry)
+            if seen.user_visible:
+                visible.add(entry.name)
+        names = sorted(visible)
+        starts = [name for name in names if wanted and loose_key(name).startswith(wanted)]
+        near = dict.fromkeys([*near_names(wanted, names, 3), *starts])
+        return list(near)[:3]
 
     # --- who may have it ---------------------------------------------------------------------------------------
 
@@ -205,7 +237,9 @@ class Catalog:
         """Decides who may see a skill. Listing, loading, reading and running share this decision."""
         own = self._by_itself(entry)
         winner = self._winners.get(entry.qualified)
-        if own.status in ("invalid", "denied", "off") or winner is None or winner is entry or entry.source == "mcp":
+        if winner is None or winner is entry or entry.source == "mcp":
+            return own
+        if own.status in ("invalid", "denied", "off"):
             return own
         why = f"{winner.id} comes first ({_why_first(winner, entry)})"
         return Visibility("shadowed", (why, *own.reasons), False, False, own.mode)
@@ -213,11 +247,10 @@ class Catalog:
     def _by_itself(self, entry: Entry) -> Visibility:
         """Decides about a skill as if it were the only one. Shadowing does not lift these restrictions."""
         mode, why_mode = self._mode_of(entry)
-        fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL] if entry.notes else []
-        if fatal and (denied := _find_note(entry, "digest-denied")):
-            return Visibility("denied", (f"{denied.details['policy']} denies its content",), False, True, mode)
-        if fatal:
-            return Visibility("invalid", (f"its SKILL.md cannot be used: {', '.join(fatal)}",), False, True, mode)
+        if entry.notes:
+            fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL]
+            if fatal:
+                return _unusable(entry, fatal, mode)
         if mode == "off":
             return Visibility("off", (why_mode,), False, False, mode)
         if not entry.trusted:
@@ -240,46 +273,51 @@ class Catalog:
         A shadowed skill can be used by its id, by everybody who could use it if it were not shadowed.
         """
         if trigger not in TRIGGERS:
-            raise ConfigError(
-                f"'{trigger}' is no trigger.", code="trigger-unknown", hint=f"Use one of {', '.join(TRIGGERS)}."
-            )
+            hint = f"Use one of {', '.join(TRIGGERS)}."
+            raise ConfigError(f"'{trigger}' is no trigger.", code="trigger-unknown", hint=hint)
         seen = self._by_itself(entry)
         if seen.status == "invalid":
-            findings = [finding for finding in self.findings_of(entry) if finding.severity == "error"]
-            raise SkillInvalid(
-                f"The skill '{entry.name}' cannot be used: {findings[0].message}",
-                findings=findings,
-                hint=f"{findings[0].hint} File: {entry.location}",
-            )
-        if seen.status in ("denied", "untrusted", "off", "hidden") or (seen.status == "manual" and trigger == "model"):
-            raise SkillDenied(
-                f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}.",
-                code="digest-denied" if seen.status == "denied" else f"skill-{seen.status}",
-                hint=self._denial_hint(entry, seen),
-            )
+            raise self._invalid(entry)
+        is_denied = seen.status in ("denied", "untrusted", "off", "hidden")
+        if is_denied or (seen.status == "manual" and trigger == "model"):
+            message = f"The skill '{entry.name}' may not be loaded: {seen.reasons[0]}."
+            hint = self._denial_hint(entry, seen)
+            if seen.status == "denied":
+                raise SkillDenied(message, code="digest-denied", hint=hint)
+            raise SkillDenied(message, code=f"skill-{seen.status}", hint=hint)
         if trigger == "user" and not entry.controls.user_invocable:
-            raise SkillDenied(
-                f"The skill '{entry.name}' may not be started by name: user-invocable: false.",
-                code="skill-not-invocable",
-                hint="Ask without /name and $name, in words of its description: the model may load it.",
-            )
+            message = f"The skill '{entry.name}' may not be started by name: user-invocable: false."
+            hint = "Ask without /name and $name, in words of its description: the model may load it."
+            raise SkillDenied(message, code="skill-not-invocable", hint=hint)
         return self.visibility(entry)
 
+    def _invalid(self, entry: Entry) -> SkillInvalid:
+        findings = [finding for finding in self.findings_of(entry) if finding.severity == "error"]
+        first = findings[0]
+        message = f"The skill '{entry.name}' cannot be used: {first.message}"
+        return SkillInvalid(message, findings=findings, hint=f"{first.hint} File: {entry.location}")
+
     def _denial_hint(self, entry: Entry, seen: Visibility) -> str:
-        code = {"denied": "digest-denied", "untrusted": "accepted-changed"}.get(seen.status, "")
-        if note := _find_note(entry, code):
+        code = _NOTES_OF_DENIALS.get(seen.status, "")
+        note = entry.find_note(code)
+        if note is not None:
             return str(entry.finding_of(note).hint)
         if seen.status == "untrusted" and entry.root in self._memory:
             return "Look at its content, and accept it in code: discover(…, accepts=…)."
-        by_config = seen.status == "hidden" and seen.reasons[0].startswith("[skills.modes]")
-        return _DENIAL_HINTS["off" if by_config else seen.status].format(place=self._place_to_trust(entry))
+        status = seen.status
+        if status == "hidden" and seen.reasons[0].startswith("[skills.modes]"):
+            status = "off"
+        return _DENIAL_HINTS[status].format(place=self._place_to_trust(entry))
 
     def _place_to_trust(self, entry: Entry) -> str:
         for root in self.roots:
             if root.path == entry.root and root.url:
                 return root.url
-        parent, folder = os.path.split(os.path.dirname(entry.root))
-        return parent if folder in (".agent", ".agents", ".claude") else entry.root
+        above = os.path.dirname(entry.root)
+        parent, folder = os.path.split(above)
+        if folder in (".agent", ".agents", ".claude"):
+            return parent
+        return entry.root
 
     def _mode_of(self, entry: Entry) -> tuple[Mode, str]:
         """Returns the skill's mode and the reason: the configuration first (narrow patterns before wide ones), then the
@@ -287,41 +325,62 @@ class Catalog:
 
         When the author reserves a skill for people, only a pattern without wildcards that says pin or auto lifts that.
         """
+        is_reserved = entry.controls.mode == "manual"
         for pattern in self._patterns:
+            if not matches_pattern(pattern, entry):
+                continue
             mode = self.modes[pattern]
-            keeps = mode in ("manual", "off") or (mode in ("pin", "auto") and not _is_wild(pattern))
-            if matches_pattern(pattern, entry) and (keeps or entry.controls.mode != "manual"):
+            lifts = mode in ("pin", "auto") and not _is_wild(pattern)
+            if not is_reserved or lifts or mode in ("manual", "off"):
                 return mode, f"[skills.modes] '{pattern}' = {mode}"
-        if entry.controls.mode == "manual":
+        if is_reserved:
             return "manual", "disable-model-invocation: true"
         return "auto", ""
 
     def _notes_of(self, entry: Entry) -> tuple[Note, ...]:
         if not self.refuse_angle_brackets:
             return entry.notes
-        return tuple(
-            note._replace(code="angle-brackets-refused") if note.code == "angle-brackets" else note
-            for note in entry.notes
-        )
+        notes: list[Note] = []
+        for note in entry.notes:
+            if note.code == "angle-brackets":
+                note = note._replace(code="angle-brackets-refused")
+            notes.append(note)
+        return tuple(notes)
 
     # --- other catalogs from this one --------------------------------------------------------------------------
 
     def where(self, keep: Callable[[Entry], bool]) -> Catalog:
         """Returns a view without the skills that are not kept. They are missing from lists and look-ups, with the same
         error as a skill that does not exist. Skills that they shadowed become visible."""
-        kept = [entry for entry in self._entries if keep(entry)]
-        hidden = {entry.location for entry in self._entries} - {entry.location for entry in kept}
+        kept: list[Entry] = []
+        shown: set[str] = set()
+        hidden: set[str] = set()
+        for entry in self._entries:
+            if keep(entry):
+                kept.append(entry)
+                shown.add(entry.location)
+            else:
+                hidden.add(entry.location)
+        hidden -= shown
         findings = [finding for finding in self._findings if finding.path not in hidden]
         bases = [entry.root for entry in kept]
-        roots = [root._replace(skills=bases.count(os.path.realpath(root.path))) for root in self.roots]
-        modes = {
-            pattern: mode for pattern, mode in self.modes.items() if any(matches_pattern(pattern, e) for e in kept)
-        }
+        roots: list[RootReport] = []
+        for root in self.roots:
+            skills = bases.count(os.path.realpath(root.path))
+            roots.append(root._replace(skills=skills))
+        modes: dict[str, Mode] = {}
+        for pattern, mode in self.modes.items():
+            if matches_any(pattern, kept):
+                modes[pattern] = mode
         return self._with(entries=kept, findings=findings, roots=roots, modes=modes, removed=())
 
     def distrusting(self, is_taken_back: Callable[[Entry], bool]) -> Catalog:
         """Returns the same skills; those for which `is_taken_back` is true are no longer trusted."""
-        entries = [entry._replace(trusted=False) if is_taken_back(entry) else entry for entry in self._entries]
+        entries: list[Entry] = []
+        for entry in self._entries:
+            if is_taken_back(entry):
+                entry = entry._replace(trusted=False)
+            entries.append(entry)
         return self.replacing(entries)
 
     def replacing(self, entries: Iterable[Entry]) -> Catalog:
@@ -329,17 +388,27 @@ class Catalog:
         return self._with(entries=entries, removed=self._removed)
 
     def changes_since(self, before: Catalog) -> Changes:
-        old, new = before._by_id, self._by_id
-        return Changes(
-            added=tuple(id for id in new if id not in old),
-            changed=tuple(id for id, entry in new.items() if id in old and old[id] != entry),
-            removed=tuple(id for id in old if id not in new),
-        )
+        """Compares the skills of this catalog, by their ids, with those of an earlier one."""
+        old = before._by_id
+        new = self._by_id
+        added: list[str] = []
+        changed: list[str] = []
+        for id, entry in new.items():
+            if id not in old:
+                added.append(id)
+            elif old[id] != entry:
+                changed.append(id)
+        removed = [id for id in old if id not in new]
+        return Changes(tuple(added), tuple(changed), tuple(removed))
 
     def remembering(self, before: Catalog) -> Catalog:
         """Returns this catalog, which answers "removed" for skills that only `before` had."""
-        had = before._removed.union(*(_names(entry) for entry in before._entries))
-        return self._with(entries=self._entries, removed=had.difference(*(_names(entry) for entry in self._entries)))
+        removed = set(before._removed)
+        for entry in before._entries:
+            removed |= _names(entry)
+        for entry in self._entries:
+            removed -= _names(entry)
+        return self._with(entries=self._entries, removed=removed)
 
     def _with(self, **changed: Any) -> Catalog:
         kept = {
@@ -354,6 +423,7 @@ class Catalog:
 
 _ACTIVE = Visibility("active", (), True, True, "auto")  # made once: nearly every skill is active
 
+_NOTES_OF_DENIALS = {"denied": "digest-denied", "untrusted": "accepted-changed"}  # codes of notes with a better hint
 _DENIAL_HINTS = {
     "untrusted": "Look at it, then run: prowess trust {place}",
     "off": "Change its mode under [skills.modes] to use it. Where that is: prowess config show --origin",
@@ -368,8 +438,14 @@ def matches_pattern(pattern: str, entry: Entry) -> bool:
         return True
     if not _is_wild(pattern):
         return False
-    keys = (entry.id,) if ":" in pattern else (entry.name, entry.qualified)
-    return any(map(Glob(pattern, sets=True, folders=False).fullmatch, keys))
+    glob = Glob(pattern, sets=True, folders=False)
+    if ":" in pattern:
+        return glob.fullmatch(entry.id)
+    return glob.fullmatch(entry.name) or glob.fullmatch(entry.qualified)
+
+
+def matches_any(pattern: str, entries: Iterable[Entry]) -> bool:
+    return any(matches_pattern(pattern, entry) for entry in entries)
 
 
 def _rank(entry: Entry) -> int:
@@ -378,27 +454,21 @@ def _rank(entry: Entry) -> int:
 
 def _width(pattern: str) -> tuple[bool, int, int, str]:
     """Sort key of patterns, narrow before wide: ids, qualified names, names, then wildcards, longer ones first."""
-    return _is_wild(pattern), 0 if ":" in pattern else 1 if "/" in pattern else 2, -len(pattern), pattern
+    kind = 2
+    if ":" in pattern:
+        kind = 0
+    elif "/" in pattern:
+        kind = 1
+    return _is_wild(pattern), kind, -len(pattern), pattern
 
 
 def _is_wild(pattern: str) -> bool:
-    return any(c in pattern for c in "*?[")
+    return "*" in pattern or "?" in pattern or "[" in pattern
 
 
 def _names(entry: Entry) -> set[str]:
-    return {_loose_key(name) for name in (entry.id, entry.name, entry.qualified)}
-
-
-def _told_apart(entry: Entry, name: str, taken: set[str]) -> Entry:
-    """Adds a suffix to the id. The suffix is a hash of the path, so it stays the same while the skill is not moved."""
-    from zlib import crc32
-
-    suffix = base = f"@{crc32(entry.path.encode('utf-8', 'surrogateescape')) & 0xFFFFFF:06x}"
-    number = 1
-    while name + suffix in taken:
-        number += 1
-        suffix = f"{base}-{number}"
-    return entry._replace(suffix=suffix)
+    names = (entry.id, entry.name, entry.qualified)
+    return set(map(loose_key, names))
 
 
 def _why_first(winner: Entry, loser: Entry) -> str:
@@ -406,22 +476,25 @@ def _why_first(winner: Entry, loser: Entry) -> str:
         return "an untrusted skill never stands before a trusted one"
     if winner.source != loser.source:
         return f"{winner.source} before {loser.source}"
-    return f"found first, in {winner.root}" if winner.root != loser.root else f"found first, at {winner.path}"
+    if winner.root != loser.root:
+        return f"found first, in {winner.root}"
+    return f"found first, at {winner.path}"
 
 
-def _find_note(entry: Entry, code: str) -> Note | None:
-    return next((note for note in entry.notes if note.code == code), None)
+def _unusable(entry: Entry, fatal: list[str], mode: Mode) -> Visibility:
+    """Returns the visibility of a skill with notes of these codes, which make it unusable."""
+    denied = entry.find_note("digest-denied")
+    if denied is not None:
+        return Visibility("denied", (f"{denied.details['policy']} denies its content",), False, True, mode)
+    why = f"its SKILL.md cannot be used: {', '.join(fatal)}"
+    return Visibility("invalid", (why,), False, True, mode)
 
 
 def _why_untrusted(entry: Entry) -> str:
-    if _find_note(entry, "accepted-changed"):
+    if entry.find_note("accepted-changed"):
         return "it changed since you accepted it"
     if entry.source == "url":
         return "its content has not been accepted"
     if entry.source == "mcp":
         return "its server's skills have not been accepted"
     return "its folder is not trusted"
-
-
-def _loose_key(text: str) -> str:
-    return text.strip().casefold().replace("_", "-").replace(" ", "-")

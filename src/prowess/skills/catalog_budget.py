@@ -32,9 +32,8 @@ class CatalogBudget(NamedTuple):
 def find_budget(model: str, window: int | None) -> CatalogBudget:
     """Returns the share of the model's window, or of a common window when the model's is not known."""
     if window is None:
-        return CatalogBudget(
-            int(CONTEXT_WINDOW * SHARE), f"2 % of {CONTEXT_WINDOW}: the window of {model} is not known"
-        )
+        why = f"2 % of {CONTEXT_WINDOW}: the window of {model} is not known"
+        return CatalogBudget(int(CONTEXT_WINDOW * SHARE), why)
     share = int(window * SHARE)
     if share < LEAST:
         return CatalogBudget(LEAST, f"the least; 2 % of {window}, the window of {model}, are {share}")
@@ -50,49 +49,73 @@ def plan_catalog(
     exact: bool = False,
 ) -> CatalogPlan:
     """Puts every skill of the catalog into exactly one list: shown, name_only, searchable or hidden."""
-    budget = int(context_window * SHARE) if budget_tokens is None else budget_tokens
+    budget = budget_tokens
+    if budget is None:
+        budget = int(context_window * SHARE)
     visible, hidden = _split(catalog)
     costs = _costs(catalog, visible, count)
     fixed = count(_FRAME) if visible else 0
-    total = fixed + sum(costs.values())
-    if total <= budget:
-        kept = visible
-    else:
-        kept = _fitting(catalog, visible, costs, budget - fixed - count(more_line(len(visible))))
-        total = fixed + count(more_line(len(visible) - len(kept))) + sum(costs[entry.id] for entry in kept)
-    chosen = {entry.id for entry in kept}
+    used = fixed + sum(costs.values())
+    kept = visible
+    if used > budget:
+        longest_line = count(more_line(len(visible)))
+        kept = _fitting(catalog, visible, costs, budget - fixed - longest_line)
+        line = count(more_line(len(visible) - len(kept)))
+        used = fixed + line + sum(costs[entry.id] for entry in kept)
+    if not visible:
+        used = 0
+    shown: list[str] = []
+    name_only: list[str] = []
+    for entry in kept:
+        chosen = name_only if _is_name_only(catalog, entry) else shown
+        chosen.append(entry.id)
+    listed = {*shown, *name_only}
+    searchable = [entry.id for entry in visible if entry.id not in listed]
     return CatalogPlan(
-        shown=tuple(e.id for e in kept if not _is_name_only(catalog, e)),
-        name_only=tuple(e.id for e in kept if _is_name_only(catalog, e)),
-        searchable=tuple(e.id for e in visible if e.id not in chosen),
-        hidden=tuple(e.id for e in hidden),
-        tokens=TokenUse(budget=budget, used=total if visible else 0, exact=exact),
+        shown=tuple(shown),
+        name_only=tuple(name_only),
+        searchable=tuple(searchable),
+        hidden=tuple(entry.id for entry in hidden),
+        tokens=TokenUse(budget=budget, used=used, exact=exact),
     )
 
 
 def _split(catalog: Catalog) -> tuple[list[Entry], list[Entry]]:
-    visible: list[tuple[tuple[bool, int, str, str], Entry]] = []
+    """Returns the skills that the model may see, in order, and the others."""
+    visible: list[Entry] = []
     hidden: list[Entry] = []
+    pinned: set[str] = set()
     for entry in catalog:
         seen = catalog.visibility(entry)
-        if seen.model_visible:
-            order = (seen.mode != "pin", PRIORITY.index(entry.source), entry.name, entry.id)
-            visible.append((order, entry))
-        else:
+        if not seen.model_visible:
             hidden.append(entry)
-    return [entry for _, entry in sorted(visible, key=lambda pair: pair[0])], hidden
+            continue
+        visible.append(entry)
+        if seen.mode == "pin":
+            pinned.add(entry.id)
+
+    def order(entry: Entry) -> tuple[bool, int, str, str]:
+        id = entry.id
+        return id not in pinned, PRIORITY.index(entry.source), entry.name, id
+
+    visible.sort(key=order)
+    return visible, hidden
 
 
 def _costs(catalog: Catalog, visible: list[Entry], count: Callable[[str], int]) -> dict[str, int]:
+    """Returns the tokens of each skill's entry, by id."""
     names = shown_names(catalog, visible)
-
-    def cost(entry: Entry) -> int:
-        name, name_only = names[entry.id], _is_name_only(catalog, entry)
-        if count is estimate and name == (entry.name, None) and not name_only and entry.catalog_tokens:
-            return entry.catalog_tokens
-        return count(xml_entry(entry, name, description=not name_only) + "\n")
-
-    return {entry.id: cost(entry) for entry in visible}
+    costs: dict[str, int] = {}
+    for entry in visible:
+        name = names[entry.id]
+        is_name_only = _is_name_only(catalog, entry)
+        is_usual = name == (entry.name, None) and not is_name_only
+        if is_usual and count is estimate and entry.catalog_tokens:
+            costs[entry.id] = entry.catalog_tokens
+            continue
+        text = xml_entry(entry, name, description=not is_name_only)
+        costs[entry.id] = count(text + "\n")
+    return costs
 
 
 def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room: int) -> list[Entry]:
@@ -100,11 +123,13 @@ def _fitting(catalog: Catalog, visible: list[Entry], costs: dict[str, int], room
     skills are shown even above the budget."""
     kept: list[Entry] = []
     for entry in visible:
-        if costs[entry.id] <= room or catalog.visibility(entry).mode == "pin":
-            room -= costs[entry.id]
+        cost = costs[entry.id]
+        if cost <= room or catalog.visibility(entry).mode == "pin":
+            room -= cost
             kept.append(entry)
     return kept
 
 
 def _is_name_only(catalog: Catalog, entry: Entry) -> bool:
-    return catalog.visibility(entry).mode == "name-only"
+    seen = catalog.visibility(entry)
+    return seen.mode == "name-only"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from prowess.core.catalog_values import Finding, Mode
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
-from prowess.skills.catalog import Catalog, matches_pattern
+from prowess.skills.catalog import Catalog, matches_any
 from prowess.skills.locked_names import without_renamed
 from prowess.skills.roots import check_present, named_root, unique_roots
 from prowess.skills.scanner import Bounds, scan
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from prowess.core.ports import SkillSource
 
     Place = str | os.PathLike[str] | Root | Skill | SkillSource
+    Accepts = Callable[[str, str], bool]  # place and digest -> True if a person accepted this content
 
 
 def discover(
@@ -35,7 +36,7 @@ def discover(
     nested: bool = False,
     bounds: Bounds = Bounds(),
     cache_dir: str | os.PathLike[str] | None = None,
-    accepts: Callable[[str, str], bool] = lambda place, digest: False,
+    accepts: Accepts = lambda place, digest: False,
     accepted: Mapping[str, str] | None = None,
     refuse_angle_brackets: bool = False,
 ) -> Catalog:
@@ -45,66 +46,96 @@ def discover(
     whether content from a URL or an MCP server was accepted; by default nothing is. `accepted` maps the folders of
     installed skills to the digests that a person accepted.
     """
-    for pattern, mode in (modes or {}).items():
-        if mode not in MODES:
-            raise ConfigError(
-                f"'{mode}' is not a mode, for '{pattern}'.", code="mode-unknown", hint=f"Use one of {', '.join(MODES)}."
-            )
+    modes = modes or {}
+    _check_modes(modes)
     bounds = bounds._replace(nested=nested or bounds.nested)
     folder = os.fspath(cache_dir) if cache_dir is not None else None
-    entries: list[Entry] = []
-    findings: list[Finding] = []
-    reports: list[RootReport] = []
-    memory: dict[str, Skill] = {}
+    reading = _Reading(bounds, folder, accepts, accepted or {})
     for root in unique_roots(_roots_of(places)):
+        reading.add_root(root)
+    for number, skill in enumerate(_skills_of(places, accepts)):
+        reading.add_skill(skill, number)
+    entries = _each_once(reading.entries)
+    reading.findings += _unmatched_modes(modes, entries)
+    return Catalog(
+        entries,
+        findings=reading.findings,
+        roots=reading.reports,
+        modes=modes,
+        memory=reading.memory,
+        refuse_angle_brackets=refuse_angle_brackets,
+    )
+
+
+def _check_modes(modes: Mapping[str, Mode]) -> None:
+    for pattern, mode in modes.items():
+        if mode not in MODES:
+            message = f"'{mode}' is not a mode, for '{pattern}'."
+            raise ConfigError(message, code="mode-unknown", hint=f"Use one of {', '.join(MODES)}.")
+
+
+class _Reading:
+    """Skills, findings and reports of the roots that were read so far."""
+
+    def __init__(self, bounds: Bounds, cache_dir: str | None, accepts: Accepts, accepted: Mapping[str, str]) -> None:
+        self._bounds = bounds
+        self._cache_dir = cache_dir
+        self._accepts = accepts
+        self._accepted = accepted
+        self.entries: list[Entry] = []
+        self.findings: list[Finding] = []
+        self.reports: list[RootReport] = []
+        self.memory: dict[str, Skill] = {}
+
+    def add_root(self, root: Root) -> None:
         shown = None
         if root.url:
-            root, shown, trouble = _open_url(root, folder, accepts)
-            findings += trouble
+            root, shown, trouble = _open_url(root, self._cache_dir, self._accepts)
+            self.findings += trouble
             if root.path == root.url:  # the download failed and there is no cached copy
-                reports.append(RootReport(root.source, shown, 0, False, False, shown, root.origin))
-                continue
+                self.reports.append(RootReport(root.source, shown, 0, False, False, shown, root.origin))
+                return
         if _is_cut_off(root.path):
             from prowess._internal.folder_swap import recover
 
             recover(root.path)
-        found = scan(root, bounds=bounds, cache_dir=folder)
+        found = scan(root, bounds=self._bounds, cache_dir=self._cache_dir)
         listed = without_renamed(found.entries)
-        entries += [_if_accepted(entry, accepted) for entry in listed] if accepted else listed
-        findings += found.findings
-        if root.expected and found.exists and not found.entries and not found.findings:
-            findings.append(make_finding(Note("root-empty"), shown or root.path))
-        reports.append(
-            RootReport(root.source, root.path, len(found.entries), root.trusted, found.exists, shown, root.origin)
-        )
-    for number, skill in enumerate(_skills_of(places, accepts)):
-        # Each skill made in code gets its own root, so two of them with the same name stay apart.
+        if self._accepted:
+            listed = [_if_accepted(entry, self._accepted) for entry in listed]
+        self.entries += listed
+        self.findings += found.findings
+        is_silent = not found.entries and not found.findings
+        if root.expected and found.exists and is_silent:
+            self.findings.append(make_finding(Note("root-empty"), shown or root.path))
+        count = len(found.entries)
+        self.reports.append(RootReport(root.source, root.path, count, root.trusted, found.exists, shown, root.origin))
+
+    def add_skill(self, skill: Skill, number: int) -> None:
+        """Adds a skill made in code. Each gets its own root, so two of them with the same name stay apart."""
         entry = skill.entry._replace(root=f"memory:{number}")
-        entries.append(entry)
-        memory[entry.root] = skill._replace(entry=entry)
-    entries = _each_once(entries)
-    findings += _unmatched_modes(modes, entries)
-    return Catalog(
-        entries,
-        findings=findings,
-        roots=reports,
-        modes=modes,
-        memory=memory,
-        refuse_angle_brackets=refuse_angle_brackets,
-    )
+        self.entries.append(entry)
+        self.memory[entry.root] = skill._replace(entry=entry)
 
 
 class Library:
     """Catalog that can be read again. A reload makes a new catalog; the old one stays valid."""
 
     def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
-        self._read, self._options = read, options
+        self._read = read
+        self._options = options
         self.catalog = read(*places, **options)
-        self._places = [_named(place) if isinstance(place, (str, os.PathLike)) else place for place in places]
+        self._places: list[Place] = []
+        for place in places:
+            if isinstance(place, (str, os.PathLike)):
+                place = _named(place)
+            self._places.append(place)
 
     def reload(self) -> Changes:
+        """Reads the places again. Returns the differences."""
         before = self.catalog
-        self.catalog = self._read(*self._places, **self._options).remembering(before)
+        now = self._read(*self._places, **self._options)
+        self.catalog = now.remembering(before)
         return self.catalog.changes_since(before)
 
     def watch(self, on_change: Callable[[Changes], None], *, stop: object | None = None) -> None:
@@ -112,7 +143,8 @@ class Library:
         prowess[watch]."""
         from prowess.skills.watch import watch_roots
 
-        for _ in watch_roots([root.path for root in self.catalog.roots if root.exists], stop=stop):
+        folders = [root.path for root in self.catalog.roots if root.exists]
+        for _ in watch_roots(folders, stop=stop):
             changes = self.reload()
             if changes:
                 on_change(changes)
@@ -121,19 +153,23 @@ class Library:
 def _is_cut_off(root: str) -> bool:
     """True when an installation was cut off here, or goes on."""
     try:
-        return any(name == "journal.json" or name.startswith("new-") for name in os.listdir(f"{root}/.prowess"))
+        names = os.listdir(f"{root}/.prowess")
     except OSError:
         return False
+    return any(name == "journal.json" or name.startswith("new-") for name in names)
 
 
 def _if_accepted(entry: Entry, accepted: Mapping[str, str]) -> Entry:
     """Trusts a skill in an untrusted folder if a person accepted exactly this content. Only such skills are hashed."""
-    if entry.trusted or not accepted.get(entry.real_path):
+    wanted = accepted.get(entry.real_path)
+    if entry.trusted or not wanted:
         return entry
     from prowess.skills.file_list import digest_of, hash_files
 
-    digest = digest_of(hash_files(entry.real_path)[0])
-    return entry._replace(trusted=True) if digest == accepted[entry.real_path] else changed_since_accepted(entry)
+    files, _ = hash_files(entry.real_path)
+    if digest_of(files) != wanted:
+        return changed_since_accepted(entry)
+    return entry._replace(trusted=True)
 
 
 def changed_since_accepted(entry: Entry) -> Entry:
@@ -147,44 +183,50 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
         if isinstance(place, Root):
             found.append(place)
         elif isinstance(place, (str, os.PathLike)):
-            found.append(check_present(_named(place)))
+            root = _named(place)
+            found.append(check_present(root))
         elif not isinstance(place, Skill) and not hasattr(place, "skills"):
-            raise ConfigError(
-                f"{place!r} is not a place where skills can be.",
-                code="root-unknown",
-                hint="Give a folder, an address, a Skill, or something with skills().",
-            )
+            message = f"{place!r} is not a place where skills can be."
+            hint = "Give a folder, an address, a Skill, or something with skills()."
+            raise ConfigError(message, code="root-unknown", hint=hint)
     return found
 
 
 def _named(place: str | os.PathLike[str]) -> Root:
-    return named_root(os.fspath(place), origin="given", base=os.getcwd(), home=os.path.expanduser("~"))
+    home = os.path.expanduser("~")
+    return named_root(os.fspath(place), origin="given", base=os.getcwd(), home=home)
 
 
-def _skills_of(places: Iterable[Place], accepts: Callable[[str, str], bool]) -> Iterable[Skill]:
+def _skills_of(places: Iterable[Place], accepts: Accepts) -> Iterable[Skill]:
     """Returns the skills made in code. A skill from a URL or an MCP server is untrusted until exactly this content was
     accepted."""
     for place in places:
         if isinstance(place, (str, os.PathLike, Root)):
             continue
-        source = place.entry.source if isinstance(place, Skill) else place.source
-        for skill in [place] if isinstance(place, Skill) else place.skills():
+        if isinstance(place, Skill):
+            source = place.entry.source
+            skills = [place]
+        else:
+            source = place.source
+            skills = place.skills()
+        for skill in skills:
             entry = skill.entry._replace(source=source)
             if source in ("url", "mcp"):
-                entry = entry._replace(trusted=accepts(entry.id, skill.digest))
+                is_accepted = accepts(entry.id, skill.digest)
+                entry = entry._replace(trusted=is_accepted)
             yield skill._replace(entry=entry)
 
 
-def _open_url(
-    root: Root, cache_dir: str | None, accepts: Callable[[str, str], bool]
-) -> tuple[Root, str, tuple[Finding, ...]]:
+def _open_url(root: Root, cache_dir: str | None, accepts: Accepts) -> tuple[Root, str, tuple[Finding, ...]]:
     """Returns the root on disk, its URL without secrets, and the findings."""
     from prowess._internal.urls import shown_url  # both late: they import an archive reader and HTTP
     from prowess.skills.url_root import open_url_root
 
     assert root.url is not None
-    pin = root.url.partition("#")[2]
-    shown = shown_url(root.url) + (f"#{pin}" if pin.startswith("sha256=") else "")
+    shown = shown_url(root.url)
+    _, _, pin = root.url.partition("#")
+    if pin.startswith("sha256="):
+        shown += f"#{pin}"
     opened = open_url_root(root.url, cache_dir or _own_folder())
     if opened.path is None:
         return root._replace(path=root.url), shown, opened.findings
@@ -207,18 +249,25 @@ def _own_folder() -> str:
 def _each_once(entries: list[Entry]) -> list[Entry]:
     """Keeps one entry per real folder, even when several links lead to it. Prefers a trusted path, then the higher
     priority."""
-    if len({entry.root for entry in entries}) < 2 and not any(entry.linked for entry in entries):
+    roots = {entry.root for entry in entries}
+    if len(roots) < 2 and not any(entry.linked for entry in entries):
         return entries
     best: dict[str, Entry] = {}
-    for entry in sorted(entries, key=lambda e: (not e.trusted, PRIORITY.index(e.source), bool(e.linked))):
+    for entry in sorted(entries, key=_preference):
         best.setdefault(entry.real_path, entry)
-    kept = {id(entry) for entry in best.values()}
+    kept = set(map(id, best.values()))
     return [entry for entry in entries if id(entry) in kept]
 
 
-def _unmatched_modes(modes: Mapping[str, Mode] | None, entries: list[Entry]) -> list[Finding]:
-    return [
-        make_finding(Note("mode-unmatched", None, {"pattern": pattern, "mode": mode}), "[skills.modes]")
-        for pattern, mode in (modes or {}).items()
-        if not any(matches_pattern(pattern, entry) for entry in entries)
-    ]
+def _preference(entry: Entry) -> tuple[bool, int, bool]:
+    priority = PRIORITY.index(entry.source)
+    return not entry.trusted, priority, bool(entry.linked)
+
+
+def _unmatched_modes(modes: Mapping[str, Mode], entries: list[Entry]) -> list[Finding]:
+    findings: list[Finding] = []
+    for pattern, mode in modes.items():
+        if not matches_any(pattern, entries):
+            note = Note("mode-unmatched", None, {"pattern": pattern, "mode": mode})
+            findings.append(make_finding(note, "[skills.modes]"))
+    return findings

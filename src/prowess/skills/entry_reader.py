@@ -147,5 +147,7 @@ def folder_name(root: str, rel: str) -> str:
     folder = rel.rpartition("/")[2] or os.path.basename(root)
     if folder.isascii() and folder.isprintable():
         return folder
-    text = folder.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return " ".join(strip_invisible(unicodedata.normalize("NFKC", text)).split()) or "unnamed"
+    raw = folder.encode("utf-8", "surrogateescape")
+    text = unicodedata.normalize("NFKC", raw.decode("utf-8", "replace"))
+    words = strip_invisible(text).split()
+    return " ".join(words) or "unnamed"

@@ -30,7 +30,9 @@ def find_files(folder: str) -> list[SkillFile] | None:
     if not os.path.isdir(folder) or os.path.islink(folder):
         return None
     files, notes, unsafe, _ = _list_files(folder)
-    return [*files, *(SkillFile(path, 0, False, "") for path in unsafe)] if notes else files
+    if not notes:
+        return files
+    return [*files, *(SkillFile(path, 0, False, "") for path in unsafe)]
 
 
 def _list_files(folder: str) -> SkillTree:
@@ -68,9 +70,11 @@ def _kind_of(before: SkillFile | None, now: SkillFile | None) -> ChangeKind | No
         return "added"
     if now is None:
         return "removed"
-    if (before.sha256, before.size_bytes) != (now.sha256, now.size_bytes):
+    if before.sha256 != now.sha256 or before.size_bytes != now.size_bytes:
         return "changed"
-    return "mode" if before.executable != now.executable else None
+    if before.executable != now.executable:
+        return "mode"
+    return None
 
 
 def to_records(files: Iterable[SkillFile]) -> dict[str, dict[str, Any]]:

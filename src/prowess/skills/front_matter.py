@@ -1,21 +1,16 @@
 """Reads front matter: strict YAML, then a narrow repair, then salvage line by line. `how` says which one was used.
 
 `parse_front_matter(text)` takes the text between the fences. Scalars stay strings: there are no surprise booleans,
-dates or floats. Nothing recurses and nothing is expanded, so deep nesting, aliases and merge keys do no harm: they are
-refused while the C parser streams events.
+dates or floats. Plain texts are read without YAML, all others by `yaml_mapping`.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from prowess._internal.text import Spans
 from prowess.core.findings import Note
-
-MAX_DEPTH = 24
-FIRST_LINE = 2  # the text starts on the line below the opening fence
+from prowess.skills.yaml_mapping import FIRST_LINE, Unreadable, read_mapping
 
 
 class FrontMatter(NamedTuple):
@@ -23,14 +18,6 @@ class FrontMatter(NamedTuple):
     lines: dict[str, int]  # top-level key -> line in the file
     how: Literal["strict", "repaired", "salvaged"]
     notes: tuple[Note, ...] = ()
-
-
-class Unreadable(Exception):
-    """Reason why a text is not a usable mapping. Becomes a finding."""
-
-    def __init__(self, code: str, line: int | None, reason: str) -> None:
-        super().__init__(reason)
-        self.code, self.line, self.reason = code, line, reason
 
 
 def parse_front_matter(text: str) -> FrontMatter:
@@ -44,15 +31,17 @@ def parse_front_matter(text: str) -> FrontMatter:
     except Unreadable as failure:
         first = failure
     repaired, changed, cut = _repair(text)
-    if changed:
-        try:
-            fields, lines, notes = read_mapping(repaired)
-        except Unreadable:
-            return _salvage(text, first)
-        named = [*changed[:10], *(["…"] if len(changed) > 10 else [])]
-        why = Note("yaml-repaired", changed[0], {"lines": named, "reason": first.reason})
-        return FrontMatter(fields, lines, "repaired", (why, *notes, *cut))
-    return _salvage(text, first)
+    if not changed:
+        return _salvage(text, first)
+    try:
+        fields, lines, notes = read_mapping(repaired)
+    except Unreadable:
+        return _salvage(text, first)
+    named: list[int | str] = [*changed[:10]]
+    if len(changed) > 10:
+        named.append("…")
+    why = Note("yaml-repaired", changed[0], {"lines": named, "reason": first.reason})
+    return FrontMatter(fields, lines, "repaired", (why, *notes, *cut))
 
 
 # --- plain ----------------------------------------------------------------------------------------------------------
@@ -70,240 +59,182 @@ _PLAIN_ITEM = re.compile(rf"(?P<indent> *)- +(?:{_TEXT})")
 _LONG_TEXT = re.compile(rf"{_KEY} +(?:'(?P<quoted>[^ ].*)|(?P<block>[|>]-?) *)")
 
 
+class _NotPlain(Exception):
+    """Signal: a line does not mean the same to every YAML parser."""
+
+
 def _read_plain(text: str) -> FrontMatter | None:
     """Reads plain texts, as most are, without YAML: same result, at a fraction of the cost. Returns None for all
     others."""
     if not text.replace("\n", "").isprintable():
         return None
-    fields: dict[str, Any] = {}
-    lines: dict[str, int] = {}
-    inner: dict[str, Any] | None = None  # the map that the last key without a value started
-    depth = ""  # indentation of that map or list
-    source = text.rstrip("\n").split("\n")
-    at = 0
-    while at < len(source):
-        number, found = at + FIRST_LINE, _PLAIN_LINE.fullmatch(source[at])
-        value: Any = None
-        if found is not None:
-            at += 1
-            indent, key, words = found["indent"], found["key"], found["words"]
-            if words:
-                value = [word.strip(" ") for word in words.split(",")]
-            elif found.end() > found.end("key") + 1:
-                value = _plain_text(found)
-                if value and found["text"] and not indent and at < len(source) and source[at].startswith(" "):
-                    at, value = _join_lines(source, at, value)
-                if value is None:
-                    return None
-            elif at < len(source) and (item := _PLAIN_ITEM.fullmatch(source[at])) and not indent:
-                value, depth = [], item["indent"]
-                while at < len(source) and (item := _PLAIN_ITEM.fullmatch(source[at])):
-                    value.append(_plain_text(item))
-                    at += 1
-                    if value[-1] is None or item["indent"] != depth:
-                        return None
-        elif (found := _LONG_TEXT.fullmatch(source[at])) and (end := _end_of_long_text(source, at)):
-            indent, key = "", found["key"]
-            more = source[at + 1 : end]
-            value = _join_quoted(found["quoted"], more) if found["quoted"] else _join_block(found["block"], more)
-            if value is None:
-                return None
-            at = end
-        else:
-            return None
-        if indent:
-            if not inner:
-                depth = indent
-            if inner is None or indent != depth or key in inner or value is None:
-                return None
-            inner[key] = value
-            continue
-        if key in fields or inner == {}:
-            return None
-        inner = {} if value is None else None
-        fields[key], lines[key] = inner if value is None else value, number
-    return None if inner == {} else FrontMatter(fields, lines, "strict")
+    try:
+        return _PlainReader(text).read()
+    except _NotPlain:
+        return None
 
 
-def _plain_text(found: re.Match[str]) -> str | None:
-    """Text of a line. None where YAML sees a key or a comment in it."""
+class _PlainReader:
+    """Reads plain lines, one key after the other. Raises _NotPlain for all others."""
+
+    def __init__(self, text: str) -> None:
+        self._source = text.rstrip("\n").split("\n")
+        self._at = 0
+        self._fields: dict[str, Any] = {}
+        self._lines: dict[str, int] = {}
+        self._inner: dict[str, Any] | None = None  # the map that the last key without a value started
+        self._depth = ""  # indentation of that map
+
+    def read(self) -> FrontMatter:
+        while self._at < len(self._source):
+            number = self._at + FIRST_LINE
+            found = _PLAIN_LINE.fullmatch(self._source[self._at])
+            if found is None:
+                key, value = self._read_long_text()
+                self._add(key, value, number)
+                continue
+            self._at += 1
+            value = self._read_value(found)
+            indent = found["indent"]
+            if indent:
+                self._add_inner(indent, found["key"], value)
+            else:
+                self._add(found["key"], value, number)
+        if self._inner == {}:
+            raise _NotPlain
+        return FrontMatter(self._fields, self._lines, "strict")
+
+    def _add(self, key: str, value: Any, number: int) -> None:
+        if key in self._fields or self._inner == {}:
+            raise _NotPlain
+        self._inner = None
+        if value is None:
+            value = self._inner = {}
+        self._fields[key] = value
+        self._lines[key] = number
+
+    def _add_inner(self, indent: str, key: str, value: Any) -> None:
+        if not self._inner:
+            self._depth = indent
+        if self._inner is None or indent != self._depth or key in self._inner or value is None:
+            raise _NotPlain
+        self._inner[key] = value
+
+    def _read_value(self, found: re.Match[str]) -> Any:
+        """Returns the text or the list of a key, or None where a map starts."""
+        words = found["words"]
+        if words:
+            return [word.strip(" ") for word in words.split(",")]
+        if found.end() > found.end("key") + 1:
+            value = _plain_text(found)
+            if found["text"] and not found["indent"]:
+                return self._join_lines(value)
+            return value
+        if found["indent"]:
+            return None
+        return self._read_items() or None
+
+    def _join_lines(self, text: str) -> str:
+        """Adds the indented lines that follow to a plain text."""
+        parts = [text]
+        while self._at < len(self._source):
+            line = self._source[self._at]
+            if not line.startswith(" "):
+                break
+            line = line.strip(" ")
+            if not line or line[0] == "#":
+                raise _NotPlain
+            _check_plain(line)
+            parts.append(line)
+            self._at += 1
+        return " ".join(parts)
+
+    def _read_items(self) -> list[str]:
+        items: list[str] = []
+        depth = None
+        while self._at < len(self._source):
+            item = _PLAIN_ITEM.fullmatch(self._source[self._at])
+            if item is None:
+                break
+            if depth is None:
+                depth = item["indent"]
+            if item["indent"] != depth:
+                raise _NotPlain
+            items.append(_plain_text(item))
+            self._at += 1
+        return items
+
+    def _read_long_text(self) -> tuple[str, str]:
+        found = _LONG_TEXT.fullmatch(self._source[self._at])
+        if found is None:
+            raise _NotPlain
+        end = self._end_of_long_text()
+        more = self._source[self._at + 1 : end]
+        self._at = end
+        if found["quoted"]:
+            return found["key"], _join_quoted(found["quoted"], more)
+        return found["key"], _join_block(found["block"], more)
+
+    def _end_of_long_text(self) -> int:
+        """Returns the place of the first line that is neither blank nor indented."""
+        for place in range(self._at + 1, len(self._source)):
+            line = self._source[place]
+            if line and not line.startswith(" "):
+                return place
+            if line and not line.strip(" "):
+                raise _NotPlain
+        return len(self._source)
+
+
+def _plain_text(found: re.Match[str]) -> str:
     text = found["text"]
-    if text is None:
-        quoted = found["double"]
-        return found["single"] if quoted is None else _ESCAPED.sub(r"\1", quoted) if "\\" in quoted else quoted
-    text = text.rstrip(" ")
-    return None if ": " in text or " #" in text or text[-1] == ":" else text
+    if text is not None:
+        text = text.rstrip(" ")
+        _check_plain(text)
+        return text
+    quoted = found["double"]
+    if quoted is None:
+        return found["single"]
+    if "\\" in quoted:
+        return _ESCAPED.sub(r"\1", quoted)
+    return quoted
 
 
-def _join_lines(source: list[str], at: int, text: str) -> tuple[int, str | None]:
-    """Adds the indented lines from `at` on to a plain text. None where YAML sees a key or a comment in one."""
-    parts = [text]
-    while at < len(source) and source[at].startswith(" "):
-        line = source[at].strip(" ")
-        if not line or ": " in line or " #" in line or line[-1] == ":" or line[0] == "#":
-            return at, None
-        parts.append(line)
-        at += 1
-    return at, " ".join(parts)
+def _check_plain(text: str) -> None:
+    """Refuses a text in which YAML sees a key or a comment."""
+    if ": " in text or " #" in text or text[-1] == ":":
+        raise _NotPlain
 
 
-def _end_of_long_text(source: list[str], at: int) -> int:
-    """Place of the first line that is neither blank nor indented. 0 where a line in between is not plain."""
-    for place in range(at + 1, len(source)):
-        if source[place] and not source[place].startswith(" "):
-            return place
-        if source[place] and not source[place].strip(" "):
-            return 0
-    return len(source)
-
-
-def _join_quoted(first: str, more: list[str]) -> str | None:
+def _join_quoted(first: str, more: list[str]) -> str:
     """Text in single quotes, whose closing quote ends the last line. A line break is a space, a blank line a break."""
-    parts, glue = [first.rstrip(" ")], " "
+    parts = [first.rstrip(" ")]
+    glue = " "
     for line in more:
         if line:
             parts += [glue, line.strip(" ")]
             glue = " "
+        elif glue == " ":
+            glue = "\n"
         else:
-            glue = "\n" if glue == " " else f"{glue}\n"
+            glue += "\n"
     text = "".join(parts)
-    inside = text[:-1].replace("''", "")
-    return None if text[-1] != "'" or "'" in inside or glue != " " else text[:-1].replace("''", "'")
+    inside = text[:-1]
+    if text[-1] != "'" or glue != " " or "'" in inside.replace("''", ""):
+        raise _NotPlain
+    return inside.replace("''", "'")
 
 
-def _join_block(style: str, lines: list[str]) -> str | None:
+def _join_block(style: str, lines: list[str]) -> str:
     """Text of a block whose lines are all indented alike and end without a space."""
-    depths = {len(line) - len(line.lstrip(" ")) for line in lines}
+    depths = {_indent(line) for line in lines}
     if len(depths) != 1 or 0 in depths or any(line.endswith(" ") for line in lines):
-        return None
-    text = (" " if style[0] == ">" else "\n").join(line.lstrip(" ") for line in lines)
-    return text if style.endswith("-") else f"{text}\n"
-
-
-# --- strict ---------------------------------------------------------------------------------------------------------
-
-
-def read_mapping(text: str, *, plain: bool = False) -> tuple[dict[str, Any], dict[str, int], list[Note]]:
-    """Reads one YAML mapping of strings, lists and mappings. `plain` also refuses flow style, duplicate keys and tabs
-    between tokens, like the reference library's parser."""
-    import yaml
-
-    next_event = _parser_type()(text).get_event
-    notes: list[Note] = []
-    lines: dict[str, int] = {}
-    root: Any = None
-    stack: list[Any] = []  # the open containers
-    keys: list[str | None] = []  # for each container, the key that waits for its value
-    watch_comments = " #" in text or "\t#" in text
-    source = text.split("\n") if watch_comments else []
-    quoted: list[tuple[int, int]] = []
-    try:
-        while (event := next_event()) is not None:
-            kind = type(event)
-            if kind is yaml.ScalarEvent:
-                if event.anchor or event.tag:
-                    raise Unreadable("yaml-alias", event.start_mark.line + FIRST_LINE, "anchors and tags are not read")
-                value: Any = event.value
-                if plain and event.style:
-                    quoted.append((event.start_mark.index, event.end_mark.index))
-            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-                line = event.start_mark.line + FIRST_LINE
-                if event.anchor or event.tag:
-                    raise Unreadable("yaml-alias", line, "anchors and tags are not read")
-                if len(stack) >= MAX_DEPTH:
-                    raise Unreadable("yaml-too-deep", line, f"nested more than {MAX_DEPTH} levels deep")
-                if plain and event.flow_style:
-                    raise Unreadable("yaml-flow-style", line, "flow style is not plain YAML")
-                value = {} if kind is yaml.MappingStartEvent else []
-            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                stack.pop()
-                keys.pop()
-                continue
-            elif kind is yaml.AliasEvent:
-                raise Unreadable("yaml-alias", event.start_mark.line + FIRST_LINE, "aliases are not followed")
-            elif kind is yaml.DocumentStartEvent:
-                if root is not None:
-                    raise Unreadable("yaml-invalid", event.start_mark.line + FIRST_LINE, "more than one YAML document")
-                continue
-            else:
-                continue
-
-            if not stack:
-                root = value
-            else:
-                top, key = stack[-1], keys[-1]
-                if type(top) is list:
-                    top.append(value)
-                elif key is None:  # a mapping that waits for a key
-                    if type(value) is not str:
-                        raise Unreadable("yaml-invalid", event.start_mark.line + FIRST_LINE, "a key must be plain text")
-                    line = event.start_mark.line + FIRST_LINE
-                    if value in top:
-                        if plain:
-                            raise Unreadable("duplicate-key", line, f"duplicate key {value!r}")
-                        notes.append(Note("duplicate-key", line, {"key": value[:80]}))
-                    if len(stack) == 1:
-                        lines[value] = line
-                    keys[-1] = value
-                    continue
-                else:
-                    top[key] = value
-                    keys[-1] = None
-                    if watch_comments and type(value) is str and not event.style and _is_cut(source, event.end_mark):
-                        notes.append(Note("yaml-comment-cut", event.end_mark.line + FIRST_LINE, {"key": key[:80]}))
-            if type(value) is not str:
-                stack.append(value)
-                keys.append(None)
-    except yaml.YAMLError as error:
-        raise Unreadable("yaml-invalid", _error_line(error), _error_reason(error)) from None
-    except ValueError as error:  # a lone surrogate or a code point beyond Unicode
-        raise Unreadable("yaml-invalid", None, str(error)[:120]) from None
-    if plain and "\t" in text:
-        _check_tabs(text, quoted)
-    if root is None or root == "":
-        root = {}
-    if type(root) is not dict:
-        raise Unreadable("yaml-not-mapping", FIRST_LINE, "it is not a list of 'key: value' lines")
-    return root, lines, notes
-
-
-def _check_tabs(text: str, quoted: list[tuple[int, int]]) -> None:
-    """Refuses a tab outside quotes, block scalars (below the '|' or '>' line) and comments."""
-    inside = Spans((text.find("\n", start) if text[start] in "|>" else start, end) for start, end in quoted)
-    comment_until = 0
-    for found in re.finditer(r"\t|(?:^|(?<=[ \t]))#", text, re.MULTILINE):
-        at = found.start()
-        if at in inside or at < comment_until:
-            continue
-        if found[0] == "\t":
-            line = text.count("\n", 0, at) + FIRST_LINE
-            raise Unreadable("yaml-invalid", line, "found character '\\t' that cannot start any token")
-        end = text.find("\n", at)
-        comment_until = len(text) if end < 0 else end
-
-
-@cache
-def _parser_type() -> Any:
-    try:
-        from yaml.cyaml import CParser  # type: ignore[attr-defined]
-    except ImportError:  # PyYAML without libyaml: slower, same events
-        from yaml import BaseLoader
-
-        return BaseLoader
-    return CParser
-
-
-def _is_cut(source: list[str], mark: Any) -> bool:
-    return mark.line < len(source) and source[mark.line][mark.column :].lstrip(" \t").startswith("#")
-
-
-def _error_line(error: Any) -> int | None:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    return mark.line + FIRST_LINE if mark else None
-
-
-def _error_reason(error: Any) -> str:
-    return str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split("\n")[0][:120]
+        raise _NotPlain
+    glue = " " if style[0] == ">" else "\n"
+    text = glue.join(line.lstrip(" ") for line in lines)
+    if style.endswith("-"):
+        return text
+    return f"{text}\n"
 
 
 # --- repair ---------------------------------------------------------------------------------------------------------
@@ -339,75 +270,103 @@ def _repair(text: str) -> tuple[str, list[int], list[Note]]:
     at = 0
     while at < len(lines):
         line = lines[at]
-        found = _KEY_LINE.match(line)
+        number = at + FIRST_LINE
         at += 1
+        found = _KEY_LINE.match(line)
         if not found:
             out.append(line)
             continue
-        indent = len(found["indent"])
-        deeper = at
-        while deeper < len(lines) and (not lines[deeper].strip() or _indent(lines[deeper]) > indent):
-            deeper += 1
-        value, comment = _split_comment(found["value"].rstrip())
-        more = [part.strip() for part in lines[at:deeper] if part.strip()]
-        if _BLOCK.match(found["value"].rstrip()):  # a block scalar owns all deeper lines
-            out += [line, *lines[at:deeper]]
-            at = deeper
-        elif not _needs_quotes(value, more):
+        end = _end_of_deeper(lines, at, len(found["indent"]))
+        written = found["value"].rstrip()
+        if _BLOCK.match(written):  # a block scalar owns all deeper lines
+            out += [line, *lines[at:end]]
+            at = end
+            continue
+        value, comment = _split_comment(written)
+        more = [part.strip() for part in lines[at:end] if part.strip()]
+        if not _needs_quotes(value, more):
             out.append(line)
-        elif any(map(_RESTRICTION.match, more)):
+            continue
+        if any(map(_RESTRICTION.match, more)):
             return text, [], []
-        else:
-            whole = " ".join([value, *more])
-            if value[0] in "\"'" and not _RESTRICTION.match(line):  # a restriction is never guessed
-                whole = _repair_quotes(whole)
-            whole = whole.replace("\\", "\\\\").replace('"', '\\"')
-            out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
-            out += [""] * (deeper - at)  # keeps the line numbers of the following lines
-            changed.append(at - 1 + FIRST_LINE)
-            if comment:
-                cut.append(Note("yaml-comment-cut", at - 1 + FIRST_LINE, {"key": found["key"][:80]}))
-            at = deeper
+        whole = " ".join([value, *more])
+        if value[0] in "\"'" and not _RESTRICTION.match(line):  # a restriction is never guessed
+            whole = _repair_quotes(whole)
+        whole = whole.replace("\\", "\\\\").replace('"', '\\"')
+        out.append(f'{found["indent"]}{found["key"]}: "{whole}"{comment}')
+        out += [""] * (end - at)  # keeps the line numbers of the following lines
+        at = end
+        changed.append(number)
+        if comment:
+            cut.append(Note("yaml-comment-cut", number, {"key": found["key"][:80]}))
     return "\n".join(out), changed, cut
 
 
+def _end_of_deeper(lines: list[str], start: int, indent: int) -> int:
+    """Returns the place of the first line from `start` on that is neither blank nor deeper than `indent`."""
+    for place in range(start, len(lines)):
+        line = lines[place]
+        if line.strip() and _indent(line) <= indent:
+            return place
+    return len(lines)
+
+
 def _needs_quotes(value: str, more: list[str]) -> bool:
-    if value[0] in "\"'":
-        return _WHOLE_QUOTED.match(" ".join([value, *more])) is None
-    if value[0] in "[{":
-        return _WHOLE_FLOW.match(value) is None and not (more and value[-1] in "[{,")
-    if value[0] in "@`%&*!|>]},?" or value.startswith("- "):
+    first = value[0]
+    parts = [value, *more]
+    if first in "\"'":
+        return not _WHOLE_QUOTED.match(" ".join(parts))
+    if first in "[{":
+        goes_on = more and value[-1] in "[{,"
+        return not goes_on and not _WHOLE_FLOW.match(value)
+    if first in "@`%&*!|>]},?" or value.startswith("- "):
         return True
-    return any(": " in part or part.endswith(":") for part in [value, *more])
+    return any(": " in part or part.endswith(":") for part in parts)
 
 
 def _repair_quotes(value: str) -> str:
     """Returns the text of a value with broken quotes, without the first quote and its partner. A quoted word before
     other words (`"Foo" and bar`) keeps its quotes."""
-    quote, text = value[0], value[1:]
+    quote = value[0]
+    text = value[1:]
     marks = [found.start() for found in _QUOTES[quote].finditer(text)]
     if marks:
-        first, at_end = marks[0], marks[-1] == len(text) - 1
-        closes = first > 0 and not text[first - 1].isspace() and not text[first + 1 : first + 2].isalnum()
-        if closes and len(marks) % 2:
-            if first != len(text) - 1 and not _SENTENCE.search(text, 0, first):
+        last = len(text) - 1
+        first = marks[0]
+        if len(marks) % 2 and _closes(text, first):
+            if first != last and not _SENTENCE.search(text, 0, first):
                 return value
             text = text[:first] + text[first + 1 :]  # "Does x." Use when asked.
-        elif at_end:  # "Does "x" and y."
+        elif marks[-1] == last:  # "Does "x" and y."
             text = text[:-1]
-    text = text.replace("''", "'") if quote == "'" else _ESCAPED.sub(r"\1", text)
+    if quote == "'":
+        text = text.replace("''", "'")
+    else:
+        text = _ESCAPED.sub(r"\1", text)
     return text.strip()
+
+
+def _closes(text: str, at: int) -> bool:
+    """True when the quote at this place ends a word, and no word follows at once."""
+    if at == 0 or text[at - 1].isspace():
+        return False
+    following = text[at + 1 : at + 2]
+    return not following.isalnum()
 
 
 def _split_comment(value: str) -> tuple[str, str]:
     if value[0] in "\"'":
         return value, ""
     found = _COMMENT.search(value)
-    return (value[: found.start()], value[found.start() :]) if found and found.start() else (value, "")
+    if not found or not found.start():
+        return value, ""
+    at = found.start()
+    return value[:at], value[at:]
 
 
 def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
+    text = line.lstrip(" ")
+    return len(line) - len(text)
 
 
 # --- salvage --------------------------------------------------------------------------------------------------------
@@ -424,21 +383,32 @@ def _salvage(text: str, failure: Unreadable) -> FrontMatter:
     source = text.split("\n")
     for number, line in enumerate(source):
         found = _TOP_KEY.match(line)
-        if found and found["key"] in _SALVAGED and found["key"] not in fields:
-            value = found["value"].rstrip()
-            if found["key"] == "description":
-                head = "" if _BLOCK.match(value) else value
-                value = " ".join(part for part in [head, *_deeper_lines(source, number + 1)] if part)
-            fields[found["key"]] = _unquote(_printable(value))
-            lines[found["key"]] = number + FIRST_LINE
+        if not found:
+            continue
+        key = found["key"]
+        if key not in _SALVAGED or key in fields:
+            continue
+        value = found["value"].rstrip()
+        if key == "description":
+            value = _whole_description(value, source, number)
+        fields[key] = _unquote(_printable(value))
+        lines[key] = number + FIRST_LINE
     if not fields.get("description"):
         raise failure
-    mentions = [found["key"] for found in _RESTRICTION.finditer(text)].count("disable-model-invocation")
+    restrictions = [found["key"] for found in _RESTRICTION.finditer(text)]
+    mentions = restrictions.count("disable-model-invocation")
     if mentions != ("disable-model-invocation" in fields):
         fields["disable-model-invocation"] = "not readable"
     fields["allowed-tools"] = []
     note = Note("yaml-salvaged", failure.line, {"reason": failure.reason, "fields": sorted(lines)})
     return FrontMatter(fields, lines, "salvaged", (note,))
+
+
+def _whole_description(value: str, source: list[str], number: int) -> str:
+    """Joins the first line of a description and the indented lines below it."""
+    parts = [] if _BLOCK.match(value) else [value]
+    parts += _deeper_lines(source, number + 1)
+    return " ".join(filter(None, parts))
 
 
 def _deeper_lines(source: list[str], start: int) -> list[str]:
@@ -451,8 +421,12 @@ def _deeper_lines(source: list[str], start: int) -> list[str]:
 
 
 def _unquote(value: str) -> str:
-    return _repair_quotes(value) if value[:1] in ("'", '"') else value
+    if not value.startswith(("'", '"')):
+        return value
+    return _repair_quotes(value)
 
 
 def _printable(value: str) -> str:
-    return "".join(c for c in value if c >= " " and c != "\x7f")
+    """Removes control characters."""
+    kept = [c for c in value if c >= " " and c != "\x7f"]
+    return "".join(kept)

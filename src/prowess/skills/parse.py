@@ -11,9 +11,10 @@ import re
 from typing import Literal, NamedTuple, overload
 
 from prowess.core.findings import Note
-from prowess.skills.front_matter import FrontMatter, Unreadable, parse_front_matter
+from prowess.skills.front_matter import FrontMatter, parse_front_matter
 from prowess.skills.head import SkillHead
 from prowess.skills.metadata import read_fields
+from prowess.skills.yaml_mapping import Unreadable
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 4 * 1024 * 1024  # of the whole file: a body is read whole or not at all

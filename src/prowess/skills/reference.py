@@ -21,9 +21,9 @@ from prowess._internal.files import NotRegular, read_regular
 from prowess._internal.paths import is_inside
 from prowess.core.findings import Note
 from prowess.errors import SkillInvalid
-from prowess.skills.front_matter import Unreadable, read_mapping
 from prowess.skills.metadata import SPECIFICATION
 from prowess.skills.parse import MAX_BODY_BYTES, find_fence, parse_body, unify_lines
+from prowess.skills.yaml_mapping import Unreadable, read_mapping
 
 ALLOWED = sorted(SPECIFICATION)
 Place = str | os.PathLike[str]
@@ -42,8 +42,12 @@ class Properties(NamedTuple):
 
     def to_dict(self) -> dict[str, Value]:
         """Returns the fields that are set, under their names in a SKILL.md."""
-        given = {name.replace("_", "-"): value for name, value in self._asdict().items() if value is not None}
-        return given if self.metadata else {name: value for name, value in given.items() if name != "metadata"}
+        given: dict[str, Value] = {}
+        for name, value in self._asdict().items():
+            if value is None or (name == "metadata" and not value):
+                continue
+            given[name.replace("_", "-")] = value
+        return given
 
 
 def parse_front_matter(text: str | bytes) -> tuple[dict[str, Value], str]:
@@ -54,8 +58,11 @@ def parse_front_matter(text: str | bytes) -> tuple[dict[str, Value], str]:
 
 def find_skill_md(folder: Place) -> str | None:
     """Finds SKILL.md or skill.md directly inside a folder. Returns None when there is neither."""
-    paths = (os.path.join(os.fspath(folder), name) for name in ("SKILL.md", "skill.md"))
-    return next((path for path in paths if os.path.lexists(path)), None)
+    for name in ("SKILL.md", "skill.md"):
+        path = os.path.join(os.fspath(folder), name)
+        if os.path.lexists(path):
+            return path
+    return None
 
 
 def read_properties(place: Place) -> Properties:
@@ -88,8 +95,10 @@ def to_prompt(places: Place | Iterable[Place]) -> str:
 def folder_of(place: Place) -> str:
     """Returns the skill's folder for a path to the folder or to its SKILL.md."""
     path = os.path.normpath(os.fspath(place))
-    is_file = os.path.basename(path).lower() == "skill.md" and os.path.isfile(path)
-    return os.path.dirname(path) or "." if is_file else path
+    folder, name = os.path.split(path)
+    if name.lower() == "skill.md" and os.path.isfile(path):
+        return folder or "."
+    return path
 
 
 def read_skill_md(path: str) -> bytes:

@@ -21,6 +21,8 @@ from prowess.skills.skill import Entry, Skill
 
 Format = Literal["xml", "markdown", "json"]
 FORMATS: tuple[Format, ...] = ("xml", "markdown", "json")
+ShownName = tuple[str, str | None]  # the name, and the source if the name alone is ambiguous
+Names = Mapping[str, ShownName]  # by id
 MAX_LISTED_FILES = 50
 _OURS = ("skill_content", "skill_resources", "skill_doc", "skill_arguments", "available_skills", r"note\b")
 _OUR_TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(_OURS)}))", re.IGNORECASE)
@@ -31,14 +33,16 @@ def render_catalog(
 ) -> str:
     """Renders the catalog for a model; "" when there is nothing to show. Without a plan, every skill that the model may
     see is shown whole."""
-    entries = {entry.id: entry for entry in catalog}
+    shown: list[Entry] = []
+    name_only: list[Entry] = []
+    more = 0
     if plan is None:
-        shown = [entry for entry in catalog if catalog.visibility(entry).model_visible]
-        name_only: list[Entry] = []
+        shown += [entry for entry in catalog if catalog.visibility(entry).model_visible]
     else:
-        shown = [entries[id] for id in plan.shown]
-        name_only = [entries[id] for id in plan.name_only]
-    more = len(plan.searchable) if plan else 0
+        entries = {entry.id: entry for entry in catalog}
+        shown += [entries[id] for id in plan.shown]
+        name_only += [entries[id] for id in plan.name_only]
+        more = len(plan.searchable)
     if not shown and not name_only and not more:
         return ""
     names = shown_names(catalog, [*shown, *name_only])
@@ -50,27 +54,47 @@ def render_entries(
     name_only: Iterable[Entry] = (),
     *,
     more: int = 0,
-    names: Mapping[str, tuple[str, str | None]],
+    names: Names,
     format: Format = "xml",
     locations: bool = False,
 ) -> str:
     if format not in FORMATS:
-        raise ConfigError(
-            f"'{format}' is not a format.", code="format-unknown", hint=f"Use one of {', '.join(FORMATS)}."
-        )
+        hint = f"Use one of {', '.join(FORMATS)}."
+        raise ConfigError(f"'{format}' is not a format.", code="format-unknown", hint=hint)
     if format == "json":
         return _render_json(shown, name_only, more, names, locations)
     if format == "markdown":
-        lines = [_markdown_line(entry, names, locations) for entry in shown]
-        lines += [f"- {_one_line(names[entry.id][0])}" for entry in name_only]
+        lines = _markdown_lines(shown, name_only, names, locations)
     else:
-        lines = ["<available_skills>"]
-        lines += [xml_entry(entry, names[entry.id], location=locations) for entry in shown]
-        lines += [xml_entry(entry, names[entry.id], location=locations, description=False) for entry in name_only]
-        lines.append("</available_skills>")
+        lines = _xml_lines(shown, name_only, names, locations)
     if more:
         lines.append(more_line(more))
     return "\n".join(lines)
+
+
+def _markdown_lines(shown: Iterable[Entry], name_only: Iterable[Entry], names: Names, locations: bool) -> list[str]:
+    lines: list[str] = []
+    for entry in shown:
+        name, _ = names[entry.id]
+        description = _one_line(strip_invisible(entry.description))
+        where = f", {entry.location}" if locations else ""
+        lines.append(f"- {_one_line(name)}: {description} ({entry.source}{where})")
+    for entry in name_only:
+        name, _ = names[entry.id]
+        lines.append(f"- {_one_line(name)}")
+    return lines
+
+
+def _xml_lines(shown: Iterable[Entry], name_only: Iterable[Entry], names: Names, locations: bool) -> list[str]:
+    lines = ["<available_skills>"]
+    for entry in shown:
+        name = names[entry.id]
+        lines.append(xml_entry(entry, name, location=locations))
+    for entry in name_only:
+        name = names[entry.id]
+        lines.append(xml_entry(entry, name, location=locations, description=False))
+    lines.append("</available_skills>")
+    return lines
 
 
 def more_line(count: int) -> str:
@@ -80,7 +104,7 @@ def more_line(count: int) -> str:
     )
 
 
-def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = False, description: bool = True) -> str:
+def xml_entry(entry: Entry, name: ShownName, *, location: bool = False, description: bool = True) -> str:
     """Renders one skill like the reference library. Adds the source only when the name alone is ambiguous."""
     text, source = name
     lines = ["<skill>", "<name>", escape(text), "</name>"]
@@ -95,7 +119,8 @@ def xml_entry(entry: Entry, name: tuple[str, str | None], *, location: bool = Fa
 
 def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int:
     """Counts the tokens of the skill's catalog entry, under its own name."""
-    return count(xml_entry(entry, (entry.name, None)) + "\n")
+    text = xml_entry(entry, (entry.name, None))
+    return count(text + "\n")
 
 
 class RowTokens(TypedDict):
@@ -108,24 +133,30 @@ class RowTokens(TypedDict):
 
 def skill_tokens(skill: Skill, count: Callable[[str], int] = estimate) -> RowTokens:
     """Returns the tokens of a skill: of its entry in the catalog, and of the text that a load adds."""
-    return {"catalog": cost_in_catalog(skill.entry, count), "body": count(render_skill(skill)), "exact": False}
+    in_catalog = cost_in_catalog(skill.entry, count)
+    body = count(render_skill(skill))
+    return {"catalog": in_catalog, "body": body, "exact": False}
 
 
 def escape(text: str, *, quote: bool = True) -> str:
     """Escapes like html.escape, without importing html and its large entity table."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&quot;").replace("'", "&#x27;") if quote else text
+    if quote:
+        text = text.replace('"', "&quot;").replace("'", "&#x27;")
+    return text
 
 
-def shown_names(catalog: Catalog, entries: Iterable[Entry]) -> dict[str, tuple[str, str | None]]:
+def shown_names(catalog: Catalog, entries: Iterable[Entry]) -> dict[str, ShownName]:
     """Maps an id to the name to show, and to the source if the name is ambiguous. Every shown name can be resolved."""
     entries = list(entries)
     count: dict[str, int] = {}
     for entry in entries:
         count[entry.name] = count.get(entry.name, 0) + 1
-    names: dict[str, tuple[str, str | None]] = {}
+    names: dict[str, ShownName] = {}
     for entry in entries:
-        name = entry.name if count[entry.name] == 1 and catalog.find(entry.name) is entry else entry.qualified
+        name = entry.name
+        if count[name] > 1 or catalog.find(name) is not entry:
+            name = entry.qualified
         if catalog.find(name) is entry:
             names[entry.id] = (strip_invisible(name), None)
         else:
@@ -133,34 +164,22 @@ def shown_names(catalog: Catalog, entries: Iterable[Entry]) -> dict[str, tuple[s
     return names
 
 
-def _markdown_line(entry: Entry, names: Mapping[str, tuple[str, str | None]], locations: bool) -> str:
-    where = f", {entry.location}" if locations else ""
-    description = _one_line(strip_invisible(entry.description))
-    return f"- {_one_line(names[entry.id][0])}: {description} ({entry.source}{where})"
-
-
 def _one_line(text: str) -> str:
     """Returns the text as one line, with angle brackets escaped so they are not read as tags."""
     return escape(" ".join(text.split()), quote=False)
 
 
-def _render_json(
-    shown: Iterable[Entry],
-    name_only: Iterable[Entry],
-    more: int,
-    names: Mapping[str, tuple[str, str | None]],
-    locations: bool,
-) -> str:
-    rows = [
-        {
-            "name": names[entry.id][0],
-            "description": strip_invisible(entry.description),
-            "source": entry.source,
-            **({"location": entry.location} if locations else {}),
-        }
-        for entry in shown
-    ]
-    rows += [{"name": names[entry.id][0], "source": entry.source} for entry in name_only]
+def _render_json(shown: Iterable[Entry], name_only: Iterable[Entry], more: int, names: Names, locations: bool) -> str:
+    rows: list[dict[str, str]] = []
+    for entry in shown:
+        name, _ = names[entry.id]
+        row: dict[str, str] = {"name": name, "description": strip_invisible(entry.description), "source": entry.source}
+        if locations:
+            row["location"] = entry.location
+        rows.append(row)
+    for entry in name_only:
+        name, _ = names[entry.id]
+        rows.append({"name": name, "source": entry.source})
     document: dict[str, object] = {"skills": rows}
     if more:
         document["more"] = more
@@ -173,38 +192,42 @@ def _render_json(
 
 def render_skill(skill: Skill, *, directory: str | None = None) -> str:
     """Renders a loaded skill for the model: the body, its folder, its files, and what to do now."""
+    name = visible(skill.name)
+    body = neutralise(strip_invisible(skill.body))
+    lines = [f'<skill_content name="{escape(name)}" source="{skill.entry.source}">', body.strip("\n"), ""]
     place = directory or skill.directory
-    lines = [
-        f'<skill_content name="{escape(visible(skill.name))}" source="{skill.entry.source}">',
-        neutralise(strip_invisible(skill.body)).strip("\n"),
-        "",
-    ]
     if place:
-        lines += [f"Skill directory: {escape(visible(place), quote=False)}"]
-        lines += ["Relative paths in this skill are relative to the skill directory."]
-    others = skill.resources
-    if others:
-        lines.append("<skill_resources>")
-        lines += [f"  <file>{escape(visible(path))}</file>" for path in others[:MAX_LISTED_FILES]]
-        if len(others) > MAX_LISTED_FILES:
-            lines.append(f"  <!-- and {len(others) - MAX_LISTED_FILES} more files -->")
-        lines.append("</skill_resources>")
-    lines += [
-        f"Follow these instructions now to do what was asked, with what the skill {_quoted(skill.name)} tells you."
-    ]
-    return "\n".join([*lines, "</skill_content>"])
+        lines.append(f"Skill directory: {escape(visible(place), quote=False)}")
+        lines.append("Relative paths in this skill are relative to the skill directory.")
+    lines += _resource_lines(skill.resources)
+    quoted = "'" + escape(name, quote=False) + "'"
+    lines.append(f"Follow these instructions now to do what was asked, with what the skill {quoted} tells you.")
+    lines.append("</skill_content>")
+    return "\n".join(lines)
+
+
+def _resource_lines(paths: tuple[str, ...]) -> list[str]:
+    if not paths:
+        return []
+    lines = ["<skill_resources>"]
+    for path in paths[:MAX_LISTED_FILES]:
+        shown = escape(visible(path))
+        lines.append(f"  <file>{shown}</file>")
+    unlisted = len(paths) - MAX_LISTED_FILES
+    if unlisted > 0:
+        lines.append(f"  <!-- and {unlisted} more files -->")
+    lines.append("</skill_resources>")
+    return lines
 
 
 def render_doc(skill: Skill, path: str, data: bytes) -> str:
-    text = neutralise(strip_invisible(data.decode("utf-8", "replace"))).strip("\n")
-    name, doc = escape(visible(skill.name)), escape(visible(path))
+    text = strip_invisible(data.decode("utf-8", "replace"))
+    text = neutralise(text).strip("\n")
+    name = escape(visible(skill.name))
+    doc = escape(visible(path))
     return f'<skill_doc skill="{name}" path="{doc}">\n{text}\n</skill_doc>'
 
 
 def neutralise(text: str) -> str:
     """Escapes Prowess' own tags: a body can quote them, but cannot open or close one."""
     return _OUR_TAGS.sub("&lt;", text)
-
-
-def _quoted(name: str) -> str:
-    return "'" + escape(visible(name), quote=False) + "'"

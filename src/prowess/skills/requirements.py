@@ -60,18 +60,25 @@ def _python_fits(wanted: str, here: tuple[int, ...]) -> bool:
 
 
 def _clause_fits(clause: str, here: tuple[int, ...]) -> bool:
-    operator = next((op for op in (">=", "<=", "==", ">", "<") if clause.startswith(op)), ">=")
-    parts = clause.removeprefix(operator).strip().removesuffix(".*").split(".")
+    operator = ">="
+    for sign in (">=", "<=", "==", ">", "<"):
+        if clause.startswith(sign):
+            operator = sign
+            break
+    text = clause.removeprefix(operator).strip()
+    parts = text.removesuffix(".*").split(".")
     if not all(part.isdigit() for part in parts):
         return True
     if not here:
         return False
-    version = tuple(int(part) for part in parts)
+    version = tuple(map(int, parts))
     here = here[: len(version)]
-    return {
-        ">=": here >= version,
-        "<=": here <= version,
-        "==": here == version,
-        ">": here > version,
-        "<": here < version,
-    }[operator]
+    if operator == ">=":
+        return here >= version
+    if operator == "<=":
+        return here <= version
+    if operator == ">":
+        return here > version
+    if operator == "<":
+        return here < version
+    return here == version

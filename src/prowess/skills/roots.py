@@ -47,17 +47,17 @@ def named_root(
     folder's location decides its source. So a project cannot declare its own folder explicit."""
     if is_url(place):
         return Root("url", place, False, url=place, origin=origin)
-    if not place.strip() or _SCHEME.match(place) or not _is_path(place):
-        raise ConfigError(
-            f"{place!r} is not a root." if place.strip() else "A root needs a path.",
-            code="root-unknown",
-            hint="Give a folder, or an address that begins with https://, http:// or file://.",
-        )
+    is_blank = not place.strip()
+    if is_blank or _SCHEME.match(place) or not _is_path(place):
+        message = "A root needs a path." if is_blank else f"{place!r} is not a root."
+        hint = "Give a folder, or an address that begins with https://, http:// or file://."
+        raise ConfigError(message, code="root-unknown", hint=hint)
     path = os.path.normpath(os.path.join(base, _expand(place, home)))
     if not by_location:
         return Root("explicit", path, True, origin=origin)
     source = _source_by_location(path, home=home, project=project)
-    return Root(source, path, trusts(path) if source == "project" else True, origin=origin)
+    is_trusted = source != "project" or trusts(path)
+    return Root(source, path, is_trusted, origin=origin)
 
 
 def is_missing(root: Root) -> bool:
@@ -113,7 +113,8 @@ def unique_roots(roots: Iterable[Root]) -> list[Root]:
 
 
 def _upwards(cwd: str, top: str) -> list[str]:
-    folders, at = [], cwd
+    folders: list[str] = []
+    at = cwd
     while True:
         folders.append(at)
         parent = os.path.dirname(at)
@@ -142,4 +143,6 @@ def _source_by_location(path: str, *, home: str, project: str | None) -> Source:
         return "project"
     if _below(os.path.realpath(BUILTIN), real):
         return "builtin"
-    return "user" if _below(os.path.realpath(home), real) else "explicit"
+    if _below(os.path.realpath(home), real):
+        return "user"
+    return "explicit"

@@ -50,48 +50,64 @@ NOTHING_KNOWN = Known({}, [])
 
 
 def still_holds(row: Row, found: os.stat_result) -> bool:
-    return row[0] == changed_ns(found) and row[1] == found.st_size and row[2] == found.st_ino
+    """True when the file still has the signature of the row."""
+    changed, size, inode, *_ = row
+    return changed == changed_ns(found) and size == found.st_size and inode == found.st_ino
 
 
 def load_known(cache_dir: str, base: str) -> tuple[Known, list[Finding]]:
+    """Returns what is known of a root, and a finding when the file cannot be used."""
     path = _path(cache_dir, base)
     try:
-        with open(open_regular(path, follow=True), "rb") as file:
-            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-                raise ValueError("it is too large")
-            first = file.readline()
-            header = {} if _is_older(first) else _read_line(first)
-            if header.get("format") != FORMAT or header["root"] != base:
-                return NOTHING_KNOWN, []  # from an older release, or from another root with the same hash
-            known, notes, controls = Known({}, []), list[tuple[Note, ...]](), list[Controls]()
-            for line in file:
-                part = _read_line(line)
-                notes.extend(tuple(map(_note, rows)) for rows in part["notes"])
-                controls.extend(map(_controls, part["controls"]))
-                known.kinds.extend(_kind(row, controls, notes) for row in part["kinds"])
-                rels, *columns = part["skills"]
-                _check_shape([rels, *columns], len(known.kinds))
-                known.rows.update(zip(rels, zip(*columns, strict=True), strict=True))
-        if len(known.rows) != header["skills"]:
-            raise ValueError("a part of it is missing")
-        return known, []
+        return _read_known(path, base), []
     except (FileNotFoundError, NotADirectoryError):
         return NOTHING_KNOWN, []
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        return NOTHING_KNOWN, [make_finding(Note("cache-corrupt", None, {"reason": str(error)[:80]}), path)]
+        note = Note("cache-corrupt", None, {"reason": str(error)[:80]})
+        return NOTHING_KNOWN, [make_finding(note, path)]
+
+
+def _read_known(path: str, base: str) -> Known:
+    with open(open_regular(path, follow=True), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise ValueError("it is too large")
+        first = file.readline()
+        if _is_older(first):
+            return NOTHING_KNOWN
+        header = _read_line(first)
+        if header.get("format") != FORMAT or header["root"] != base:
+            return NOTHING_KNOWN  # from an older release, or from another root with the same hash
+        known = Known({}, [])
+        notes: list[tuple[Note, ...]] = []
+        controls: list[Controls] = []
+        for line in file:
+            part = _read_line(line)
+            notes.extend(tuple(map(_note, rows)) for rows in part["notes"])
+            controls.extend(map(_controls, part["controls"]))
+            known.kinds.extend(_kind(row, controls, notes) for row in part["kinds"])
+            rels, *columns = part["skills"]
+            _check_shape([rels, *columns], len(known.kinds))
+            rows = zip(*columns, strict=True)
+            known.rows.update(zip(rels, rows, strict=True))
+    if len(known.rows) != header["skills"]:
+        raise ValueError("a part of it is missing")
+    return known
 
 
 def _check_shape(columns: list[list[Any]], kinds: int) -> None:
     """Checks the types of the columns. A valid checksum proves nothing: anyone who can write a line can write its
     checksum. Thousands of rows are usual, so this must be cheap."""
     for column, wanted in zip(columns, (str, *_ROW), strict=True):
-        if type(column) is not list or set(map(type, column)) != {wanted}:
+        is_list = type(column) is list
+        if not is_list or set(map(type, column)) != {wanted}:
             raise ValueError("its rows have the wrong types")
     _check_numbers(columns[-1], kinds)
 
 
 def _check_numbers(numbers: list[Any], count: int) -> None:
-    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) >= count:
+    """Checks that each number is one of a list with this many rows."""
+    are_numbers = set(map(type, numbers)) == {int}
+    if not are_numbers or min(numbers) < 0 or max(numbers) >= count:
         raise ValueError("it refers to a missing row")
 
 
@@ -114,22 +130,29 @@ def save_known(
 
 
 def _lines(base: str, entries: list[Entry], signatures: Mapping[str, Signature | Row]) -> Iterator[bytes]:
-    kinds, notes, controls = _Numbers(), _Numbers(), _Numbers()
+    kinds = _Numbers()
+    notes = _Numbers()
+    controls = _Numbers()
 
     def number_of_kind(entry: Entry) -> int:
-        name = None if entry.name == entry.rel.rpartition("/")[2] else entry.name
-        numbers = (controls.of(entry.controls, entry.controls), notes.of(entry.notes, repr(entry.notes)))
-        kind = (name, entry.declared, entry.version, entry.keywords, *numbers)
+        name = None
+        if entry.name != entry.rel.rpartition("/")[2]:
+            name = entry.name
+        controls_number = controls.of(entry.controls, entry.controls)
+        notes_number = notes.of(entry.notes, repr(entry.notes))
+        kind = (name, entry.declared, entry.version, entry.keywords, controls_number, notes_number)
         return kinds.of(kind, kind)
 
     yield _write_line({"schema": "prowess.index/1", "format": FORMAT, "root": base, "skills": len(entries)})
     for start in range(0, len(entries), _SKILLS_IN_LINE):
-        rows = [
-            (e.rel, *signatures[e.rel][:3], e.catalog_tokens, e.description, number_of_kind(e))
-            for e in entries[start : start + _SKILLS_IN_LINE]
-        ]
-        new = {"notes": notes.take_new(), "controls": controls.take_new(), "kinds": kinds.take_new()}
-        yield _write_line({**new, "skills": [*zip(*rows, strict=True)]})
+        rows: list[tuple[Any, ...]] = []
+        for entry in entries[start : start + _SKILLS_IN_LINE]:
+            signature = signatures[entry.rel][:3]
+            kind = number_of_kind(entry)
+            rows.append((entry.rel, *signature, entry.catalog_tokens, entry.description, kind))
+        part = {"notes": notes.take_new(), "controls": controls.take_new(), "kinds": kinds.take_new()}
+        part["skills"] = list(zip(*rows, strict=True))
+        yield _write_line(part)
 
 
 class _Numbers:
@@ -147,14 +170,17 @@ class _Numbers:
 
     def take_new(self) -> list[Any]:
         """Returns the values numbered since the last call."""
-        new, self._new = self._new, []
+        new = self._new
+        self._new = []
         return new
 
 
 def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[Note, ...]]) -> Kind:
     name, declared, version, keywords, controls, notes = row
-    texts = type(name) in _TEXT and type(declared) in _TEXT and type(version) in _TEXT
-    if not texts or type(keywords) is not list or not _are_texts(keywords):
+    for text in (name, declared, version):
+        if type(text) not in _TEXT:
+            raise ValueError("it has an invalid kind")
+    if type(keywords) is not list or not _are_texts(keywords):
         raise ValueError("it has an invalid kind")
     _check_numbers([controls], len(all_controls))
     _check_numbers([notes], len(all_notes))
@@ -163,46 +189,52 @@ def _kind(row: list[Any], all_controls: list[Controls], all_notes: list[tuple[No
 
 def _note(row: list[Any]) -> Note:
     code, line, details = row
-    if code not in RULES or type(line) not in (int, NoneType) or type(details) is not dict:
+    has_line = type(line) in (int, NoneType)
+    if code not in RULES or not has_line or type(details) is not dict:
         raise ValueError("it has an invalid note")
     return Note(code, line, details)
 
 
 def _controls(row: list[Any]) -> Controls:
     mode, tools, run_mode, role, user_invocable, hint, paths, requires = row
-    texts = [mode, run_mode, *(each for each in (role, hint) if each is not None), *paths, *(tools or ())]
-    texts += [text for kind, items in requires for text in (kind, *items)]
+    texts = [mode, run_mode, *paths]
+    if role is not None:
+        texts.append(role)
+    if hint is not None:
+        texts.append(hint)
+    if tools is not None:
+        tools = tuple(tools)
+        texts += tools
+    required: list[tuple[str, tuple[str, ...]]] = []
+    for kind, items in requires:
+        texts += [kind, *items]
+        required.append((kind, tuple(items)))
     if not _are_texts(texts) or type(user_invocable) is not bool:
         raise ValueError("it has invalid controls")
-    return Controls(
-        mode,
-        None if tools is None else tuple(tools),
-        run_mode,
-        role,
-        user_invocable,
-        hint,
-        tuple(paths),
-        tuple((kind, tuple(items)) for kind, items in requires),
-    )
+    return Controls(mode, tools, run_mode, role, user_invocable, hint, tuple(paths), tuple(required))
 
 
 def _path(cache_dir: str, base: str) -> str:
     from zlib import crc32  # a collision costs only a re-read: the file names its root
 
     raw = base.encode("utf-8", "surrogateescape")
-    return os.path.join(cache_dir, "index", f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")
+    name = f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json"
+    return os.path.join(cache_dir, "index", name)
 
 
 def _write_line(document: dict[str, Any]) -> bytes:
-    payload = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    payload = text.encode("utf-8", "surrogatepass")
     return b"%s %s\n" % (_checksum(payload), payload)
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
-    checksum, _, payload = line.removesuffix(b"\n").partition(b" ")
+    line = line.removesuffix(b"\n")
+    checksum, _, payload = line.partition(b" ")
     if checksum != _checksum(payload):
         raise ValueError("its checksum is wrong")
-    document: dict[str, Any] = json.loads(payload.decode("utf-8", "surrogatepass"))
+    text = payload.decode("utf-8", "surrogatepass")
+    document: dict[str, Any] = json.loads(text)
     return document
 
 

@@ -62,10 +62,16 @@ def _open_catalog(catalog: Catalog, path: str | None, keep: Callable[[Entry], bo
     entries = {entry.id: entry for entry in catalog if keep(entry)}
 
     def read_body(id: str) -> str:
-        skill = catalog.memory_skill(entries[id])
-        return read_opening(entries[id], BODY_CHARS) if skill is None else skill.body
+        entry = entries[id]
+        skill = catalog.memory_skill(entry)
+        if skill is not None:
+            return skill.body
+        return read_opening(entry, BODY_CHARS)
 
-    documents = [SearchDocument(e.id, e.name, e.description, e.keywords, _stamp(catalog, e)) for e in entries.values()]
+    documents: list[SearchDocument] = []
+    for id, entry in entries.items():
+        stamp = _stamp(catalog, entry)
+        documents.append(SearchDocument(id, entry.name, entry.description, entry.keywords, stamp))
     return open_search(documents, path, read_body)
 
 
@@ -81,7 +87,11 @@ def _stamp(catalog: Catalog, entry: Entry) -> str:
 
 
 def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> SearchResults:
-    return SearchResults([(catalog.get(hit.id), hit.score) for hit in index.search(query, limit)], index.note)
+    results: list[tuple[Entry, float]] = []
+    for hit in index.search(query, limit):
+        entry = catalog.get(hit.id)
+        results.append((entry, hit.score))
+    return SearchResults(results, index.note)
 
 
 class SearchDocument(NamedTuple):
@@ -136,11 +146,12 @@ class SearchIndex:
     def search(self, query: str, limit: int = 10) -> list[Hit]:
         """Returns hits, best first, ties by id. A hit has at least one of the words. More and rarer words rank
         higher."""
-        for expression in _expressions(_query_terms(query), _whole_name(query)):
+        most = max(0, min(limit, len(self._ids)))
+        terms = _query_terms(query)
+        for expression in _expressions(terms, _whole_name(query)):
             with self._one_at_a_time:
-                rows: list[tuple[int, float]] = self._connection.execute(
-                    _SEARCH, (expression, max(0, min(limit, len(self._ids))))
-                ).fetchall()
+                found = self._connection.execute(_SEARCH, (expression, most))
+                rows: list[tuple[int, float]] = found.fetchall()
             if rows:
                 return [Hit(self._ids[row - 1], round(score, 4)) for row, score in rows]
         return []
@@ -210,7 +221,9 @@ _NAME = "\ue001"
 
 
 def _whole_name(text: str) -> str:
-    return _NAME + "".join(_WORD.findall(_one_spelling(text[:100]))).lower()
+    spelling = _one_spelling(text[:100])
+    words = _WORD.findall(spelling)
+    return _NAME + "".join(words).lower()
 
 
 def _expressions(terms: list[str], name: str) -> Iterator[str]:
@@ -220,10 +233,16 @@ def _expressions(terms: list[str], name: str) -> Iterator[str]:
         yield " OR ".join(f'"{term}"' for term in [*terms, name])
         yield f'"{terms[-1]}" *'
     # Three letters fewer, for a half-typed word or one that the stemmer shortened; characters instead of pairs.
-    starts = [f'"{term[: max(4, len(term) - 3)]}" *' for term in terms if len(term) > 4 and not _CJK_RUN.match(term)]
-    starts += [f'"{character}"' for term in terms if _CJK_RUN.match(term) for character in term]
-    if starts:
-        yield " OR ".join(starts)
+    starts: list[str] = []
+    characters: list[str] = []
+    for term in terms:
+        if _CJK_RUN.match(term):
+            characters += [f'"{character}"' for character in term]
+        elif len(term) > 4:
+            length = max(4, len(term) - 3)
+            starts.append(f'"{term[:length]}" *')
+    if starts or characters:
+        yield " OR ".join(starts + characters)
 
 
 def _index_text(text: str, *, is_name: bool = False) -> str:
@@ -242,7 +261,9 @@ def _one_spelling(text: str) -> str:
     """Normalises full-width letters, half-width kana and accents (NFKC)."""
     from unicodedata import normalize
 
-    return text if text.isascii() else normalize("NFKC", text)
+    if text.isascii():
+        return text
+    return normalize("NFKC", text)
 
 
 def _joined(text: str) -> list[str]:
@@ -373,9 +394,14 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
 
 
 def _fingerprint(documents: Sequence[SearchDocument]) -> bytes:
-    fields = [field for d in documents for field in (d.id, d.name, d.description, " ".join(d.keywords), d.stamp)]
+    fields: list[str] = []
+    for document in documents:
+        keywords = " ".join(document.keywords)
+        fields += [document.id, document.name, document.description, keywords, document.stamp]
     # The lengths make sure that different lists of documents never give the same text.
-    return _digest(f"{_FORMAT} {[*map(len, fields)]} {''.join(fields)}".encode("utf-8", "surrogatepass"))
+    lengths = list(map(len, fields))
+    text = f"{_FORMAT} {lengths} {''.join(fields)}"
+    return _digest(text.encode("utf-8", "surrogatepass"))
 
 
 def _digest(data: bytes) -> bytes:

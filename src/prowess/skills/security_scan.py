@@ -123,14 +123,18 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
 def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:
     """True when the words before, or the line above the code block, warn against it. For prose only: nobody reads
     warnings in a script."""
-    said = "\n".join(text[max(0, offset - 400) : offset].split("\n")[-2:])
+    before = text[max(0, offset - 400) : offset]
+    said = before.split("\n")[-2:]
     block = blocks.start_around(offset)
     if block is not None:
-        above = text[max(0, block - 400) : block].rpartition("\n")[0]
-        said += "\n" + above.rstrip().rpartition("\n")[2]
-    return bool(_WARNING.search(said))
+        above, _, _ = text[max(0, block - 400) : block].rpartition("\n")
+        _, _, line = above.rstrip().rpartition("\n")
+        said.append(line)
+    return bool(_WARNING.search("\n".join(said)))
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= 80 else line[:77] + "…"
+    if len(line) <= 80:
+        return line
+    return line[:77] + "…"

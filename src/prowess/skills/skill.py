@@ -51,7 +51,9 @@ class Entry(NamedTuple):
     def qualified(self) -> str:
         """Name with the folders above it: `acme/pdf` for <root>/acme/pdf/."""
         above, _, _ = self.rel.rpartition("/")
-        return f"{above}/{self.name}" if above else self.name
+        if not above:
+            return self.name
+        return f"{above}/{self.name}"
 
     @property
     def path(self) -> str:
@@ -80,9 +82,29 @@ class Entry(NamedTuple):
 
     def location_of(self, note: Note) -> str:
         """Path of this skill's SKILL.md, or of the file below the skill that the note names."""
-        return (
-            os.path.join(self.path, *note.details["file"].split("/")) if note.code == "skill-nested" else self.location
-        )
+        if note.code != "skill-nested":
+            return self.location
+        parts = note.details["file"].split("/")
+        return os.path.join(self.path, *parts)
+
+    def find_note(self, code: str) -> Note | None:
+        for note in self.notes:
+            if note.code == code:
+                return note
+        return None
+
+    def told_apart(self, name: str, taken: set[str]) -> Entry:
+        """Adds a suffix to the id. It is a hash of the path, so it stays the same while the skill is not moved."""
+        from zlib import crc32
+
+        path = self.path.encode("utf-8", "surrogateescape")
+        base = f"@{crc32(path) & 0xFFFFFF:06x}"
+        suffix = base
+        number = 1
+        while name + suffix in taken:
+            number += 1
+            suffix = f"{base}-{number}"
+        return self._replace(suffix=suffix)
 
     @property
     def ref(self) -> SkillRef:

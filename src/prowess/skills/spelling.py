@@ -1,4 +1,4 @@
-"""Suggests names for a misspelt name."""
+"""Compares names loosely, and suggests names for a misspelt one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ def near_names(wanted: str, names: Iterable[str], limit: int = 1) -> list[str]:
     import difflib  # late: only needed after a miss
 
     close = difflib.get_close_matches(wanted, list(names), n=limit + 5, cutoff=_CLOSE)
-    return [name for name in close if _differ_little(wanted, name)][:limit]
+    near = [name for name in close if _differ_little(wanted, name)]
+    return near[:limit]
 
 
 def _differ_little(wanted: str, name: str) -> bool:
     """True when the names are still similar without the words they share."""
     import difflib
 
-    words, others = wanted.split("-"), name.split("-")
+    words = wanted.split("-")
+    others = name.split("-")
     here = "-".join(word for word in words if word not in others)
     there = "-".join(word for word in others if word not in words)
     if not here or not there:
-        return max(len(here), len(there)) <= _SLIP
-    return difflib.SequenceMatcher(None, there, here).ratio() >= _CLOSE
+        rest = here or there
+        return len(rest) <= _SLIP
+    matcher = difflib.SequenceMatcher(None, there, here)
+    return matcher.ratio() >= _CLOSE
+
+
+def loose_key(text: str) -> str:
+    """Returns a name without differences in case, and with `-` for `_` and blanks."""
+    key = text.strip().casefold()
+    return key.replace("_", "-").replace(" ", "-")

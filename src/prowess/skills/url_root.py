@@ -134,7 +134,12 @@ def _parse_meta(data: bytes) -> _Meta:
 def _is_fresh(cached: _Meta, address: _PinnedUrl, max_age_s: float, now: float) -> bool:
     """True when the cached copy needs no refresh. A pinned copy never does. A local file is cheap, so it is always read
     again."""
-    return address.pin is not None or (not address.is_local and 0 <= now - cached.fetched_at < max_age_s)
+    if address.pin is not None:
+        return True
+    if address.is_local:
+        return False
+    age_s = now - cached.fetched_at
+    return 0 <= age_s < max_age_s
 
 
 def _refreshed(
@@ -191,12 +196,14 @@ def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
 
 def _name_in(data: bytes) -> str | None:
     lines = text_lines(data)
-    if next(lines, None) == "---":
-        for line in lines:
-            if line == "---":
-                break
-            if match := _NAME_LINE.fullmatch(line):
-                return match[2]
+    if next(lines, None) != "---":
+        return None
+    for line in lines:
+        if line == "---":
+            return None
+        match = _NAME_LINE.fullmatch(line)
+        if match:
+            return match[2]
     return None
 
 

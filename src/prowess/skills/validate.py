@@ -16,7 +16,7 @@ from prowess._internal.tokens import estimate
 from prowess.core.catalog_values import Severity
 from prowess.core.findings import RULES, Note
 from prowess.skills.parse import parse_front
-from prowess.skills.render import xml_entry
+from prowess.skills.render import cost_in_catalog
 from prowess.skills.skill import Skill
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
@@ -59,6 +59,8 @@ _PATH = re.compile(r"(?<![\w/.\-<{$])(?:\./)?(?P<target>(?:scripts|references?|a
 _ABSOLUTE = re.compile(
     r"(?<![\w:/.\-$}])(?P<target>(?:/(?:home|Users|root|mnt|opt|srv)/[\w.\-/]+)|[A-Za-z]:\\[\w.\-\\]+)"
 )
+_NO_FILE = re.compile(r"[a-z][a-z0-9+.-]*:|//|/|#|<|\{|\$", re.IGNORECASE)  # an address, an anchor or a placeholder
+_PLACEHOLDER = re.compile(r"[*<>{}$…]|(?:\.\.\.|/)\Z")
 _WHEN = re.compile(
     r"\b(use (?:this|it|when|for|to|if)|when(?:ever)?|if (?:the|a|you)|triggers?|ask(?:s|ed)?|needs?|wants?|mentions)\b"
     r"|当|適用|适用|用于|用於|使用|需要|とき|場合|際に|する時",
@@ -75,8 +77,11 @@ _DATA_NAMES = frozenset(("LICENSE", "Makefile", "README", "NOTICE"))
 
 def graded(code: str, profile: Profile) -> Severity:
     """Returns the severity of a finding in a profile."""
-    raised = (profile != "loading" and code in _STRICT) or (profile == "portable" and code in _PORTABLE)
-    return "error" if raised else RULES[code].severity
+    if profile != "loading" and code in _STRICT:
+        return "error"
+    if profile == "portable" and code in _PORTABLE:
+        return "error"
+    return RULES[code].severity
 
 
 def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
@@ -95,14 +100,18 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
 
 def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
     """Warns when the skill's catalog entry costs too many tokens: it costs them even when the skill is not used."""
-    tokens = estimate(xml_entry(skill.entry, (skill.name, None)) + "\n")
+    tokens = cost_in_catalog(skill.entry)
     if tokens > MAX_CATALOG_TOKENS:
-        yield skill.entry.file, Note("description-too-many-tokens", _description_line(skill, read), {"tokens": tokens})
+        line = _description_line(skill, read)
+        yield skill.entry.file, Note("description-too-many-tokens", line, {"tokens": tokens})
 
 
 def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
-    front = parse_front(read(skill.entry.file))
-    return None if isinstance(front, Note) else front.lines.get("description")
+    data = read(skill.entry.file)
+    front = parse_front(data)
+    if isinstance(front, Note):
+        return None
+    return front.lines.get("description")
 
 
 def check_body(skill: Skill) -> Iterator[Located]:
@@ -157,18 +166,18 @@ def find_references(text: str, base: str = "") -> list[tuple[str, int]]:
     fenced = fenced_code(text)
     seen: dict[str, int] = {}
     for pattern in (_LINK, _PATH):
+        is_link = pattern is _LINK
         for found in pattern.finditer(text):
             target = found["target"].split("#")[0].split("?")[0]
             in_fence = found.start() in fenced
-            if pattern is _LINK and (
-                in_fence or not target or re.match(r"[a-z][a-z0-9+.-]*:|//|/|#|<|\{|\$", target, re.I)
-            ):
+            if is_link and (in_fence or not target or _NO_FILE.match(target)):
                 continue
             if in_fence and not target.startswith("scripts/"):
                 continue
-            if any(c in target for c in "*<>{}$…") or target.endswith(("...", "/")):
+            if _PLACEHOLDER.search(target):
                 continue
-            relative = posixpath.normpath(posixpath.join(base if pattern is _LINK else "", target))
+            folder = base if is_link else ""
+            relative = posixpath.normpath(posixpath.join(folder, target))
             if not relative.startswith(".."):
                 seen.setdefault(relative, found.start())
     return list(seen.items())
@@ -176,16 +185,19 @@ def find_references(text: str, base: str = "") -> list[tuple[str, int]]:
 
 def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
     for listed in skill.files:
-        name = posixpath.basename(listed.path)
-        extension = posixpath.splitext(name)[1]
-        is_script = listed.path.startswith("scripts/") and extension not in _DATA and name not in _DATA_NAMES
-        if not is_script or not listed.size_bytes or listed.size_bytes > 1_000_000:
+        path = listed.path
+        name = posixpath.basename(path)
+        _, extension = posixpath.splitext(name)
+        is_data = extension in _DATA or name in _DATA_NAMES
+        if is_data or not path.startswith("scripts/"):
             continue
-        has_shebang = read(listed.path)[:2] == b"#!"
+        if not listed.size_bytes or listed.size_bytes > 1_000_000:
+            continue
+        has_shebang = read(path).startswith(b"#!")
         if has_shebang and not listed.executable:
-            yield listed.path, Note("script-not-executable", 1, {"target": listed.path})
+            yield path, Note("script-not-executable", 1, {"target": path})
         elif not has_shebang and extension not in EXTENSIONS and (listed.executable or not extension):
-            yield listed.path, Note("script-no-interpreter", 1, {"target": listed.path})
+            yield path, Note("script-no-interpreter", 1, {"target": path})
 
 
 def shipped_folders(skill: Skill) -> list[str]:
@@ -195,5 +207,6 @@ def shipped_folders(skill: Skill) -> list[str]:
 
 
 def _folders_of(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
+    """Returns each folder above a file: `a` and `a/b` for `a/b/c`."""
+    *parts, _ = path.split("/")
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]

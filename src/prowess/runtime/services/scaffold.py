@@ -10,8 +10,8 @@ from prowess._internal.files import write_whole
 from prowess._internal.state_folder import GITIGNORE
 from prowess.core.findings import make_finding
 from prowess.errors import ConfigError
-from prowess.skills.front_matter import Unreadable, read_mapping
 from prowess.skills.metadata import name_notes
+from prowess.skills.yaml_mapping import Unreadable, read_mapping
 
 _LONGEST_DESCRIPTION = 1024
 
