@@ -19,8 +19,7 @@ from prowess.agent.recorder import Recorder
 from prowess.agent.session_secrets import SessionSecrets
 from prowess.agent.tool_call import ToolCallRunner
 from prowess.agent.toolkit_options import KitPolicy
-from prowess.core.codec import render_event
-from prowess.core.events import ApprovalAnswered, Envelope
+from prowess.core.events import ApprovalAnswered, Envelope, render_event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCall, ToolSpec
