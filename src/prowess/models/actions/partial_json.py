@@ -44,4 +44,4 @@ class TextTail:
 
 
 _LONGEST_ESCAPE = 12  # a surrogate pair
-_WHOLE = re.compile(r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])\w{4}|\\u[dD][89abAB]\w{2}\\u\w{4})*+')
+_WHOLE = re.compile(r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])\w{4}|\\u[dD][89abAB]\w{2}\\u\w{4})*')
