@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from prowess.agent.context import render_system
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, SkillAccess
@@ -18,23 +19,30 @@ from prowess.tools.profiles import advertised, slim
 _LISTED = ("shown", "name_only", "searchable")
 
 
+class _Planned(NamedTuple):
+    """Plan of an offer, and what it was made from."""
+
+    whole: CatalogPlan
+    rules: Sequence[Rules]
+    plan: CatalogPlan
+
+
 class SkillOffer:
     """Skills that the model is told, without those that policy denies."""
 
     def __init__(self, skills: SkillAccess, policy: KitPolicy, context: PolicyContext, style: KitStyle) -> None:
         self._skills, self._policy, self._context, self._style = skills, policy, context, style
-        self._rules: Sequence[Rules] = policy.rules()
-        self._whole = skills.plan()
-        self._plan = plan_offer(skills.catalog(), self._whole, context, self._rules)
+        self._made: _Planned | None = None
 
     @property
     def plan(self) -> CatalogPlan:
         """Catalog plan for the current library and rules. Cached, because every turn needs it."""
         whole, rules = self._skills.plan(), self._policy.rules()
-        if self._whole is not whole or self._rules is not rules:
-            self._plan = plan_offer(self._skills.catalog(), whole, self._context, rules)
-            self._whole, self._rules = whole, rules
-        return self._plan
+        made = self._made
+        if made is None or made.whole is not whole or made.rules is not rules:
+            plan = plan_offer(self._skills.catalog(), whole, self._context, rules)
+            made = self._made = _Planned(whole, rules, plan)
+        return made.plan
 
     def render(self) -> str:
         """Renders the prompt text: the catalog and the guidance. Empty if there are no skills."""
