@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,27 @@ def put_in_the_way(runs: Path) -> None:
 
 def check_schema(document: Any) -> None:
     jsonschema.validate(document, json.loads(Path(SCHEMAS, "run.json").read_text(encoding="utf-8")))
+
+
+class WithoutLines(MemoryEventLog):
+    """A log of another package, which returns no lines from `append`."""
+
+    async def append(self, *given: Any) -> Any:
+        return [replace(stored, line="") for stored in await super().append(*given)]
+
+
+def test_a_log_that_returns_no_lines_is_mirrored_whole(runs: Path, told: list[str]) -> None:
+    async def go() -> list[str]:
+        log = MirroredLog(WithoutLines(), str(runs), on_problem=told.append)
+        writer = Writer(log, await log.lease(KEY))
+        await writer.write("r1", RunStarted(model="m"), *call("c1"))
+        await writer.write("r1", RunFinished(stop_reason="answer"))
+        lines = [line async for line in log.lines(KEY)]
+        await log.close()
+        return lines
+
+    lines = asyncio.run(go())
+    assert mirror_of(only(runs)) == lines and len(lines) == 5 and not told
 
 
 def test_a_run_is_a_folder_with_its_lines_and_a_summary(mirrored: Any, runs: Path, told: list[str]) -> None:

@@ -69,7 +69,8 @@ class MirroredLog:
     async def _copy(self, key: SessionKey, run: str, part: Sequence[Envelope]) -> None:
         first, last = part[0], part[-1]
         copy = self._copies.get((key, run)) or self._begin(key, first)
-        if copy is None or copy.last_seq + 1 != (first.seq or 0):
+        has_lines = all(envelope.line for envelope in part)  # a log of another package may return none
+        if copy is None or not has_lines or copy.last_seq + 1 != (first.seq or 0):
             copy = await self._catch_up(key, run)
         else:
             # `broken` is checked in the thread: here, a line that is still being written would look broken.
