@@ -80,7 +80,7 @@ def find_packages(
     install: Sequence[str],
 ) -> Packages | None:
     """Collects the packages that a run needs. None if it needs none."""
-    block, configured = block or ScriptBlock(), work.options.packages(loaded.skill.entry)
+    block, configured = block or ScriptBlock(), work.backend.packages(loaded.skill.entry)
     asked = parse_requirements(install, "install")
     before = (*environments.find_added(loaded.tree.digest), *work.added.get(loaded.tree.digest, ()))
     added = tuple(sorted({*before, *asked} - {*configured}))

@@ -98,17 +98,17 @@ _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
     """Returns a request for installing packages that were not installed for this skill before."""
-    if work.environments is None:
+    if work.backend.environments is None:
         work.get(args.skill)
         return ()
     workspace, _ = await work.workspace()
     loaded, args, launch = plan_run(work, args, workspace)
     block = launch.block if launch else None
-    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    packages = installed.find_packages(work.backend.environments, work, loaded, block, args.install)
     if packages is None:
         return ()
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
-    if installed.find(work.environments, wanted) is not None:
+    if installed.find(work.backend.environments, wanted) is not None:
         work.to_install.discard(wanted.what)
         return ()
     work.to_install.add(wanted.what)
@@ -185,9 +185,9 @@ async def _equip(
     """Prepares the packages of a run. A script that declares packages gets its own environment. Any other run sees the
     packages that are named for its skill before those of its interpreter."""
     block, env, notes = (launch.block, launch.env, launch.notes) if launch else (None, {}, ())
-    if work.environments is None:
+    if work.backend.environments is None:
         return Equipment(env, notes=notes)
-    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    packages = installed.find_packages(work.backend.environments, work, loaded, block, args.install)
     if block is not None and not block.dependencies:
         await installed.check_python(block, loaded, workspace)
     if packages is None:
@@ -198,7 +198,7 @@ async def _equip(
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
     granted = wanted.what in work.to_install
     try:
-        built = await installed.hold(work.environments, wanted, held, granted=granted, by_person=by_person)
+        built = await installed.hold(work.backend.environments, wanted, held, granted=granted, by_person=by_person)
     except WorkspaceError as error:
         work.not_installed[loaded.tree.digest] = f"{', '.join(wanted.block.dependencies)}. {error.hint or ''}"[:500]
         raise
