@@ -75,8 +75,11 @@ async def run(
     given, settings = _split_options(options, named=run.__kwdefaults__)
     places, names = split_skills(skills)
     paths = _paths(files)
-    own = as_toolsets(tools)
-    approver = make_approver(approve, [spec.name for each in own for spec in each.specs()])
+    toolsets = as_toolsets(tools)
+    own: list[str] = []
+    for toolset in toolsets:
+        own.extend(spec.name for spec in toolset.specs())
+    approver = make_approver(approve, own)
     _check_asker(ask)
     with _open(places, settings) as runtime:
         async with runtime.open_session(
@@ -85,7 +88,7 @@ async def run(
             approver=approver,
             asker=ask,
             on_event=_observers(on_event),
-            toolsets=own,
+            toolsets=toolsets,
             **given,
         ) as opened:
             return await opened.run(request, skills=[*names, *use], files=paths, resume=resume)
@@ -110,8 +113,9 @@ async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
         queue.put_nowait(envelope)
 
     async def work() -> Result:
+        observers = _observers(options.get("on_event", ()))
         try:
-            return await run(request, **{**options, "on_event": (tell, *_observers(options.get("on_event", ())))})
+            return await run(request, **{**options, "on_event": (tell, *observers)})
         finally:
             queue.put_nowait(None)
 
@@ -142,7 +146,9 @@ class SkillKit:
         instructions: str = "",
         **settings: Any,
     ) -> None:
-        flat = [each for given in skills for each in (_listed(given))]
+        flat: list[Skills] = []
+        for each in skills:
+            flat.extend(_listed(each))
         places, names = split_skills(flat)
         if names:
             raise ConfigError(
@@ -179,7 +185,9 @@ class SkillKit:
 
     def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
         """Returns the tool schemas in the form that a provider takes."""
-        return [copy.deepcopy(_FORMS[form](spec)) for spec in self.tools]  # callers change what they are given
+        render = _FORMS[form]
+        schemas = [render(spec) for spec in self.tools]
+        return copy.deepcopy(schemas)  # callers change what they are given
 
     @property
     def findings(self) -> Sequence[Any]:
@@ -191,7 +199,8 @@ class SkillKit:
         async with self._opening:
             self._check_open()
             if self._kit is None:
-                self._kit = await self._stack.enter_async_context(self._runtime.open_kit(**self._options))
+                opening = self._runtime.open_kit(**self._options)
+                self._kit = await self._stack.enter_async_context(opening)
         return await self._kit.call(tool, args, id=id)
 
     async def aclose(self) -> None:
@@ -216,10 +225,8 @@ class SkillKit:
 
 
 def _openai(spec: ToolSpec) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": spec.name, "description": spec.description, "parameters": spec.parameters},
-    }
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
 
 
 def _responses(spec: ToolSpec) -> dict[str, Any]:
@@ -235,27 +242,39 @@ _FORMS = {"openai": _openai, "responses": _responses, "anthropic": _anthropic}
 
 @contextmanager
 def _open(places: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[Runtime]:
-    roots = [place for place in places if isinstance(place, str)]
-    others = [place for place in places if not isinstance(place, str)]
-    with open_runtime(cwd=os.getcwd(), environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
+    roots: list[str] = []
+    others: list[Any] = []
+    for place in places:
+        if isinstance(place, str):
+            roots.append(place)
+        else:
+            others.append(place)
+    cwd = os.getcwd()
+    with open_runtime(cwd=cwd, environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
         for place in roots:
             root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
-            check_file(check_present(root), place)
+            present = check_present(root)
+            check_file(present, place)
         yield runtime
 
 
 def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    files = [files] if isinstance(files, (str, os.PathLike)) else files
-    paths = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in files]
-    for path in paths:
+    if isinstance(files, (str, os.PathLike)):
+        files = [files]
+    paths: list[str] = []
+    for file in files:
+        path = os.path.expanduser(os.fspath(file))
+        path = os.path.abspath(path)
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
+        paths.append(path)
     return paths
 
 
 def _listed(skills: Any) -> list[Any]:
-    is_one = isinstance(skills, Skill) or not isinstance(skills, (list, tuple))  # a Skill is a tuple as well
-    return [skills] if is_one else list(skills)
+    if isinstance(skills, Skill) or not isinstance(skills, (list, tuple)):  # a Skill is a tuple as well
+        return [skills]
+    return list(skills)
 
 
 def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str]]:
@@ -267,10 +286,19 @@ def split_skills(skills: Skills | Sequence[Skills]) -> tuple[list[Any], list[str
             places.append(given)
             continue
         text = os.fspath(given)
-        is_file = bool(os.path.splitext(text)[1]) and os.path.isfile(text)  # a place, which then refuses it
-        is_place = isinstance(given, os.PathLike) or os.path.isdir(text) or "://" in text or is_file
-        (places if is_place or text.startswith((".", "/", "~")) else names).append(text)
+        if isinstance(given, os.PathLike) or _is_place(text):
+            places.append(text)
+        else:
+            names.append(text)
     return places, names
+
+
+def _is_place(text: str) -> bool:
+    """True for a folder, an address and a path, false for the name of a skill."""
+    if "://" in text or text.startswith((".", "/", "~")) or os.path.isdir(text):
+        return True
+    has_suffix = bool(os.path.splitext(text)[1])
+    return has_suffix and os.path.isfile(text)  # a place, which then refuses it
 
 
 def _split_options(
@@ -281,23 +309,33 @@ def _split_options(
     `named` are further names for the hint about a misspelt option.
     """
     known = {name.replace(".", "_"): name for name in default_values()}
-    given = {name: value for name, value in options.items() if name in session}
-    rest = {name: value for name, value in options.items() if name not in session}
-    unknown = [name for name in rest if name not in known]
-    if unknown:
-        own = [*(named or ()), *session]
-        near = difflib.get_close_matches(unknown[0], [*own, *known], n=1)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(own)}; and every setting."
-        raise ConfigError(f"There is no option '{unknown[0]}'.", code="option-unknown", hint=hint)
-    if isinstance(limits := given.get("limits"), Mapping):
-        if wrong := [name for name in limits if name not in Limits.__slots__]:
-            raise ConfigError(
-                f"There is no limit '{wrong[0]}'.",
-                code="limit-invalid",
-                hint=f"There are: {', '.join(Limits.__slots__)}.",
-            )
-        given["limits"] = Limits(**limits)
-    return given, {known[name]: value for name, value in rest.items()}
+    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in session:
+            given[name] = value
+        elif name in known:
+            settings[known[name]] = value
+        else:
+            raise _unknown_option(name, [*(named or ()), *session], list(known))
+    limits = given.get("limits")
+    if isinstance(limits, Mapping):
+        given["limits"] = _make_limits(limits)
+    return given, settings
+
+
+def _unknown_option(name: str, own: Sequence[str], settings: Sequence[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, [*own, *settings], n=1)
+    hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(own)}; and every setting."
+    return ConfigError(f"There is no option '{name}'.", code="option-unknown", hint=hint)
+
+
+def _make_limits(given: Mapping[str, Any]) -> Limits:
+    for name in given:
+        if name not in Limits.__slots__:
+            known = ", ".join(Limits.__slots__)
+            raise ConfigError(f"There is no limit '{name}'.", code="limit-invalid", hint=f"There are: {known}.")
+    return Limits(**given)
 
 
 def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
@@ -311,17 +349,15 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
         _check_parameters(approve)
         return approve
     names = [approve] if isinstance(approve, str) else approve
-    if not isinstance(names, Collection) or isinstance(names, Mapping) or not all(isinstance(n, str) for n in names):
-        raise ConfigError(
-            f"approve={repr(approve)[:80]} is neither names of tools nor a function.",
-            code="approve-invalid",
-            hint=_APPROVE,
-        )
+    if not _are_names(names):
+        message = f"approve={repr(approve)[:80]} is neither names of tools nor a function."
+        raise ConfigError(message, code="approve-invalid", hint=_APPROVE)
     allowed = frozenset(names)
-    known = {*RISKS, *CAPABILITIES, *own}
-    if wrong := sorted(allowed - known):
-        near = difflib.get_close_matches(wrong[0], sorted(known), n=1)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(sorted(known))}."
+    known = sorted({*RISKS, *CAPABILITIES, *own})
+    wrong = sorted(allowed.difference(known))
+    if wrong:
+        near = difflib.get_close_matches(wrong[0], known, n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
         raise ConfigError(f"approve names '{wrong[0]}', which is no tool.", code="tool-unknown", hint=hint)
 
     async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
@@ -332,14 +368,19 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
     return answer
 
 
+def _are_names(given: Any) -> bool:
+    if not isinstance(given, Collection) or isinstance(given, Mapping):
+        return False
+    return all(isinstance(name, str) for name in given)
+
+
 def _check_parameters(approve: Callable[..., Any]) -> None:
     """Checks the signature now. At the first question it would be too late, because nobody would answer."""
     try:
         inspect.signature(approve).bind(None, None)
     except TypeError as error:
-        raise ConfigError(
-            f"approve cannot be called with a call and a decision: {error}.", code="approve-invalid", hint=_APPROVE
-        ) from error
+        message = f"approve cannot be called with a call and a decision: {error}."
+        raise ConfigError(message, code="approve-invalid", hint=_APPROVE) from error
     except ValueError:  # written in C: the signature is not known
         return
 
@@ -354,15 +395,23 @@ def _check_asker(ask: Any) -> None:
 
 
 def _observers(on_event: Observer | Sequence[Observer]) -> tuple[Observer, ...]:
-    return tuple(on_event) if isinstance(on_event, Sequence) else (on_event,)
+    if isinstance(on_event, Sequence):
+        return tuple(on_event)
+    return (on_event,)
 
 
 def as_toolsets(given: AnyTool | Iterable[AnyTool]) -> list[Toolset]:
     """Converts functions, tools and sets of tools, or one of them, to sets."""
     is_one = is_toolset(given) or is_tool(given) or callable(given) or isinstance(given, (str, Mapping))
-    several: list[Any] = list(given) if isinstance(given, Iterable) and not is_one else [given]
-    sets: list[Toolset] = [each if is_toolset(each) else Tools(each) for each in several]
-    return [Joined(*sets)] if len(sets) > 1 else sets
+    several: list[Any] = [given]
+    if isinstance(given, Iterable) and not is_one:
+        several = list(given)
+    sets: list[Toolset] = []
+    for each in several:
+        sets.append(each if is_toolset(each) else Tools(each))
+    if len(sets) > 1:
+        return [Joined(*sets)]
+    return sets
 
 
 _APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'

@@ -34,7 +34,11 @@ class Report(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        return not any(finding.severity == "error" for finding in self.findings)
+        return not _has_errors(self.findings)
+
+
+def _has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
 
 
 def check(
@@ -52,33 +56,46 @@ def check(
         raise ConfigError(f"'{profile}' is no profile.", code="profile-unknown", hint=f"Use {', '.join(PROFILES)}.")
     bounds = bounds._replace(nested=nested or bounds.nested)
     if bounds.nested and profile == "spec":
-        raise ConfigError(
-            "The profile 'spec' has no nested skills.", code="usage", hint="Leave nested out, or name each folder."
-        )
+        message = "The profile 'spec' has no nested skills."
+        raise ConfigError(message, code="usage", hint="Leave nested out, or name each folder.")
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        path = os.path.abspath(os.fspath(given))
-        if profile == "spec":  # one path is one skill: the reference library does not search
-            yield Report(folder_of(path), os.path.basename(folder_of(path)), tuple(_spec_findings(os.fspath(given))))
-            continue
-        if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
-            path = os.path.dirname(path)
-        found = scan(Root("explicit", path), bounds=bounds)
-        problems = tuple(_as_error(finding) for finding in found.findings)
-        if not found.entries and not any(finding.severity == "error" for finding in problems):
-            problems += (make_finding(Note("no-skill-here"), path),)
-        if problems:
-            yield Report(path, "", problems)
-        for entry in without_renamed(found.entries):
-            yield check_entry(entry, profile)
+        if profile == "spec":
+            yield _check_by_spec(os.fspath(given))
+        else:
+            yield from _check_below(os.path.abspath(os.fspath(given)), profile, bounds)
+
+
+def _check_by_spec(given: str) -> Report:
+    """Checks one path as one skill: the reference library does not search."""
+    folder = folder_of(os.path.abspath(given))
+    name = os.path.basename(folder)
+    return Report(folder, name, tuple(_spec_findings(given)))
+
+
+def _check_below(path: str, profile: Profile, bounds: Bounds) -> Iterator[Report]:
+    if os.path.basename(path).lower() == "skill.md" and not os.path.isdir(path):
+        path = os.path.dirname(path)
+    found = scan(Root("explicit", path), bounds=bounds)
+    problems = [_as_error(finding) for finding in found.findings]
+    if not found.entries and not _has_errors(problems):
+        problems.append(make_finding(Note("no-skill-here"), path))
+    if problems:
+        yield Report(path, "", tuple(problems))
+    for entry in without_renamed(found.entries):
+        yield check_entry(entry, profile)
 
 
 def check_entry(entry: Entry, profile: Profile = "default") -> Report:
-    findings = [entry.finding_of(note, graded(note.code, profile)) for note in entry.notes]
+    findings: list[Finding] = []
+    for note in entry.notes:
+        severity = graded(note.code, profile)
+        findings.append(entry.finding_of(note, severity))
     if entry.valid:
         try:
             skill = load_entry(entry)
         except SkillError as error:
-            return Report(entry.path, entry.name, (*findings, *getattr(error, "findings", ())))
+            found = getattr(error, "findings", ())
+            return Report(entry.path, entry.name, (*findings, *found))
         findings += check_loaded(skill, profile)
     return Report(entry.path, entry.name, tuple(findings))
 
@@ -98,21 +115,27 @@ def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
     if profile == "security":
         located += scan_skill(skill, read)
     located += _unknown_tools(skill, read)
-    base = skill.entry.path
-    return [
-        make_finding(note, os.path.join(base, *file.split("/")), severity=graded(note.code, profile))
-        for file, note in located
-    ]
+    findings: list[Finding] = []
+    for file, note in located:
+        path = os.path.join(skill.entry.path, *file.split("/"))
+        severity = graded(note.code, profile)
+        findings.append(make_finding(note, path, severity=severity))
+    return findings
 
 
 def _unknown_tools(skill: Skill, read: Callable[[str], bytes]) -> Iterator[tuple[str, Note]]:
-    unknown = parse_allowed(skill.entry.controls.allowed_tools or ()).unknown
-    if unknown:
-        front = parse_front(read(skill.entry.file))
-        line = None if isinstance(front, Note) else front.lines.get("allowed-tools")
-        entries = [describe_unknown(entry) for entry in unknown[:_MOST_NAMED]]
-        more = [f"and {len(unknown) - _MOST_NAMED} more"] if len(unknown) > _MOST_NAMED else []
-        yield skill.entry.file, Note("allowed-tools-unknown", line, {"entries": [*entries, *more]})
+    declared = skill.entry.controls.allowed_tools or ()
+    unknown = parse_allowed(declared).unknown
+    if not unknown:
+        return
+    file = skill.entry.file
+    front = parse_front(read(file))
+    line = None if isinstance(front, Note) else front.lines.get("allowed-tools")
+    entries = [describe_unknown(entry) for entry in unknown[:_MOST_NAMED]]
+    more = len(unknown) - _MOST_NAMED
+    if more > 0:
+        entries.append(f"and {more} more")
+    yield file, Note("allowed-tools-unknown", line, {"entries": entries})
 
 
 def _spec_findings(given: str) -> Iterator[Finding]:

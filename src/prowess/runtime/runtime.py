@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import cached_property
-from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from prowess._internal.json_file import file_signature
@@ -60,7 +59,17 @@ def open_runtime(
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    yield Runtime(places, loaded, file, roots, bounds, unknown_variables(environ), environ, more)
+    findings = unknown_variables(environ)
+    yield Runtime(places, loaded, file, roots, bounds, findings, environ, more)
+
+
+class _RestrictedCatalog(NamedTuple):
+    """Catalog without what is not trusted or denied, and what it was made from."""
+
+    whole: Catalog
+    trust: Trust
+    denied: Mapping[str, str]
+    catalog: Catalog
 
 
 class Runtime:
@@ -77,13 +86,18 @@ class Runtime:
         environ: Mapping[str, str] | None = None,
         more: Sequence[Any] = (),
     ) -> None:
-        self.places, self.loaded, self._findings = places, loaded, tuple(findings)
-        self.trust, self.trust_file = trust.current(), trust
-        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the file now, and our part of it
-        self._restricted: tuple[tuple[Catalog, Trust, Mapping[str, str]], Catalog] | None = None
-        self._denied: tuple[object, Mapping[str, str]] = (None, {})  # signatures of the policy files, denied digests
+        self.places = places
+        self.loaded = loaded
+        self.trust_file = trust
+        self.trust = trust.current()
         self.environ: Mapping[str, str] = environ or {}
-        self._roots, self._bounds, self._more = tuple(roots), bounds, tuple(more)
+        self._findings = tuple(findings)
+        self._roots = tuple(roots)
+        self._bounds = bounds
+        self._more = tuple(more)
+        self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the file now, and our part of it
+        self._restricted: _RestrictedCatalog | None = None
+        self._denied: tuple[object, Mapping[str, str]] = (None, {})  # signatures of the policy files, denied digests
         self._planned: tuple[Catalog, CatalogPlan] | None = None
 
     @property
@@ -92,22 +106,25 @@ class Runtime:
 
     @cached_property
     def library(self) -> Library:
-        named = self._roots or not self._more  # with skills made in code, no default places
-        roots = all_roots(self.places, self.loaded, self.trust, self._roots) if named else []
+        roots: list[Root] = []
+        if self._roots or not self._more:  # with skills made in code, no default places
+            roots = all_roots(self.places, self.loaded, self.trust, self._roots)
+        config = self.config
         return Library(
             [*roots, *self._more],
-            modes=self.config.skills.modes,
+            modes=config.skills.modes,
             bounds=self.bounds,
             cache_dir=self.places.cache_dir,
             accepts=self.trust.accepts_url,
             accepted=self.trust.accepted_skills,
-            refuse_angle_brackets=self.config.security.block_angle_brackets_in_frontmatter,
+            refuse_angle_brackets=config.security.block_angle_brackets_in_frontmatter,
         )
 
     @property
     def bounds(self) -> Bounds:
         """Bounds of the search for skills, from flags or the configuration."""
-        return self._bounds._replace(nested=self._bounds.nested or self.config.skills.nested)
+        nested = self._bounds.nested or self.config.skills.nested
+        return self._bounds._replace(nested=nested)
 
     @property
     def still_trusted(self) -> Trust:
@@ -120,34 +137,44 @@ class Runtime:
     @property
     def trusts_project(self) -> bool:
         """True when the project was trusted at the start and still is."""
-        loaded = self.loaded
-        return loaded.for_this_call or (
-            loaded.project_trusted and self.still_trusted.trusts_folder(self.places.project)
-        )
+        if self.loaded.for_this_call:
+            return True
+        return self.loaded.project_trusted and self.still_trusted.trusts_folder(self.places.project)
 
     @property
     def trusted_config(self) -> Config:
         """Configuration without the settings that depend on revoked trust."""
         accepted = self.loaded.accepted
-        if accepted is None or self.loaded.for_this_call or self.still_trusted is self.trust:
+        if accepted is None or self.loaded.for_this_call:
             return self.config
-        holds = self.trusts_project and self.still_trusted.accepts_file(accepted.path, accepted.sha256)
-        return self.config if holds else accepted.otherwise
+        trust = self.still_trusted
+        if trust is self.trust:
+            return self.config
+        if self.trusts_project and trust.accepts_file(accepted.path, accepted.sha256):
+            return self.config
+        return accepted.otherwise
 
     @property
     def catalog(self) -> Catalog:
         """Catalog of every skill. A revoked trust and a denied digest count from the next access on."""
-        whole, trust, denied = now = (self.library.catalog, self.still_trusted, self.denied_digests)
+        whole = self.library.catalog
+        trust = self.still_trusted
+        denied = self.denied_digests
         if trust is self.trust and not denied:
             return whole
-        if self._restricted is None or not all(map(is_, now, self._restricted[0])):
-            found = whole if trust is self.trust else whole.distrusting(self._find_taken_back(whole))
-            if denied:
-                from prowess.runtime.policy_files import note_denied
+        made = self._restricted
+        if made is None or made.whole is not whole or made.trust is not trust or made.denied is not denied:
+            made = self._restricted = _RestrictedCatalog(whole, trust, denied, self._restrict(whole, trust, denied))
+        return made.catalog
 
-                found = note_denied(found, denied)
-            self._restricted = (now, found)
-        return self._restricted[1]
+    def _restrict(self, catalog: Catalog, trust: Trust, denied: Mapping[str, str]) -> Catalog:
+        if trust is not self.trust:
+            catalog = catalog.distrusting(self._find_taken_back(catalog))
+        if not denied:
+            return catalog
+        from prowess.runtime.policy_files import note_denied
+
+        return note_denied(catalog, denied)
 
     @property
     def denied_digests(self) -> Mapping[str, str]:
@@ -171,19 +198,30 @@ class Runtime:
         trust = self.still_trusted
         loaded = self.loaded._replace(config=self.trusted_config, project_trusted=self.trusts_project)
         roots = all_roots(self.places, loaded, trust, self._roots)
-        places = {os.path.realpath(root.path) for root in roots if root.trusted and not root.url}
-        lost = {record.url for record in self.trust.urls} - {record.url for record in trust.urls}
-        urls = {shown_url(root.url) for root in roots if root.url} - {*map(shown_url, lost)}
-        far = {os.path.realpath(root.path) for root in catalog.roots if root.url and root.url.partition("#")[0] in urls}
-        began = {os.path.realpath(root.path) for root in catalog.roots if root.trusted}
-        accepted, left = self.trust.accepted_skills, trust.accepted_skills
+        lost = {record.url for record in self.trust.urls}
+        lost.difference_update(record.url for record in trust.urls)
+        urls = {shown_url(root.url) for root in roots if root.url}
+        urls.difference_update(map(shown_url, lost))
+        trusted = {os.path.realpath(root.path) for root in roots if root.trusted and not root.url}
+        began: set[str] = set()
+        for root in catalog.roots:
+            path = os.path.realpath(root.path)
+            if root.trusted:
+                began.add(path)
+            if root.url and root.url.partition("#")[0] in urls:
+                trusted.add(path)
+        accepted = self.trust.accepted_skills
+        left = trust.accepted_skills
 
         def is_taken_back(entry: Entry) -> bool:
             if catalog.memory_skill(entry) is not None:
                 return entry.id in lost
-            if entry.root not in began:  # it was trusted for its content
-                return entry.trusted and left.get(entry.real_path) != accepted.get(entry.real_path)
-            return entry.trusted and entry.root not in places and entry.root not in far
+            if not entry.trusted:
+                return False
+            if entry.root in began:
+                return entry.root not in trusted
+            path = entry.real_path  # it was trusted for its content
+            return left.get(path) != accepted.get(path)
 
         return is_taken_back
 
@@ -207,17 +245,20 @@ class Runtime:
         if not missing:
             return []
         count = "1 skill" if len(missing) == 1 else f"{len(missing)} skills"
-        names = [*missing[:5], *(["…"] if len(missing) > 5 else [])]
-        return [make_finding(Note("locked-missing", None, {"count": count, "names": names}), lock)]
+        names = missing[:5]
+        if len(missing) > 5:
+            names.append("…")
+        note = Note("locked-missing", None, {"count": count, "names": names})
+        return [make_finding(note, lock)]
 
     @property
     def setup_findings(self) -> tuple[Finding, ...]:
         """Findings that are known before the library is read."""
-        unused = [
-            make_finding(Note("config-not-in-use", None, {"field": name}), origin)
-            for name, origin in self.loaded.origins.items()
-            if origin != "default" and name in DOCS and name not in IN_USE
-        ]
+        unused: list[Finding] = []
+        for name, origin in self.loaded.origins.items():
+            if origin != "default" and name in DOCS and name not in IN_USE:
+                note = Note("config-not-in-use", None, {"field": name})
+                unused.append(make_finding(note, origin))
         return (*self._findings, *self.trust.findings, *self.loaded.findings, *unused, *self._policy_findings())
 
     def _policy_findings(self) -> Sequence[Finding]:
@@ -234,7 +275,10 @@ class Runtime:
 
         if not self.trusts_project:
             return False
-        return self.loaded.for_this_call or self.still_trusted.accepts_file(path, content_sha256(text.encode()))
+        if self.loaded.for_this_call:
+            return True
+        sha256 = content_sha256(text.encode())
+        return self.still_trusted.accepts_file(path, sha256)
 
     def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Toolkit]:
         """Opens skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
@@ -250,10 +294,14 @@ class Runtime:
 
     def current_plan(self, budget_tokens: int) -> CatalogPlan:
         """Returns the plan that the model is shown now. Planned once per catalog, because every turn asks for it."""
-        planned = self._planned
-        if planned is None or planned[0] is not self.catalog or planned[1].tokens.budget != budget_tokens:
-            self._planned = planned = (self.catalog, self.plan(budget_tokens=budget_tokens))
-        return planned[1]
+        catalog = self.catalog
+        if self._planned is not None:
+            planned, plan = self._planned
+            if planned is catalog and plan.tokens.budget == budget_tokens:
+                return plan
+        plan = self.plan(budget_tokens=budget_tokens)
+        self._planned = (catalog, plan)
+        return plan
 
     def budget(self, model: Model | None = None) -> CatalogBudget:
         """Returns the tokens for the catalog: the setting, else a share of the window of this or the configured model.
@@ -266,21 +314,24 @@ class Runtime:
 
         config = self.config
         if config.skills.budget is not None:
-            return CatalogBudget(config.skills.budget, f"skills.budget, {self.loaded.origins['skills.budget']}")
+            origin = self.loaded.origins["skills.budget"]
+            return CatalogBudget(config.skills.budget, f"skills.budget, {origin}")
         if model is not None:
             info = describe_model(model)
             if info.catalog_tokens is not None:
                 return CatalogBudget(info.catalog_tokens, "as it was recorded")
             return find_budget(model.name, info.context_tokens)
         name = config.model.provider or "offline"
-        return find_budget(name, configured_window(name, config.model.params))
+        window = configured_window(name, config.model.params)
+        return find_budget(name, window)
 
     def offer(self, plan: CatalogPlan) -> CatalogPlan:
         """Returns the plan without the skills that policy files deny: the catalog that a model really sees."""
         from prowess.agent.prompt import plan_offer
         from prowess.runtime.policy_files import find_surroundings, load_rules
 
-        return plan_offer(self.catalog, plan, find_surroundings(self.config), load_rules(self))
+        context = find_surroundings(self.config)
+        return plan_offer(self.catalog, plan, context, load_rules(self))
 
     def open_artifacts(self) -> ArtifactStore | None:
         """Opens the store that `artifacts` names: a folder, a bucket, `memory:` or `none`.
@@ -296,7 +347,8 @@ class Runtime:
             if folder == places.state_dir:
                 return FolderArtifacts(os.path.join(folder, "artifacts"))
             # A project can contain links; they must not decide where we write.
-            return FolderArtifacts(inside(places.project, ".agent/artifacts"), prepare=lambda: ensure_ignored(folder))
+            contained = inside(places.project, ".agent/artifacts")
+            return FolderArtifacts(contained, prepare=lambda: ensure_ignored(folder))
         if wanted == "none":
             return None
         if wanted == "memory:":
@@ -306,7 +358,8 @@ class Runtime:
 
             return ObjectArtifacts(wanted, environ=self.environ)
         of_user = self.loaded.origins["artifacts"].startswith(places.state_dir + os.sep)
-        return FolderArtifacts(artifacts_folder(wanted, places.home if of_user else places.project, places.home))
+        base = places.home if of_user else places.project
+        return FolderArtifacts(artifacts_folder(wanted, base, places.home))
 
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
         from prowess.skills.catalog_budget import plan_catalog
@@ -320,7 +373,8 @@ class Runtime:
         from prowess.skills.load import load
 
         limit = self.config.security.max_skill_body_lines
-        skill = self.check_digest(load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit))
+        skill = load(self.catalog, ref, source=source, trigger=trigger, max_body_lines=limit)
+        skill = self.check_digest(skill)
         self.catalog.allow(skill.entry, trigger=trigger)  # its content may have changed since the catalog was read
         return skill
 
@@ -328,14 +382,17 @@ class Runtime:
         """Returns a loaded skill. Refuses content that policy denies, and distrusts content that nobody accepted."""
         from prowess.runtime.policy_files import find_denied_digests, if_denied
 
-        denied = if_denied(skill.entry, skill.digest, find_denied_digests(self))
-        if denied is not skill.entry:
+        entry = skill.entry
+        denied = if_denied(entry, skill.digest, find_denied_digests(self))
+        if denied is not entry:
             self.catalog.allow(denied)
-        accepted = self.trust.accepted_skills.get(skill.entry.real_path)
-        roots = {os.path.realpath(root.path) for root in self.catalog.roots if root.trusted}
-        if not accepted or accepted == skill.digest or skill.entry.root in roots:
+        accepted = self.trust.accepted_skills.get(entry.real_path)
+        if not accepted or accepted == skill.digest:
             return skill
-        return skill._replace(entry=changed_since_accepted(skill.entry))
+        trusted = {os.path.realpath(root.path) for root in self.catalog.roots if root.trusted}
+        if entry.root in trusted:
+            return skill
+        return skill._replace(entry=changed_since_accepted(entry))
 
     def load_entry(self, entry: Entry) -> Skill:
         """Loads a skill of the catalog without a permission check."""
@@ -349,13 +406,17 @@ class Runtime:
         """Returns hits among the skills the model may see (or `keep` keeps), best first, from an index per project."""
         from prowess.skills.search import search_catalog
 
-        key = f"{crc32(self.places.project.encode('utf-8', 'surrogateescape')):08x}{'-all' if keep else ''}"
-        path = os.path.join(self.places.cache_dir, "search", f"{key}.db")
-        results, note = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
-        if note and os.path.isfile(path):
+        project = self.places.project.encode("utf-8", "surrogateescape")
+        among = "-all" if keep else ""
+        path = os.path.join(self.places.cache_dir, "search", f"{crc32(project):08x}{among}.db")
+        results, problem = search_catalog(self.catalog, query, limit=limit, path=path, keep=keep)
+        if not problem:
+            return results, []
+        if os.path.isfile(path):
             os.unlink(path)  # it is our own cache: the next search makes it again
-            note = "the search index was damaged and is made anew"
-        return results, [make_finding(Note("cache-corrupt", None, {"reason": note.rstrip(".")}), path)] if note else []
+            problem = "the search index was damaged and is made anew"
+        note = Note("cache-corrupt", None, {"reason": problem.rstrip(".")})
+        return results, [make_finding(note, path)]
 
 
 SYSTEM_POLICY = "/etc/prowess/policy.toml"
@@ -364,7 +425,8 @@ SYSTEM_POLICY = "/etc/prowess/policy.toml"
 def rule_paths(runtime: Runtime) -> list[str]:
     """Returns the paths of the policy files. The managed file is first: the path of the variable, else the system's."""
     managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
-    return [managed, os.path.join(runtime.places.project, ".agent", "policy.toml")]
+    own = os.path.join(runtime.places.project, ".agent", "policy.toml")
+    return [managed, own]
 
 
 def check_model(name: str | None) -> None:
@@ -405,7 +467,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
     for name in sorted(unknown):
         near = difflib.get_close_matches(name, VARIABLES, n=1)
         remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(VARIABLES)}"
-        found.append(make_finding(Note("environment-unknown", None, {"name": name, "remedy": remedy}), name))
+        note = Note("environment-unknown", None, {"name": name, "remedy": remedy})
+        found.append(make_finding(note, name))
     return found
 
 
@@ -413,27 +476,31 @@ def all_roots(places: ConfigPlaces, loaded: LoadedConfig, trust: Trust, flags: S
     """Returns the roots from flags, the environment and the configuration, or the default ones, in that order."""
 
     def trusts(folder: str) -> bool:
-        in_project = is_inside(os.path.realpath(places.project), os.path.realpath(folder))
-        return (loaded.project_trusted and in_project) or trust.trusts_folder(folder)
+        project = os.path.realpath(places.project)
+        if loaded.project_trusted and is_inside(project, os.path.realpath(folder)):
+            return True
+        return trust.trusts_folder(folder)
 
-    found = [named_root(place, origin="flag", base=places.cwd, home=places.home) for place in flags]
-    found += [
-        named_root(place, origin="environment", base=places.cwd, home=places.home) for place in loaded.extra_roots
-    ]
+    found: list[Root] = []
+    for place in flags:
+        found.append(named_root(place, origin="flag", base=places.cwd, home=places.home))
+    for place in loaded.extra_roots:
+        found.append(named_root(place, origin="environment", base=places.cwd, home=places.home))
     if flags:
         return found
-    if loaded.config.skill_roots is not None:
-        return found + [
-            named_root(
-                place,
-                origin="configuration",
-                base=places.project,
-                home=places.home,
-                project=places.project,
-                trusts=trusts,
-                by_location=True,
-            )
-            for place in loaded.config.skill_roots
-        ]
-    top = places.git_root or places.project
-    return found + default_roots(cwd=places.cwd, top=top, home=places.home, trusts=trusts)
+    configured = loaded.config.skill_roots
+    if configured is None:
+        top = places.git_root or places.project
+        return found + default_roots(cwd=places.cwd, top=top, home=places.home, trusts=trusts)
+    for place in configured:
+        root = named_root(
+            place,
+            origin="configuration",
+            base=places.project,
+            home=places.home,
+            project=places.project,
+            trusts=trusts,
+            by_location=True,
+        )
+        found.append(root)
+    return found

@@ -215,8 +215,9 @@ def describe_fields() -> list[tuple[str, str, Any, str]]:
     described = []
     for name, default in default_values().items():
         section, _, last = name.rpartition(".")
-        kind = schema[section][last] if section else schema[last]
-        described.append((name, render_type(kind), default, DOCS[name]))
+        fields = schema[section] if section else schema
+        kind = render_type(fields[last])
+        described.append((name, kind, default, DOCS[name]))
     return described
 
 
@@ -230,25 +231,30 @@ def build_config(values: Mapping[str, Any]) -> Config:
     parts: dict[str, Any] = {name: {} for name in _SECTIONS}
     for name, value in values.items():
         section, _, last = name.rpartition(".")
-        (parts[section] if section else parts)[last] = value
-    return Config(**{name: _SECTIONS[name](**part) if name in _SECTIONS else part for name, part in parts.items()})
+        fields = parts[section] if section else parts
+        fields[last] = value
+    for name, make in _SECTIONS.items():
+        parts[name] = make(**parts[name])
+    return Config(**parts)
 
 
 @cache
 def load_schema() -> Schema:
     """Returns name -> type, or section. Called only when there is something to check, because it takes time."""
-    kinds = get_type_hints(Config)
-    return {
-        name: get_type_hints(kind, include_extras=True) if name in _SECTIONS else kind for name, kind in kinds.items()
-    }
+    schema: dict[str, Any] = get_type_hints(Config)
+    for name, section in _SECTIONS.items():
+        schema[name] = get_type_hints(section, include_extras=True)
+    return schema
 
 
 def _defaults() -> Iterator[tuple[str, Any]]:
     for name, default in Config._field_defaults.items():
-        if section := _SECTIONS.get(name):
-            yield from ((f"{name}.{inner}", _fresh(value)) for inner, value in section._field_defaults.items())
-        else:
+        section = _SECTIONS.get(name)
+        if section is None:
             yield name, _fresh(default)
+            continue
+        for field, value in section._field_defaults.items():
+            yield f"{name}.{field}", _fresh(value)
 
 
 def _fresh(default: Any) -> Any:
