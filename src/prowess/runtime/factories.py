@@ -113,20 +113,9 @@ async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolk
 @asynccontextmanager
 async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
     """Opens a session with its history, ready for a request."""
-    config = runtime.config
-    model = make_model(runtime, options, await find_recording(runtime, options))
-    name = str(getattr(model, "name", ""))
-    agent = AgentSpec(
-        model=model,
-        limits=options.limits or Limits(**config.limits._asdict()),
-        load_mode=options.load_mode or config.skills.load_mode,
-        placement=options.placement or config.skills.placement,
-        prices=find_prices(runtime, name),
-        code_blocks=config.tools.code_blocks,
-        summarise=options.summarise,
-    )
-    if agent.limits.cost is not None:
-        check_price(name, agent.prices)
+    recording = await find_recording(runtime, options)
+    model = make_model(runtime, options, recording)
+    agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
         if is_ours and isinstance(model, ClosableModel):
@@ -142,20 +131,41 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
             model.assert_finished()  # replies that were not asked for: the script does not fit this run
 
 
+def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
+    config = runtime.config
+    name = str(getattr(model, "name", ""))
+    limits = options.limits or Limits(**config.limits._asdict())
+    prices = find_prices(runtime, name)
+    if limits.cost is not None:
+        check_price(name, prices)
+    return AgentSpec(
+        model=model,
+        limits=limits,
+        load_mode=options.load_mode or config.skills.load_mode,
+        placement=options.placement or config.skills.placement,
+        prices=prices,
+        code_blocks=config.tools.code_blocks,
+        summarise=options.summarise,
+    )
+
+
 def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
     """Returns the model that was given, named or configured, in the requested protocol. A recording keeps its own."""
     model = options.model
-    spec = model or runtime.config.model.provider or "" if model is None or isinstance(model, str) else ""
+    spec = ""
     if model is None or isinstance(model, str):
-        params, base = runtime.config.model.params, runtime.places.cwd
+        config = runtime.config.model
+        spec = model or config.provider or ""
         recordings = (lambda run: recording) if recording else None
-        model = resolve_model(spec, environ=runtime.environ, params=params, base=base, recordings=recordings)
-    wanted = options.protocol == "actions" and not spec.startswith("replay:")
-    if wanted and describe_model(model).protocol != "actions":
-        from prowess.models.actions.model import StructuredActions
+        base = runtime.places.cwd
+        model = resolve_model(spec, environ=runtime.environ, params=config.params, base=base, recordings=recordings)
+    if options.protocol != "actions" or spec.startswith("replay:"):
+        return model
+    if describe_model(model).protocol == "actions":
+        return model
+    from prowess.models.actions.model import StructuredActions
 
-        return StructuredActions(model)
-    return model
+    return StructuredActions(model)
 
 
 async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
@@ -168,8 +178,12 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
     try:
         for session in await log.sessions():
             found = [envelope async for envelope in log.read(session.key)]
-            runs = {run, *(each.run for each in found if getattr(each.event, "parent", None) == run)}
-            if events := [each for each in found if each.run in runs]:
+            runs = {run}
+            for each in found:
+                if getattr(each.event, "parent", None) == run:
+                    runs.add(each.run)
+            events = [each for each in found if each.run in runs]
+            if events:
                 return events
     finally:
         if options.log is None:
@@ -180,40 +194,41 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
 def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
     """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
     prices = runtime.config.prices
-    return prices.get(model) or prices.get(model.partition(":")[2]) or {}
+    short_name = model.partition(":")[2]
+    return prices.get(model) or prices.get(short_name) or {}
 
 
 def check_price(model: str, prices: Mapping[str, float]) -> None:
     """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
-    if find_cost(Usage(), prices) is None:
-        raise ConfigError(
-            f"There is a cost limit, but no price of the model '{model}' is known.",
-            code="price-unknown",
-            hint=f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …',
-        )
+    if find_cost(Usage(), prices) is not None:
+        return
+    message = f"There is a cost limit, but no price of the model '{model}' is known."
+    hint = f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …'
+    raise ConfigError(message, code="price-unknown", hint=hint)
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:
     """Checks that the session exists, before anything is written: a lease would create it."""
-    names = [each.key.session for each in await log.sessions(key.tenant, app=key.app, user=key.user)]
-    if key.session not in names:
-        near = difflib.get_close_matches(key.session, names, n=1)
-        raise StoreError(
-            f"There is no session '{key.session[:100]}'.",
-            code="session-unknown",
-            hint=f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list",
-        )
+    sessions = await log.sessions(key.tenant, app=key.app, user=key.user)
+    names = [each.key.session for each in sessions]
+    if key.session in names:
+        return
+    near = difflib.get_close_matches(key.session, names, n=1)
+    hint = f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list"
+    raise StoreError(f"There is no session '{key.session[:100]}'.", code="session-unknown", hint=hint)
 
 
 async def _open_kit(
     runtime: Runtime, options: KitOptions, stack: AsyncExitStack, model: Model | None = None
 ) -> tuple[Toolkit, EventLog]:
-    config, places = runtime.config, runtime.places
-    owner = {"tenant": options.tenant, "app": options.app, "user": options.user}
-    key = SessionKey(**owner, session=options.session or new_session())
+    config = runtime.config
+    places = runtime.places
+    session = options.session or new_session()
+    key = SessionKey(tenant=options.tenant, app=options.app, user=options.user, session=session)
     store = _path_of(options.log) or store_name(config, places)
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
-        stack.enter_context(hold_session(workspace_dir(config, places), store, key))
+        held = hold_session(workspace_dir(config, places), store, key)
+        stack.enter_context(held)
     log = options.log or open_log(config, places)
     if options.log is None:
         stack.push_async_callback(log.close)
@@ -221,30 +236,42 @@ async def _open_kit(
         await check_known(log, key)
     work = await _open_work(runtime, options, stack, key, store, log)
     recorder = await _open_recorder(runtime, options, log, key)
-    rules = RuleFiles(runtime)
-    rules.current()  # a file that cannot be read fails before anything begins
-    approvals = UserApprovals(places.state_dir, by=whoami()) if options.standing else None
+    skills = skill_access(runtime, f"{work.options.dir}/trees", model)
+    policy = _make_policy(runtime, options)
+    style = find_style(config, options.instructions, model)
+    people = HumanChannels(approver=options.approver, asker=options.asker)
+    secrets = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
     kit = Toolkit(
-        skills=skill_access(runtime, f"{work.options.dir}/trees", model),
+        skills=skills,
         work=work,
         recorder=recorder,
-        policy=KitPolicy(
-            surroundings=find_surroundings(config),
-            rules=rules.current,
-            approvals=approvals,
-            redact=config.redact,
-            on_ask=options.on_ask,
-            ask_unisolated=options.ask_unisolated,
-        ),
-        style=find_style(config, options.instructions, model),
-        people=HumanChannels(approver=options.approver, asker=options.asker),
-        secrets=ConfiguredSecrets(config.secrets, runtime.environ, places.project),
+        policy=policy,
+        style=style,
+        people=people,
+        secrets=secrets,
         toolsets=options.toolsets,
         on_output=options.on_output,
         resume_arguments=options.resume_arguments,
     )
-    kit.secrets.hide(await configured_secrets(runtime))
+    hidden = await configured_secrets(runtime)
+    kit.secrets.hide(hidden)
     return kit, log
+
+
+def _make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
+    rules = RuleFiles(runtime)
+    rules.current()  # a file that cannot be read fails before anything begins
+    approvals = None
+    if options.standing:
+        approvals = UserApprovals(runtime.places.state_dir, by=whoami())
+    return KitPolicy(
+        surroundings=find_surroundings(runtime.config),
+        rules=rules.current,
+        approvals=approvals,
+        redact=runtime.config.redact,
+        on_ask=options.on_ask,
+        ask_unisolated=options.ask_unisolated,
+    )
 
 
 async def _open_work(
@@ -252,14 +279,16 @@ async def _open_work(
 ) -> SessionWork:
     """Makes the work of a session. The stack closes what is behind it."""
     config = runtime.config
+    settings = config.workspace
+    kept_in = None if config.store == "memory:" else _path_of(log) or "elsewhere"
     work_options = WorkOptions(
         dir=workspace_dir(config, runtime.places),
-        host_roots=config.workspace.host_roots,
-        require=config.workspace.require,
-        inline_bytes=config.workspace.inline_bytes,
+        host_roots=settings.host_roots,
+        require=settings.require,
+        inline_bytes=settings.inline_bytes,
         granted=options.granted,
         store_name=store,
-        store=None if config.store == "memory:" else _path_of(log) or "elsewhere",
+        store=kept_in,
     )
     opened = await stack.enter_async_context(AsyncExitStack())
     if not _has_plain_work(config):
@@ -275,27 +304,35 @@ def _has_plain_work(config: Config) -> bool:
 
 def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
     """Makes the executor and what it works with. The stack closes them."""
-    config, places = runtime.config, runtime.places
+    config = runtime.config
+    places = runtime.places
     processes = open_processes()
     stack.push_async_callback(processes.aclose)
     executor = make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
     folder = os.path.join(workspace_dir(config, places), "environments")
+    environments = Environments(folder, processes=processes, environ=runtime.environ)
+    packages = configured_packages(lambda: runtime.trusted_config.skills.dependencies)
+    artifacts = runtime.open_artifacts()
     return WorkBackend(
         executor=executor,
         uid=find_uid(config.workspace.run_as),
         limits=parse_limits(config.workspace.limits),
-        packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
-        artifacts=runtime.open_artifacts(),
-        environments=Environments(folder, processes=processes, environ=runtime.environ),
+        packages=packages,
+        artifacts=artifacts,
+        environments=environments,
     )
 
 
 async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
+    observers = list(options.on_event)
     spans = live_spans()  # None without tracing
-    observers = [*options.on_event, *([spans] if spans is not None else [])]
+    if spans is not None:
+        observers.append(spans)
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
-    marks = open_marks(runtime, _path_of(log)) if options.log is None else None
+    marks = None
+    if options.log is None:
+        marks = open_marks(runtime, _path_of(log))
     return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
 
 
@@ -308,14 +345,17 @@ def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | 
     """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
     from prowess.stores.memory import MemoryEventLog
 
-    key, config = SessionKey(session="preview"), runtime.config
-    return Toolkit(
-        skills=skill_access(runtime, ""),
-        work=SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor())),
-        recorder=Recorder(MemoryEventLog(), key, Lease(key=key, token=0), "preview"),
-        policy=KitPolicy(surroundings=find_surroundings(config)),
-        style=replace(find_style(config, instructions), profile=profile or config.tools.profile),
-    )
+    config = runtime.config
+    key = SessionKey(session="preview")
+    lease = Lease(key=key, token=0)
+    skills = skill_access(runtime, "")
+    work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
+    recorder = Recorder(MemoryEventLog(), key, lease, "preview")
+    policy = KitPolicy(surroundings=find_surroundings(config))
+    style = find_style(config, instructions)
+    if profile is not None:
+        style = replace(style, profile=profile)
+    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style)
 
 
 def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
@@ -325,21 +365,25 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     """
     kit = preview_kit(runtime, profile=profile)
     can_run = kit.style.can_run
-    names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
+    is_lean = profile == "lean"
+    guidance = render_system("", "", runtime.config.guidance, lean=is_lean, can_run=can_run, always=True)
     specs = {spec.name: spec for spec in kit.calls.tools.specs()}
-    guidance = render_system("", "", runtime.config.guidance, lean=profile == "lean", can_run=can_run, always=True)
+    names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
     return guidance, [slim(specs[name], profile) for name in names]
 
 
 def find_style(config: Config, instructions: str, model: Model | None = None) -> KitStyle:
+    skills = config.skills
+    can_run = config.workspace.executor != "none"
+    protocol = "tools" if model is None else describe_model(model).protocol
     return KitStyle(
         profile=config.tools.profile,
         instructions=instructions,
         guidance=config.guidance,
-        max_loaded=config.skills.max_loaded,
-        max_bodies_per_turn=config.skills.max_bodies_per_turn,
-        can_run=config.workspace.executor != "none",
-        protocol="tools" if model is None else describe_model(model).protocol,
+        max_loaded=skills.max_loaded,
+        max_bodies_per_turn=skills.max_bodies_per_turn,
+        can_run=can_run,
+        protocol=protocol,
     )
 
 
@@ -347,7 +391,8 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
     budget = runtime.budget(model)
 
     def search(query: str, limit: int) -> list[tuple[Entry, float]]:
-        return runtime.search(query, limit=limit)[0]
+        hits, _ = runtime.search(query, limit=limit)
+        return hits
 
     def pinned(id: str, digest: str) -> Skill | None:
         found = load_published(trees, id, digest, runtime.catalog.find(id))
@@ -366,18 +411,17 @@ def make_executor(config: Config, places: ConfigPlaces, processes: Processes, en
     """Makes the configured executor, ours or that of an installed package."""
     workspace = config.workspace
     make = EXECUTORS.load(workspace.executor)
-    return make(
-        OwnExecutorSetup(
-            dir=workspace_dir(config, places),
-            uid=find_uid(workspace.run_as),
-            limits=workspace.limits,
-            network_allow=workspace.network_allow,
-            image=workspace.image,
-            python=workspace.python,
-            environ=environ,
-            processes=processes,
-        )
+    setup = OwnExecutorSetup(
+        dir=workspace_dir(config, places),
+        uid=find_uid(workspace.run_as),
+        limits=workspace.limits,
+        network_allow=workspace.network_allow,
+        image=workspace.image,
+        python=workspace.python,
+        environ=environ,
+        processes=processes,
     )
+    return make(setup)
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:

@@ -46,8 +46,12 @@ def open_marks(runtime: Runtime, place: str) -> Marks | None:
 
     Such places are memory, and a shared database that the user named, not the project.
     """
-    by_project = os.path.dirname(runtime.loaded.origins["store"]) == os.path.join(runtime.places.project, ".agent")
-    if runtime.config.store == "memory:" or (is_shared(runtime.config) and not by_project):
+    config = runtime.config
+    if config.store == "memory:":
+        return None
+    named_in = os.path.dirname(runtime.loaded.origins["store"])
+    of_project = os.path.join(runtime.places.project, ".agent")
+    if is_shared(config) and named_in != of_project:
         return None
     return Marks(runtime.places.state_dir, place)
 
@@ -60,7 +64,8 @@ def is_shared(config: Config) -> bool:
 def _find_server(store: str) -> str | None:
     """Returns the NAME of an address NAME://… that is known, or None."""
     name, mark, _ = store.partition("://")
-    return name if mark and find_scheme(store) and STORES.has(name) else None
+    is_address = bool(mark) and bool(find_scheme(store))
+    return name if is_address and STORES.has(name) else None
 
 
 def open_store(config: Config, places: ConfigPlaces) -> EventLog:
@@ -104,23 +109,33 @@ def _without_password(address: str) -> str:
     where, _, query = address.partition("?")
     scheme, _, rest = where.partition("://")
     user, at, host = rest.rpartition("@")
-    options = "&".join(each for each in query.split("&") if not each.startswith("password="))
-    return f"{scheme}://{user.partition(':')[0]}{at}{host}?{options}"
+    name = user.partition(":")[0]
+    options = [option for option in query.split("&") if not option.startswith("password=")]
+    return f"{scheme}://{name}{at}{host}?{'&'.join(options)}"
 
 
 def _log_file(config: Config, places: ConfigPlaces) -> str:
     if config.store is None:
         return default_log(places)
-    damaged = next((each for each in ("postgres/", "postgresql/") if config.store.startswith(each)), None)
-    meant, begins = find_meant("store", config.store), find_scheme(config.store) or damaged
-    if meant or begins:
-        is_wrong = f"is {config.store!r}" if meant else f"begins with {begins!r}"
-        raise ConfigError(
-            f"The setting store {is_wrong}, which is no store.",
-            code="store-unknown",
-            hint=meant or f"{_there_are()} A file of such a name is written ./NAME.",
-        )
+    problem = _find_store_problem(config.store)
+    if problem is not None:
+        raise problem
     return os.path.join(places.project, os.path.expanduser(config.store))
+
+
+def _find_store_problem(store: str) -> ConfigError | None:
+    meant = find_meant("store", store)
+    if meant:
+        message = f"The setting store is {store!r}, which is no store."
+        return ConfigError(message, code="store-unknown", hint=meant)
+    begins = find_scheme(store)
+    for damaged in ("postgres/", "postgresql/"):
+        if not begins and store.startswith(damaged):
+            begins = damaged
+    if not begins:
+        return None
+    message = f"The setting store begins with {begins!r}, which is no store."
+    return ConfigError(message, code="store-unknown", hint=f"{_there_are()} A file of such a name is written ./NAME.")
 
 
 def _there_are() -> str:
