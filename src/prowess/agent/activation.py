@@ -81,8 +81,6 @@ def _texts(value: Any) -> list[str]:
 
 def skills_for_paths(names: Sequence[str], catalog: Catalog, loaded: Collection[str]) -> list[str]:
     """Ids of skills whose `paths` match a file name and that are not loaded yet."""
-    if not names:
-        return []
     wanting = [entry for entry in catalog if entry.controls.paths and entry.id not in loaded]
     if not wanting:
         return []

@@ -383,6 +383,8 @@ class _Loop:
         return next((id for id, c in calls if (c.args.get("skill"), c.args.get("source"), c.trigger) == wanted), None)
 
     async def _activate_for(self, names: Sequence[str]) -> RunFinished | None:
+        if not names:
+            return None
         ids = skills_for_paths(names, self._kit.skills.catalog(), self._kit.work.known)
         outcomes = [await self._kit.request_skill(id, trigger="path", spawn=self._spawner) for id in ids]
         return self._waiting() if any(outcome.status == "waiting" for outcome in outcomes) else None
