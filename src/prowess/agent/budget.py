@@ -92,7 +92,11 @@ class Budget:
         """Adds the cost to a reply if prices are known. `cached` tokens are part of `input`."""
         if reply.usage.cost is not None:
             return reply
-        return replace(reply, usage=replace(reply.usage, cost=find_cost(reply.usage, self._prices)))
+        cost = find_cost(reply.usage, self._prices)
+        if cost is None:
+            return reply
+        usage = replace(reply.usage, cost=cost)
+        return replace(reply, usage=usage)
 
     def explain(self, limit: StopReason) -> str:
         name = limit.removeprefix("limit:")

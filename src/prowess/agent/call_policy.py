@@ -116,8 +116,10 @@ class CallPolicy:
 
     def _lists(self) -> Mapping[str, AllowedTools]:
         """`allowed-tools` of every skill loaded in this run. Unloading a skill does not lift its restriction."""
-        known = [spec.name for spec in self._tools.specs()]
         found: dict[str, AllowedTools] = {}
+        if not self._work.known:
+            return found
+        known = [spec.name for spec in self._tools.specs()]
         for id, loaded in self._work.known.items():
             declared = loaded.skill.entry.controls.allowed_tools
             if declared is not None:

@@ -50,9 +50,11 @@ class CallRepair:
 
     def route(self, call: ToolCall) -> tuple[ToolCall, str]:
         """Turns a call of a tool named like a skill into a call of skill_load. Returns it and a note for the model."""
-        known = {*self._names.tool_names(), *TOOLS}
-        if call.tool not in _AS_TOOL and canonical_tools(call.tool)[0] in known:
+        names = self._names.tool_names()
+        tool = canonical_tools(call.tool)[0]
+        if call.tool not in _AS_TOOL and (tool in names or tool in TOOLS):
             return call, ""
+        known = {*names, *TOOLS}
         return route_to_skill(call, known, self._names.find_skill_name, load=self._load)
 
     def refuse(self, call: ToolCall) -> Outcome | None:

@@ -19,6 +19,7 @@ from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
 from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
+from prowess.policy.secrets import Redactor
 
 MAX_PICTURE = 8 << 20
 
@@ -46,7 +47,7 @@ async def ask(
         agent.recording.expect(request.sha256, request.size_bytes)
     shown = _Shown(kit)
     messages = request.messages
-    if any(part.kind == "image" for message in messages for part in message.parts):
+    if request.has_images:
         messages = [await _with_pictures(message, kit) for message in messages]
     for number in range(1, retry_policy.tries + 1):
         try:
@@ -80,17 +81,26 @@ class _Shown:
 
     def __init__(self, kit: Toolkit) -> None:
         self._show = kit.recorder.show
-        self._redaction = kit.secrets.redactor.fresh()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._secrets = kit.secrets
+        self._redaction: Redactor | None = None  # most replies of an agent are calls without a text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
         if isinstance(delta, CallDelta):
             self._show(replace(delta, args=""))  # arguments are shown, redacted, when the call is planned
-        elif text := self._decode(self._redaction.feed(delta.text.encode("utf-8", "replace"))):
-            self._show(TextDelta(text=text))
+            return
+        if self._redaction is None:
+            self._redaction = self._secrets.redactor.fresh()
+        data = delta.text.encode("utf-8", "replace")
+        self._show_text(self._redaction.feed(data))
 
     def finish(self) -> None:
-        if text := self._decode(self._redaction.finish(), final=True):
+        if self._redaction is not None:
+            self._show_text(self._redaction.finish(), final=True)
+
+    def _show_text(self, data: bytes, *, final: bool = False) -> None:
+        text = self._decoder.decode(data, final)
+        if text:
             self._show(TextDelta(text=text))
 
 

@@ -122,7 +122,8 @@ class Recorder:
                     code="event-durable",
                     hint="This is a mistake in the program that shows it: append it instead.",
                 )
-            self._tell(self._envelope(event, run or self.run_id))
+            if self._feeds:
+                self._tell(self._envelope(event, run or self.run_id))
 
     def read(self) -> AsyncIterator[Envelope]:
         """Reads the events of this session from the log."""
@@ -160,9 +161,10 @@ class Recorder:
             envelopes = [self._envelope(event, run) for event in events]
             durable = [envelope for envelope in envelopes if envelope.event.type not in EPHEMERAL]
             stored = await self._store(durable) if durable else []
-            numbered = iter(stored)
-            for envelope in envelopes:
-                self._tell(envelope if envelope.event.type in EPHEMERAL else next(numbered))
+            if self._feeds:
+                numbered = iter(stored)
+                for envelope in envelopes:
+                    self._tell(envelope if envelope.event.type in EPHEMERAL else next(numbered))
             return stored
 
     async def _store(self, envelopes: Sequence[Envelope]) -> list[Envelope]:

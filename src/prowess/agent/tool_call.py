@@ -86,7 +86,9 @@ class ToolCallRunner:
         note: str = "",
         before_end: Callable[[], Awaitable[object]] | None = None,
     ) -> Outcome:
-        call = replace(call, tool=canonical_tools(call.tool)[0])
+        tool = canonical_tools(call.tool)[0]
+        if tool != call.tool:
+            call = replace(call, tool=tool)
         try:
             call = self.tools.normalise(call)
         except ToolRetry as error:
@@ -268,12 +270,18 @@ class ToolCallRunner:
 
     def _planned(self, call: ToolCall) -> CallPlanned:
         """Returns the event of a call. Its arguments can hold a secret that the model was told by mistake."""
-        return CallPlanned(call=replace(call, args=self._secrets.redactor.redact_json(call.args)))
+        args = self._secrets.redactor.redact_json(call.args)
+        if args is not call.args:
+            call = replace(call, args=args)
+        return CallPlanned(call=call)
 
     def _decided(self, call: ToolCall, decision: Decision) -> CallDecided:
         redactor = self._secrets.redactor
-        limits, why = redactor.redact_json(decision.limits), redactor.redact_text(decision.why)
-        return CallDecided(call_id=call.id, decision=replace(decision, why=why, limits=limits))
+        if redactor.is_needed:
+            why = redactor.redact_text(decision.why)
+            limits = redactor.redact_json(decision.limits)
+            decision = replace(decision, why=why, limits=limits)
+        return CallDecided(call_id=call.id, decision=decision)
 
     def _check_record(self, error: ProwessError) -> None:
         """Raises the error again if the record is broken, because then no outcome can be recorded."""

@@ -299,12 +299,17 @@ class Conversation:
             self.requested_loads.pop(event.call_id, None)
             self.children.pop(event.call_id, None)
             self.questions.end(event.call_id)
-        before = self.state.wanted()
-        self.state.merge(event.state_delta, outcome.data)
-        if self._placed_in_system and self.state.wanted() != before:
-            self.stale = self.stale or "skills changed under system placement"
+        self._merge_state(event)
         if isinstance(skill := outcome.data.get("skill"), str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
+
+    def _merge_state(self, event: CallActed) -> None:
+        if not event.state_delta:
+            return
+        before = self.state.wanted()
+        self.state.merge(event.state_delta, event.outcome.data)
+        if self._placed_in_system and self.state.wanted() != before:
+            self.stale = self.stale or "skills changed under system placement"
 
     def _count_child(self, call_id: str, outcome: Outcome) -> None:
         """Adds the usage of a child run. Usage from before it waited is not counted twice."""

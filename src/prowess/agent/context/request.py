@@ -22,6 +22,7 @@ class ModelRequest(NamedTuple):
     messages: tuple[Message, ...]
     size_bytes: int
     sha256: str
+    has_images: bool
 
 
 class RequestLines:
@@ -32,6 +33,7 @@ class RequestLines:
         self.messages: list[Message] = []
         self.refs: set[str] = set()  # refs of the texts in this request
         self.lines: list[bytes] = []
+        self._has_images = False
         self._size = 0
         self._hash = hashlib.sha256()
         for tool in self.tools:
@@ -41,7 +43,11 @@ class RequestLines:
 
     def append(self, message: Message) -> None:
         self.messages.append(message)
-        self.refs.update(part.ref for part in message.parts if part.ref)
+        for part in message.parts:
+            if part.ref:
+                self.refs.add(part.ref)
+            if part.kind == "image":
+                self._has_images = True
         self._add(message)
 
     def _add(self, value: ToolSpec | Message) -> None:
@@ -51,7 +57,8 @@ class RequestLines:
         self._hash.update(line)
 
     def request(self) -> ModelRequest:
-        return ModelRequest(self.tools, tuple(self.messages), self._size, self._hash.hexdigest())
+        sha256 = self._hash.hexdigest()
+        return ModelRequest(self.tools, tuple(self.messages), self._size, sha256, self._has_images)
 
 
 def first_change(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:
