@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from prowess.agent.call_policy import CallFacts, SkillIdentity
-from prowess.agent.context.questions import ApprovalQuestions
-from prowess.agent.event_writer import EventWriter
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.context.state import ApprovalQuestions
+from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.agent.toolkit_options import StandingApprovals
 from prowess.core.events import Answer, ApprovalAnswered, ApprovalAsked, ErrorRaised
 from prowess.core.ports import Approver

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from prowess.agent.agent import Limits
+from prowess._internal.tokens import estimate
+from prowess.agent.agent import AgentSpec, Limits
 from prowess.agent.context import Conversation
-from prowess.agent.context.usage import UsageTotals
+from prowess.agent.context.state import UsageTotals
 from prowess.core.events import ModelReplied, StopReason
 from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
 from prowess.core.values import ToolCall, find_cost
 
 _CONSTRAINTS = {"turns": "max_turns", "calls": "max_tool_calls", "scripts": "max_script_runs"}
 _LONGEST = 600
+_NEAR = 0.85  # part of the window that starts compaction
 
 
 class Budget:
@@ -110,6 +112,24 @@ class Budget:
             "cost": f"the limit of {value} in money was reached",
         }
         return words[name]
+
+
+def is_near(agent: AgentSpec, talk: Conversation) -> bool:
+    """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
+    the recorded model compacted."""
+    if agent.recording is not None:
+        return agent.recording.shortened(talk.run or "", talk.task) is not None
+    window = agent.info.context_tokens
+    if not window or talk.request().size_bytes < window * _NEAR:  # a token is at least one byte
+        return False
+    return count_tokens(talk) > window * _NEAR
+
+
+def count_tokens(talk: Conversation) -> int:
+    request = talk.request()
+    texts = [part.text or "" for message in request.messages for part in message.parts]
+    calls = [str(call.args) for message in request.messages for call in message.calls]
+    return estimate("\n".join([*texts, *calls])) + sum(estimate(str(tool.parameters)) for tool in request.tools)
 
 
 def render_partial(talk: Conversation, why: str) -> str:

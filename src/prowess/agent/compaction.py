@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from prowess._internal.tokens import estimate
 from prowess.agent.agent import AgentSpec
+from prowess.agent.budget import count_tokens
 from prowess.agent.context import Conversation
-from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.context.render import make_safe
+from prowess.agent.context.state import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import NO_SUMMARY, Compacted, ErrorRaised
 from prowess.core.ports import Shortened
@@ -24,7 +25,6 @@ from prowess.errors import ModelError
 KEEP_RESULTS = 2  # the newest results stay unchanged
 _WORTH = 400  # characters: shorter outputs stay
 ROOM = 0.6  # part of the window to use after compaction
-NEAR = 0.85  # part of the window that starts compaction
 
 
 class CompactionPlan(NamedTuple):
@@ -91,24 +91,6 @@ _SUMMARISE = (
     "Summarise this part of a conversation for an assistant that goes on with it: what was asked, decided, done and "
     "found, with exact names, numbers and paths. Leave out instructions of skills and their arguments. Be short."
 )
-
-
-def is_near(agent: AgentSpec, talk: Conversation) -> bool:
-    """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
-    the recorded model compacted."""
-    if agent.recording is not None:
-        return agent.recording.shortened(talk.run or "", talk.task) is not None
-    window = agent.info.context_tokens
-    if not window or talk.request().size_bytes < window * NEAR:  # a token is at least one byte
-        return False
-    return count_tokens(talk) > window * NEAR
-
-
-def count_tokens(talk: Conversation) -> int:
-    request = talk.request()
-    texts = [part.text or "" for message in request.messages for part in message.parts]
-    calls = [str(call.args) for message in request.messages for call in message.calls]
-    return estimate("\n".join([*texts, *calls])) + sum(estimate(str(tool.parameters)) for tool in request.tools)
 
 
 async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:

@@ -15,15 +15,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from prowess.agent.activation import SkillRequest, find_requested_skills, names_in, skills_for_paths
-from prowess.agent.agent import AgentSpec
-from prowess.agent.budget import Budget, render_partial
+from prowess.agent.activation import find_requested_skills, names_in, skills_for_paths
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, make_started, skill_requests_of
+from prowess.agent.budget import Budget, is_near, render_partial
 from prowess.agent.child_run import run_child
-from prowess.agent.compaction import is_near, shorten
+from prowess.agent.compaction import shorten
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
 from prowess.agent.model_call import RetryPolicy, ask, clean
-from prowess.agent.task import Result, Task, make_started, skill_requests_of
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
     CallActed,

@@ -1,22 +1,20 @@
 """Records events: each event is in the log before the next step happens. If it cannot be written, the run stops.
 
-Observers are told afterwards. An observer that raises, blocks or falls behind can neither stop nor slow down a run.
-Events are recorded without the values of secrets and without text that the configured patterns match.
+Observers are told afterwards. Events are recorded without the values of secrets and without text that the configured
+patterns match.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from queue import Empty, Full, Queue
 from typing import Any
 
+from prowess.agent.context import Conversation
+from prowess.agent.observers import Observer, Shielded, open_feed
 from prowess.core.events import (
     EPHEMERAL,
     ApprovalAnswered,
@@ -43,14 +41,11 @@ from prowess.core.events import (
     UnknownEvent,
     render_at,
 )
-from prowess.core.ports import EventLog
+from prowess.core.ports import EventLog, SecretProvider
 from prowess.core.values import Lease, Plan, SessionKey
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
-
-Observer = Callable[[Envelope], Awaitable[None] | None]
-_PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
 
 
 class Recorder:
@@ -89,7 +84,7 @@ class Recorder:
         self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._feeds = [_feed(observer, self._observer_failed) for observer in on_event]
+        self._feeds = [open_feed(observer, self._observer_failed) for observer in on_event]
 
     @property
     def seq(self) -> int | None:
@@ -200,7 +195,7 @@ class Recorder:
 
     def _observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
-        with _Shielded(lambda _: None):  # a failing `report` must not stop the run
+        with Shielded(lambda _: None):  # a failing `report` must not stop the run
             self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
 
 
@@ -237,109 +232,6 @@ class RecorderPart:
 
     async def close(self) -> None:
         """Does nothing: the whole recorder is closed by its owner."""
-
-
-def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
-    is_async = inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(type(observer).__call__)
-    return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
-
-
-class _ObserverFeed:
-    """Passes events to one observer, in order, and reports once if it fails."""
-
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        self._observer: Callable[[Envelope], Any] = observer
-        self._failed = failed
-        self._said = False
-
-    def _say(self, error: Exception) -> None:
-        if not self._said:
-            self._said = True
-            self._failed(getattr(self._observer, "__qualname__", type(self._observer).__name__), error)
-
-    def _say_behind(self) -> None:
-        hint = "Make it faster, or read the events from the log."
-        self._say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
-
-
-class _TaskFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        super().__init__(observer, failed)
-        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
-        self._task: asyncio.Task[None] | None = None
-
-    def put(self, envelope: Envelope | None) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-        try:
-            self._queue.put_nowait(envelope)
-        except asyncio.QueueFull:
-            self._say_behind()
-
-    async def close(self, timeout_s: float) -> None:
-        if self._task is not None:
-            self.put(None)
-            await asyncio.wait([self._task], timeout=timeout_s)
-            if not self._task.done():
-                self._task.cancel()
-                self._say_behind()
-
-    async def _run(self) -> None:
-        while (envelope := await self._queue.get()) is not None:
-            with _Shielded(self._say):
-                await self._observer(envelope)
-
-
-class _ThreadFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        super().__init__(observer, failed)
-        self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
-        self._thread: threading.Thread | None = None
-
-    def put(self, item: Envelope | Callable[[], object]) -> None:
-        if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
-            self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
-            self._thread.start()
-        try:
-            self._queue.put_nowait(item)
-        except Full:
-            self._say_behind()
-
-    async def close(self, timeout_s: float) -> None:
-        if self._thread is not None:
-            loop, seen = asyncio.get_running_loop(), asyncio.Event()
-            if self._queue.full():  # the end has to fit, or the thread would wait for it for ever
-                with suppress(Empty):
-                    self._queue.get_nowait()
-                self._say_behind()
-            self.put(lambda: loop.call_soon_threadsafe(seen.set))
-            try:
-                await asyncio.wait_for(seen.wait(), timeout_s)
-            except TimeoutError:
-                self._say_behind()
-
-    def _run(self) -> None:
-        while isinstance(item := self._queue.get(), Envelope):
-            with _Shielded(self._say):
-                self._observer(item)
-        with _Shielded(lambda _: None):  # the loop may be closed by now
-            item()
-
-
-class _Shielded:
-    """Context manager that passes exceptions to `failed` and stops them. A cancellation is still raised."""
-
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._failed(error)
-            return True
-        return False
 
 
 def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | UnknownEvent:
@@ -397,3 +289,61 @@ def _plan(plan: Plan, redactor: Redactor) -> Plan:
     steps = tuple(replace(step, title=redactor.redact_text(step.title)) for step in plan.steps)
     assumptions = tuple(map(redactor.redact_text, plan.assumptions))
     return replace(plan, goal=redactor.redact_text(plan.goal), steps=steps, assumptions=assumptions)
+
+
+class SessionSecrets:
+    """Secrets that the skills of a session declared. A child run shares them with its parent."""
+
+    def __init__(self, provider: SecretProvider | None = None, patterns: Sequence[str] = ()) -> None:
+        self.values: Mapping[str, str] = {}  # a run gets those that its skill declares
+        self.redactor = Redactor({}, patterns)
+        self._provider, self._patterns = provider, patterns
+        self._hidden: dict[str, str] = {}
+        self._learning = asyncio.Lock()
+
+    @property
+    def unredacted(self) -> tuple[str, ...]:
+        """Names of secrets that are too short to be redacted."""
+        return tuple(name for name in self.redactor.unusable if name in self.values)
+
+    async def learn(self, names: Sequence[str]) -> None:
+        """Reads the secrets that a skill declares, for its runs and for redaction."""
+        if self._provider is None or not names:
+            return
+        async with self._learning:
+            values = dict(self.values)
+            for name in names:
+                value = await self._provider.find(name)
+                if value is not None:
+                    values[name] = value
+            self.values = values
+            self.hide(values)
+
+    def hide(self, values: Mapping[str, str]) -> None:
+        """Redacts these values from everything from now on."""
+        self._hidden |= values
+        self.redactor = Redactor(self._hidden, self._patterns)
+
+    def redact_text(self, text: str) -> str:
+        return self.redactor.redact_text(text)
+
+
+class EventWriter:
+    def __init__(self, recorder: Recorder | RecorderPart, conversation: Conversation, secrets: SessionSecrets) -> None:
+        self._recorder, self._conversation, self._secrets = recorder, conversation, secrets
+
+    @property
+    def broken(self) -> bool:
+        """True if the record can no longer be written."""
+        return self._recorder.broken
+
+    def redact(self, events: Sequence[Event]) -> list[Event | UnknownEvent]:
+        redactor = self._secrets.redactor
+        return [redact_event(event, redactor) for event in events]
+
+    async def append(self, *events: Event) -> None:
+        """Redacts and records events, then applies them to the conversation."""
+        clean = self.redact(events)
+        await self._recorder.append(*clean)
+        for event in clean:
+            self._conversation.apply(event)

@@ -11,11 +11,9 @@ import os
 from collections.abc import Sequence
 
 from prowess._internal.mime import guess_mime
-from prowess.agent.activation import SkillRequest
-from prowess.agent.agent import AgentSpec
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
 from prowess.agent.loop import run
 from prowess.agent.model_call import RetryPolicy
-from prowess.agent.task import Result, Task, new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from prowess.agent.approvals import EACH_TIME, ApprovalBook
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
-from prowess.agent.event_writer import EventWriter
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset

@@ -19,17 +19,14 @@ from types import TracebackType
 from typing import Any
 
 from prowess import __version__
+from prowess.agent.activation import LoadedContents, SkillLoader
 from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
-from prowess.agent.context.render import make_safe
-from prowess.agent.context.skill_text import SkillTextRenderer
-from prowess.agent.event_writer import EventWriter
+from prowess.agent.context.render import SkillTextRenderer, make_safe
 from prowess.agent.prompt import SkillOffer, offered_tools
-from prowess.agent.recorder import Recorder, RecorderPart
-from prowess.agent.session_secrets import SessionSecrets
-from prowess.agent.skill_loader import LoadedContents, SkillLoader
+from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
 from prowess.agent.tool_call import OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason

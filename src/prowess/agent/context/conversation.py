@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
-from prowess.agent.context.questions import ApprovalQuestions
-from prowess.agent.context.render import asked_parts, paired, render_outcome, shortened, shows, without_above
+from prowess.agent.context.render import (
+    SkillTextRenderer,
+    asked_parts,
+    paired,
+    render_outcome,
+    shortened,
+    shows,
+    without_above,
+)
 from prowess.agent.context.request import ModelRequest, RequestLines, first_change
-from prowess.agent.context.skill_text import SkillTextRenderer
-from prowess.agent.context.state import State
-from prowess.agent.context.usage import UsageTotals, parse_spent
+from prowess.agent.context.state import (
+    AnsweredCall,
+    ApprovalQuestions,
+    Asked,
+    Item,
+    Noted,
+    Replied,
+    State,
+    UsageTotals,
+    parse_spent,
+)
 from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
