@@ -170,12 +170,12 @@ class _Loop:
             return []
         self._plan_shown = None
         system, tools = kit.instructions, tuple(kit.tools)
-        talk.keep_tools(tools)
+        talk.draft.keep_tools(tools)
         started = EpochStarted(
             why=talk.stale,
             first_changed=talk.first_change(system, tools),
-            system=None if system == talk.system else system,
-            tools=None if tools == talk.tools else tools,
+            system=None if system == talk.draft.system else system,
+            tools=None if tools == talk.draft.tools else tools,
         )
         if self._planned:
             return [started]

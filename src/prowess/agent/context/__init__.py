@@ -6,8 +6,8 @@ Events do not contain the bodies of skills; these are read from the published tr
 
 - conversation: `Conversation`, which turns events into the next request
 - render: texts for the model: outcomes, given files, skills and their arguments, plan and budget
-- request: the provider-neutral request, its bytes and its hash
-- state: items of a conversation, session state, approval questions, usage totals
+- request: `RequestDraft`, the items of a conversation and their request, its bytes and its hash
+- state: items, session state, approval questions, usage totals
 """
 
 from prowess.agent.context.conversation import Conversation
