@@ -1,6 +1,6 @@
 """The agent: its loop, tool calls, requests and record. It reaches models, stores and executors through ports.
 
-- activation: finding, loading and unloading the skills of a run
+- activation: activating skills that a text, the caller or a file name asks for
 - agent: `AgentSpec`, `Limits`, `Task` and `Result` of a run
 - approvals: `ApprovalBook`, a person's answers, earlier ones and new ones
 - budget: the limits of a run and of the context window, and the report when a limit is reached
@@ -14,6 +14,7 @@
 - prompt: the system prompt and the tools that a model is offered
 - recorder: writing events to the log without secrets, and then applying them to the conversation
 - session: `Session`, one conversation over many runs
+- skill_loader: loading, finding and unloading the skills of a run
 - tool_call: `ToolCallRunner`, which decides, executes and records one call
 - toolkit: `Toolkit`, skills and tools for an agent or another framework
 - toolkit_options: options of a `Toolkit`

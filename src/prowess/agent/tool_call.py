@@ -32,6 +32,7 @@ from prowess.tools.session_work import SessionWork
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
 OnOutput = Callable[[str, bytes], None]
+BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
 _APPROVED = "approval"  # rule of a decision that a person made when asked
 _MAX_CONTENT = 64 << 10  # most characters of an outcome
 _NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
@@ -66,7 +67,7 @@ class ToolCallRunner:
         call: ToolCall,
         *,
         spawn: Spawner | None = None,
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
         """Makes a call. Awaits `before_end` before it records the outcome, so that parallel calls end in order."""
         made, note = self.repair.route(call)
@@ -83,7 +84,7 @@ class ToolCallRunner:
         call: ToolCall,
         spawn: Spawner | None,
         note: str = "",
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
         tool = canonical_tools(call.tool)[0]
         if tool != call.tool:
@@ -286,6 +287,53 @@ class ToolCallRunner:
         """Raises the error again if the record is broken, because then no outcome can be recorded."""
         if self._record.broken or (isinstance(error, StoreError) and error.code in _RECORD):
             raise error
+
+
+def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bool]) -> list[list[ToolCall]]:
+    """Groups calls: read-only neighbours form one group, every other call is its own group."""
+    groups: list[list[ToolCall]] = []
+    was_read_only = False
+    for call in calls:
+        now_read_only = is_read_only(call)
+        if was_read_only and now_read_only:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+        was_read_only = now_read_only
+    return groups
+
+
+async def act_together(
+    calls: Sequence[ToolCall], act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]]
+) -> list[Outcome]:
+    """Makes calls at the same time. Their outcomes are recorded in their order: `act` awaits the function that it is
+    given before it records one. If a call raises (the record is broken), cancels the others and waits for their end
+    first."""
+    before_end: BeforeEnd | None = None
+    tasks: list[asyncio.Task[Outcome]] = []
+    for call in calls:
+        ended = asyncio.Event()
+        work = _act_and_tell(call, act, before_end, ended)
+        tasks.append(asyncio.create_task(work))
+        before_end = ended.wait
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _act_and_tell(
+    call: ToolCall,
+    act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]],
+    before_end: BeforeEnd | None,
+    ended: asyncio.Event,
+) -> Outcome:
+    try:
+        return await act(call, before_end)
+    finally:
+        ended.set()
 
 
 def _said_no(query: PolicyQuery) -> str:

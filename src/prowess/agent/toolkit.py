@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from prowess import __version__
-from prowess.agent.activation import LoadedContents, SkillLoader
 from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
@@ -27,7 +26,8 @@ from prowess.agent.context import Conversation
 from prowess.agent.context.render import SkillTextRenderer, make_safe
 from prowess.agent.prompt import SkillOffer, offered_tools
 from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
-from prowess.agent.tool_call import OnOutput, Spawner, ToolCallRunner
+from prowess.agent.skill_loader import LoadedContents, SkillLoader
+from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
@@ -222,7 +222,7 @@ class Toolkit:
         call: ToolCall,
         *,
         spawn: Spawner | None = None,
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
         """Makes a call and returns the recorded outcome. It names a loaded skill; its text is added when rendering."""
         done = asyncio.get_running_loop().create_future()
