@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -36,22 +36,34 @@ class Limits:
         """Returns the stricter ones of these and the other limits."""
         stricter: dict[str, Any] = {}
         for name, value in others.items():
+            if value is None:
+                continue
             now = getattr(self, name)
-            stricter[name] = now if value is None else value if now is None else min(now, value)
+            stricter[name] = value if now is None else min(now, value)
         return replace(self, **stricter)
 
     def __post_init__(self) -> None:
         """Checks the limits before anything is recorded."""
         for name in self.__slots__:
-            value, least = getattr(self, name), 1 if name == "turns" else 0
-            whole = name in ("turns", "calls", "scripts", "tokens")
-            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if value is not None and not (fits and value >= least):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            is_whole = name not in ("seconds", "cost")
+            least = 1 if name == "turns" else 0
+            fits = _is_number(value, is_whole=is_whole) and value >= least
+            if not fits:
+                kind = "whole number" if is_whole else "number"
                 raise ConfigError(
-                    f"limits.{name} is {value!r}; it must be a {'whole ' if whole else ''}number of at least {least}.",
+                    f"limits.{name} is {value!r}; it must be a {kind} of at least {least}.",
                     code="limit-invalid",
                     hint="None means no limit.",
                 )
+
+
+def _is_number(value: object, *, is_whole: bool) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and not is_whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +81,28 @@ class AgentSpec:
     reader: SkillReader | None = field(init=False)  # the model, if it takes skills as values
 
     def __post_init__(self) -> None:
-        for name, kind in (("load_mode", LoadMode), ("placement", Placement)):
-            if (value := getattr(self, name)) not in get_args(kind):
-                raise ConfigError(
-                    f"{name} is {value!r}.", code="option-invalid", hint=f"There are: {', '.join(get_args(kind))}."
-                )
-        if not callable(getattr(self.model, "reply", None)):
+        """Checks the options, and finds out what the model can do."""
+        _check_option("load_mode", self.load_mode, get_args(LoadMode))
+        _check_option("placement", self.placement, get_args(Placement))
+        model = self.model
+        if not callable(getattr(model, "reply", None)):
+            message = f"{model!r} is not a model."
             raise ConfigError(
-                f"{self.model!r} is not a model."[:200],
+                message[:200],
                 code="model-unknown",
                 hint="Give a name such as 'openai:gpt-5' or 'offline', or an object with name and reply.",
             )
-        model = self.model
+        recording = model if isinstance(model, RecordedModel) else None
+        reader = model if isinstance(model, SkillReader) else None
         object.__setattr__(self, "info", describe_model(model))
-        object.__setattr__(self, "recording", model if isinstance(model, RecordedModel) else None)
-        object.__setattr__(self, "reader", model if isinstance(model, SkillReader) else None)
+        object.__setattr__(self, "recording", recording)
+        object.__setattr__(self, "reader", reader)
+
+
+def _check_option(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        hint = f"There are: {', '.join(known)}."
+        raise ConfigError(f"{name} is {value!r}.", code="option-invalid", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +158,21 @@ def new_run() -> str:
 
 
 def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:
-    model, info = agent.model, agent.info
-    limits = {name: value for name in Limits.__slots__ if (value := getattr(agent.limits, name)) is not None}
+    versions = {
+        "prowess": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+    }
+    limits: dict[str, float] = {}
+    for name in Limits.__slots__:
+        limit = getattr(agent.limits, name)
+        if limit is not None:
+            limits[name] = limit
+    requested = map(asdict, task.skills)
     return RunStarted(
-        model=model.name,
-        protocol=info.protocol,
-        versions={
-            "prowess": __version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(terse=True),
-        },
+        model=agent.model.name,
+        protocol=agent.info.protocol,
+        versions=versions,
         request=task.text,
         attachments=task.attachments,
         load_mode=agent.load_mode,
@@ -157,20 +181,19 @@ def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarte
         parent=task.parent,
         call=task.call,
         resumes=resumed,
-        requested_skills=tuple(map(asdict, task.skills)),
+        requested_skills=tuple(requested),
         resume_arguments=task.resume_arguments,
-        notes=info.notes,
+        notes=agent.info.notes,
     )
 
 
 def skill_requests_of(started: RunStarted) -> tuple[SkillRequest, ...]:
     """Skill requests of a run's caller, from the event that recorded them."""
-    known = SkillRequest.__slots__
-    given = [
-        {name: value for name, value in requested.items() if name in known} for requested in started.requested_skills
-    ]
-    return tuple(
-        SkillRequest(**{**requested, "docs": tuple(requested.get("docs") or ())})
-        for requested in given
-        if requested.get("ref")
-    )
+    found: list[SkillRequest] = []
+    for requested in started.requested_skills:
+        if not requested.get("ref"):
+            continue
+        given = {name: value for name, value in requested.items() if name in SkillRequest.__slots__}
+        given["docs"] = tuple(requested.get("docs") or ())
+        found.append(SkillRequest(**given))
+    return tuple(found)

@@ -42,7 +42,7 @@ from prowess.core.events import (
     render_at,
 )
 from prowess.core.ports import EventLog, SecretProvider
-from prowess.core.values import Lease, Plan, SessionKey
+from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
@@ -101,12 +101,13 @@ class Recorder:
 
         Cancelling the caller does not cancel a write that has begun, because it may be in the log already.
         """
+        work = self._append(events, run or self.run_id)
         if self._immediate:  # a log that does not wait cannot be cancelled half-way
-            return await self._append(events, run or self.run_id)
-        work = asyncio.ensure_future(self._append(events, run or self.run_id))
-        self._under_way.add(work)
-        work.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(work)
+            return await work
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
 
     def show(self, *events: Event, run: str | None = None) -> None:
         """Shows ephemeral events to the observers only, without waiting."""
@@ -136,8 +137,10 @@ class Recorder:
         """Finishes pending writes, and waits up to `timeout_s` for the observers."""
         if self._under_way:
             await asyncio.wait(self._under_way)
-        feeds, self._feeds = self._feeds, []
-        await asyncio.gather(*(feed.close(timeout_s) for feed in feeds))
+        feeds = self._feeds
+        self._feeds = []
+        closing = [feed.close(timeout_s) for feed in feeds]
+        await asyncio.gather(*closing)
 
     async def __aenter__(self) -> Recorder:
         return self
@@ -157,37 +160,48 @@ class Recorder:
             durable = [envelope for envelope in envelopes if envelope.event.type not in EPHEMERAL]
             stored = await self._store(durable) if durable else []
             if self._feeds:
-                numbered = iter(stored)
-                for envelope in envelopes:
-                    self._tell(envelope if envelope.event.type in EPHEMERAL else next(numbered))
+                self._tell_all(envelopes, stored)
             return stored
+
+    def _tell_all(self, envelopes: Sequence[Envelope], stored: Sequence[Envelope]) -> None:
+        """Tells the observers events in their order: the durable ones as they are in the log."""
+        numbered = iter(stored)
+        for envelope in envelopes:
+            if envelope.event.type in EPHEMERAL:
+                self._tell(envelope)
+            else:
+                self._tell(next(numbered))
 
     async def _store(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         written = False
         try:
-            if self._seq is None or (self._last is None and self._marks is not None):
-                head = await self._log.head(self.key)
-                self._seq, self._last = head.seq if self._seq is None else self._seq, head.hash
+            seq = await self._find_seq()
             if self._marks is not None and self._last is not None:
-                envelopes = [self._marks.mark(envelopes[0], self._last), *envelopes[1:]]
-            stored = list(await self._log.append(self.key, self._seq, self._lease, envelopes))
-            self._seq += len(stored)
-            self._last = stored[-1].hash if stored else self._last
+                marked = self._marks.mark(envelopes[0], self._last)
+                envelopes = [marked, *envelopes[1:]]
+            stored = list(await self._log.append(self.key, seq, self._lease, envelopes))
+            self._seq = seq + len(stored)
+            if stored:
+                self._last = stored[-1].hash
             written = True
         finally:
             self.broken = not written  # for every kind of failure
         return stored
 
+    async def _find_seq(self) -> int:
+        """Returns the number of the last event. Asks the log once: for it, or for the hash that marks need."""
+        needs_hash = self._marks is not None and self._last is None
+        if self._seq is None or needs_hash:
+            head = await self._log.head(self.key)
+            self._last = head.hash
+            if self._seq is None:
+                self._seq = head.seq
+        return self._seq
+
     def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:
-        return Envelope(
-            at=render_at(self._clock()),
-            tenant=self.key.tenant,
-            app=self.key.app,
-            user=self.key.user,
-            session=self.key.session,
-            run=run,
-            event=event,
-        )
+        key = self.key
+        at = render_at(self._clock())
+        return Envelope(at=at, tenant=key.tenant, app=key.app, user=key.user, session=key.session, run=run, event=event)
 
     def _tell(self, envelope: Envelope) -> None:
         for feed in self._feeds:
@@ -195,8 +209,9 @@ class Recorder:
 
     def _observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
+        why = f"{type(error).__name__}: {error}"
         with Shielded(lambda _: None):  # a failing `report` must not stop the run
-            self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
+            self._report(f"error: observer {name} does not work, the run goes on: {why}")
 
 
 class RecorderPart:
@@ -236,46 +251,48 @@ class RecorderPart:
 
 def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | UnknownEvent:
     """Redacts texts of people and models; names and ids stay. `act` redacts calls, decisions and outcomes."""
-    if not redactor.is_needed:
+    if not redactor.is_needed or isinstance(event, _KEPT_AS_THEY_ARE):
         return event
-    text = redactor.redact_text
+    names = _TEXTS.get(type(event))
+    if names is None:  # an event that is not listed yet: all of its texts
+        names = [each.name for each in fields(event)]
+    clean = _redact_values(event, redactor)
+    for name in names:
+        value = getattr(event, name)
+        if isinstance(value, str):
+            clean[name] = redactor.redact_text(value)
+    return replace(event, **clean)
 
-    def some(value: str | None) -> str | None:
-        return None if value is None else text(value)
 
-    match event:
-        case RunStarted():
-            requests = tuple(redactor.redact_json(requested) for requested in event.requested_skills)
-            return replace(
-                event,
-                request=text(event.request),
-                requested_skills=requests,
-                resume_arguments=tuple(map(text, event.resume_arguments)),
-            )
-        case EpochStarted():
-            return replace(event, system=some(event.system))
-        case ModelReplied():
-            calls = tuple(replace(call, args=redactor.redact_json(call.args)) for call in event.calls)
-            return replace(event, text=text(event.text), calls=calls)
-        case PlanChanged():
-            return replace(event, plan=_plan(event.plan, redactor))
-        case NoteAppended():
-            return replace(event, text=text(event.text))
-        case ErrorRaised():
-            return replace(event, message=text(event.message), hint=some(event.hint))
-        case SkillLoaded():
-            return replace(event, reason=some(event.reason))
-        case ApprovalAnswered():
-            return replace(event, why=some(event.why))
-        case Compacted():
-            return replace(event, summary=some(event.summary))
-        case RunFinished():
-            return replace(event, text=text(event.text), hint=some(event.hint))
-        case _ if isinstance(event, _KEPT_AS_THEY_ARE):
-            return event
-        case _:  # an event that has no case of its own yet
-            texts = {each.name: getattr(event, each.name) for each in fields(event)}
-            return replace(event, **{name: text(value) for name, value in texts.items() if isinstance(value, str)})
+def _redact_values(event: Event | UnknownEvent, redactor: Redactor) -> dict[str, Any]:
+    """Redacts the fields that have texts inside of other values."""
+    if isinstance(event, RunStarted):
+        requests = map(redactor.redact_json, event.requested_skills)
+        arguments = map(redactor.redact_text, event.resume_arguments)
+        return {"requested_skills": tuple(requests), "resume_arguments": tuple(arguments)}
+    if isinstance(event, ModelReplied):
+        calls: list[ToolCall] = []
+        for call in event.calls:
+            args = redactor.redact_json(call.args)
+            calls.append(replace(call, args=args))
+        return {"calls": tuple(calls)}
+    if isinstance(event, PlanChanged):
+        return {"plan": _redact_plan(event.plan, redactor)}
+    return {}
+
+
+_TEXTS: dict[type, Sequence[str]] = {
+    RunStarted: ("request",),
+    EpochStarted: ("system",),
+    ModelReplied: ("text",),
+    PlanChanged: (),
+    NoteAppended: ("text",),
+    ErrorRaised: ("message", "hint"),
+    SkillLoaded: ("reason",),
+    ApprovalAnswered: ("why",),
+    Compacted: ("summary",),
+    RunFinished: ("text", "hint"),
+}
 
 
 # They have no text of people or models, or `act` has redacted it.
@@ -285,10 +302,14 @@ _KEPT_AS_THEY_ARE = (
 )
 
 
-def _plan(plan: Plan, redactor: Redactor) -> Plan:
-    steps = tuple(replace(step, title=redactor.redact_text(step.title)) for step in plan.steps)
-    assumptions = tuple(map(redactor.redact_text, plan.assumptions))
-    return replace(plan, goal=redactor.redact_text(plan.goal), steps=steps, assumptions=assumptions)
+def _redact_plan(plan: Plan, redactor: Redactor) -> Plan:
+    goal = redactor.redact_text(plan.goal)
+    assumptions = map(redactor.redact_text, plan.assumptions)
+    steps: list[Step] = []
+    for step in plan.steps:
+        title = redactor.redact_text(step.title)
+        steps.append(replace(step, title=title))
+    return replace(plan, goal=goal, steps=tuple(steps), assumptions=tuple(assumptions))
 
 
 class SessionSecrets:
@@ -297,14 +318,16 @@ class SessionSecrets:
     def __init__(self, provider: SecretProvider | None = None, patterns: Sequence[str] = ()) -> None:
         self.values: Mapping[str, str] = {}  # a run gets those that its skill declares
         self.redactor = Redactor({}, patterns)
-        self._provider, self._patterns = provider, patterns
+        self._provider = provider
+        self._patterns = patterns
         self._hidden: dict[str, str] = {}
         self._learning = asyncio.Lock()
 
     @property
     def unredacted(self) -> tuple[str, ...]:
         """Names of secrets that are too short to be redacted."""
-        return tuple(name for name in self.redactor.unusable if name in self.values)
+        names = [name for name in self.redactor.unusable if name in self.values]
+        return tuple(names)
 
     async def learn(self, names: Sequence[str]) -> None:
         """Reads the secrets that a skill declares, for its runs and for redaction."""
@@ -330,7 +353,9 @@ class SessionSecrets:
 
 class EventWriter:
     def __init__(self, recorder: Recorder | RecorderPart, conversation: Conversation, secrets: SessionSecrets) -> None:
-        self._recorder, self._conversation, self._secrets = recorder, conversation, secrets
+        self._recorder = recorder
+        self._conversation = conversation
+        self._secrets = secrets
 
     @property
     def broken(self) -> bool:
@@ -338,6 +363,7 @@ class EventWriter:
         return self._recorder.broken
 
     def redact(self, events: Sequence[Event]) -> list[Event | UnknownEvent]:
+        """Redacts events without recording them."""
         redactor = self._secrets.redactor
         return [redact_event(event, redactor) for event in events]
 
