@@ -136,7 +136,10 @@ class _Loop:
         kit = self._kit
         if is_near(self._agent, self._talk):
             await shorten(self._agent, kit, "near the context limit")
-        reply = await self._ask()
+        reply: ModelReplied | None = None
+        while reply is None:
+            request = await self._compose()
+            reply = await self._ask(request)
         reply = self._budget.priced(reply)
         reply = clean(reply, self._talk.call_ids)
         await kit.append(reply)
@@ -144,19 +147,6 @@ class _Loop:
         for id in self._talk.turn_once:
             await kit.append(SkillUnloaded(id=id, reason=SHOWN_ONCE))
         return reply
-
-    async def _ask(self) -> ModelReplied:
-        """Asks the model. If the request is too long for it, once in a run, asks again with a shorter one."""
-        while True:
-            request = await self._compose()
-            try:
-                return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left)
-            except ModelError as error:
-                if error.code != "context-overflow" or self._overflowed:
-                    raise
-                self._overflowed = True
-                self._talk.take_back_turn()
-                await shorten(self._agent, self._kit, "the context overflowed", forced=True)
 
     async def _compose(self) -> ModelRequest:
         """Completes the request, and records it."""
@@ -171,6 +161,18 @@ class _Loop:
         await kit.recorder.append(*events, asked)
         talk.apply(asked)
         return request
+
+    async def _ask(self, request: ModelRequest) -> ModelReplied | None:
+        """Asks the model. If the request is too long for it, once in a run, shortens it and returns None."""
+        try:
+            return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left)
+        except ModelError as error:
+            if error.code != "context-overflow" or self._overflowed:
+                raise
+            self._overflowed = True
+            self._talk.take_back_turn()
+            await shorten(self._agent, self._kit, "the context overflowed", forced=True)
+            return None
 
     def _epoch(self) -> list[Event]:
         """Events that begin an epoch, if there is a reason for one."""

@@ -309,7 +309,7 @@ class Envelope:
 
 def render_at(moment: datetime) -> str:
     """Returns the `at` of an envelope: UTC with microseconds. All have the same length, so that they sort by time."""
-    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"  # without +00:00
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def render_event(envelope: Envelope) -> dict[str, Any]:
