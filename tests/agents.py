@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kits import yes
+from prowess.agent.agent import Result
 from prowess.agent.session import Session
-from prowess.agent.task import Result
 from prowess.core.events import Envelope, render_event
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime

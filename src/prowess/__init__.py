@@ -46,7 +46,7 @@ _HOME = {
     "ProwessError": "prowess.errors",
     "Report": "prowess.runtime.check",
     "ResourceNotFound": "prowess.errors",
-    "Result": "prowess.agent.task",
+    "Result": "prowess.agent.agent",
     "Root": "prowess.skills.skill",
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",

@@ -13,10 +13,8 @@ from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallFacts, CallPolicy, SkillIdentity
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
-from prowess.agent.context.skill_text import SkillTextRenderer
-from prowess.agent.event_writer import EventWriter
-from prowess.agent.recorder import Recorder
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.context.render import SkillTextRenderer
+from prowess.agent.recorder import EventWriter, Recorder, SessionSecrets
 from prowess.agent.tool_call import ToolCallRunner
 from prowess.agent.toolkit_options import KitPolicy
 from prowess.core.events import ApprovalAnswered, Envelope, render_event

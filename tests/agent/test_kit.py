@@ -14,7 +14,7 @@ from test_profiles import SPECS
 import prowess
 from agents import play
 from kits import with_kit
-from prowess.agent.context.system_prompt import GUIDANCE, LEAN_GUIDANCE
+from prowess.agent.prompt import GUIDANCE, LEAN_GUIDANCE
 from prowess.core.values import Source
 from prowess.errors import ConfigError, SkillNotFound
 from prowess.models.actions.model import StructuredActions

@@ -12,7 +12,7 @@ import pytest
 
 from agents import Played, call, play
 from kits import answer_later
-from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import SkillRequest
 from prowess.core.events import ApprovalAnswered
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.models.scripted import ScriptedModel

@@ -363,7 +363,7 @@ def test_an_event_touches_four_files(place: Place) -> None:
         ("    ModelReplied,\n", "    MilestoneReached,\n"),
         (
             "    NoteAppended: Conversation._note,",
-            "    MilestoneReached: lambda talk, event: talk._add(Asked(talk._request, (Part(text=event.title),))),\n",
+            "    MilestoneReached: lambda talk, event: talk._add(Asked(talk.number, (Part(text=event.title),))),\n",
         ),
     )
     place.insert(

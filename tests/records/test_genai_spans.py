@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from prowess.core.events import (
 )
 from prowess.core.values import Decision, Outcome, ToolCall, Usage
 from prowess.records.spans import SpanTeller, live_spans, nanoseconds, render_spans, split_model
+from spans import watch_spans
 
 EXPORTER = InMemorySpanExporter()
 PROVIDER = TracerProvider()  # not that of the process, which is another test's
@@ -192,10 +195,18 @@ def test_what_has_not_ended_says_so() -> None:
 
 
 def test_without_a_tracer_of_its_own_it_is_that_of_the_process() -> None:
+    exporter = watch_spans()
     observer = live_spans()
     assert isinstance(observer, SpanTeller)
     for envelope in RUN:
-        observer(envelope)  # nobody has set anything up: that is no reason to fail
+        observer(envelope)
+    assert len(exporter.get_finished_spans()) == len(exported(RUN))
+
+
+def test_nobody_observes_a_run_in_a_process_that_has_set_nothing_up() -> None:
+    code = "from prowess.records.spans import live_spans; print(live_spans())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "None\n"
 
 
 def test_names_and_times() -> None:

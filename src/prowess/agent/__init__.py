@@ -1,22 +1,20 @@
 """The agent: its loop, tool calls, requests and record. It reaches models, stores and executors through ports.
 
-- activation: skills activated by the user's text, by the caller or by a file name
-- agent: `AgentSpec` and `Limits`
+- activation: activating skills that a text, the caller or a file name asks for
+- agent: `AgentSpec`, `Limits`, `Task` and `Result` of a run
 - approvals: `ApprovalBook`, a person's answers, earlier ones and new ones
-- budget: the limits of a run, and the report when a limit is reached
+- budget: the limits of a run and of the context window, and the report when a limit is reached
 - call_policy: `CallPolicy`, the facts about a call and the decision of policy
 - call_repair: calls that name a skill instead of a tool, repeated failures, and cut-off calls
 - child_run: calls that a child run carries out
 - compaction: shortening a request that comes near the context limit
-- event_writer: writing an event to the log, and then applying it to the conversation
 - loop: `run`, the loop of turns
 - model_call: one request to a model, with retries
+- observers: telling events to observers, which may be slow or fail
 - prompt: the system prompt and the tools that a model is offered
-- recorder: writing events to the log, and telling observers
+- recorder: writing events to the log without secrets, and then applying them to the conversation
 - session: `Session`, one conversation over many runs
-- session_secrets: the secrets of a session, and their redaction
 - skill_loader: loading, finding and unloading the skills of a run
-- task: `Task` and `Result` of a run
 - tool_call: `ToolCallRunner`, which decides, executes and records one call
 - toolkit: `Toolkit`, skills and tools for an agent or another framework
 - toolkit_options: options of a `Toolkit`

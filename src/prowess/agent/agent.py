@@ -1,12 +1,20 @@
-"""Defines `AgentSpec`: a model, limits and options of a run. Permissions and skills belong to the Toolkit."""
+"""Defines the input of a run, `AgentSpec` (a model, limits and options) and `Task`, and its outcome, `Result`.
+
+Permissions and skills belong to the Toolkit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from prowess import __version__
+from prowess.core.events import RunStarted, StopReason
 from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
+from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
 from prowess.errors import ConfigError
 
 LoadMode = Literal["turn", "once", "session"]
@@ -28,22 +36,34 @@ class Limits:
         """Returns the stricter ones of these and the other limits."""
         stricter: dict[str, Any] = {}
         for name, value in others.items():
+            if value is None:
+                continue
             now = getattr(self, name)
-            stricter[name] = now if value is None else value if now is None else min(now, value)
+            stricter[name] = value if now is None else min(now, value)
         return replace(self, **stricter)
 
     def __post_init__(self) -> None:
         """Checks the limits before anything is recorded."""
         for name in self.__slots__:
-            value, least = getattr(self, name), 1 if name == "turns" else 0
-            whole = name in ("turns", "calls", "scripts", "tokens")
-            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if value is not None and not (fits and value >= least):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            is_whole = name not in ("seconds", "cost")
+            least = 1 if name == "turns" else 0
+            fits = _is_number(value, is_whole=is_whole) and value >= least
+            if not fits:
+                kind = "whole number" if is_whole else "number"
                 raise ConfigError(
-                    f"limits.{name} is {value!r}; it must be a {'whole ' if whole else ''}number of at least {least}.",
+                    f"limits.{name} is {value!r}; it must be a {kind} of at least {least}.",
                     code="limit-invalid",
                     hint="None means no limit.",
                 )
+
+
+def _is_number(value: object, *, is_whole: bool) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and not is_whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +81,119 @@ class AgentSpec:
     reader: SkillReader | None = field(init=False)  # the model, if it takes skills as values
 
     def __post_init__(self) -> None:
-        for name, kind in (("load_mode", LoadMode), ("placement", Placement)):
-            if (value := getattr(self, name)) not in get_args(kind):
-                raise ConfigError(
-                    f"{name} is {value!r}.", code="option-invalid", hint=f"There are: {', '.join(get_args(kind))}."
-                )
-        if not callable(getattr(self.model, "reply", None)):
+        """Checks the options, and finds out what the model can do."""
+        _check_option("load_mode", self.load_mode, get_args(LoadMode))
+        _check_option("placement", self.placement, get_args(Placement))
+        model = self.model
+        if not callable(getattr(model, "reply", None)):
+            message = f"{model!r} is not a model."
             raise ConfigError(
-                f"{self.model!r} is not a model."[:200],
+                message[:200],
                 code="model-unknown",
                 hint="Give a name such as 'openai:gpt-5' or 'offline', or an object with name and reply.",
             )
-        model = self.model
+        recording = model if isinstance(model, RecordedModel) else None
+        reader = model if isinstance(model, SkillReader) else None
         object.__setattr__(self, "info", describe_model(model))
-        object.__setattr__(self, "recording", model if isinstance(model, RecordedModel) else None)
-        object.__setattr__(self, "reader", model if isinstance(model, SkillReader) else None)
+        object.__setattr__(self, "recording", recording)
+        object.__setattr__(self, "reader", reader)
+
+
+def _check_option(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        hint = f"There are: {', '.join(known)}."
+        raise ConfigError(f"{name} is {value!r}.", code="option-invalid", hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillRequest:
+    """Request to activate a skill, and its origin."""
+
+    ref: str
+    source: str | None = None
+    trigger: Trigger = "caller"
+    arguments: str = ""
+    docs: tuple[str, ...] = ()
+    firm: bool = True  # the run fails without it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Input of a run: a request, files and skills."""
+
+    text: str = ""
+    attachments: tuple[Part, ...] = ()
+    skills: tuple[SkillRequest, ...] = ()  # skills to load at the start
+    named: tuple[str, ...] = ()  # given files, including those in folders
+    resume: bool = False
+    parent: str | None = None  # parent run
+    call: str | None = None  # call of the parent run that this run carries out
+    resume_arguments: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Result of a run. `text` is the answer, or a report of what was done and what was not."""
+
+    text: str
+    stop_reason: StopReason
+    usage: Usage
+    session: str
+    run: str
+    plan: Plan | None = None
+    files: tuple[dict[str, Any], ...] = ()  # files from scripts: name, ref, mime_type, size_bytes
+    left_out: tuple[str, ...] = ()  # hidden files that no output pattern named
+    waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
+    failed: int = 0  # number of calls that failed, were denied or interrupted
+    state: dict[str, Any] | None = None
+    code: str | None = None  # code of the failure that the text reports
+
+    @property
+    def ok(self) -> bool:
+        return self.stop_reason == "answer"
+
+
+def new_run() -> str:
+    return f"r-{secrets.token_hex(6)}"
+
+
+def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:
+    versions = {
+        "prowess": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+    }
+    limits: dict[str, float] = {}
+    for name in Limits.__slots__:
+        limit = getattr(agent.limits, name)
+        if limit is not None:
+            limits[name] = limit
+    requested = map(asdict, task.skills)
+    return RunStarted(
+        model=agent.model.name,
+        protocol=agent.info.protocol,
+        versions=versions,
+        request=task.text,
+        attachments=task.attachments,
+        load_mode=agent.load_mode,
+        placement=agent.placement,
+        limits=limits,
+        parent=task.parent,
+        call=task.call,
+        resumes=resumed,
+        requested_skills=tuple(requested),
+        resume_arguments=task.resume_arguments,
+        notes=agent.info.notes,
+    )
+
+
+def skill_requests_of(started: RunStarted) -> tuple[SkillRequest, ...]:
+    """Skill requests of a run's caller, from the event that recorded them."""
+    found: list[SkillRequest] = []
+    for requested in started.requested_skills:
+        if not requested.get("ref"):
+            continue
+        given = {name: value for name, value in requested.items() if name in SkillRequest.__slots__}
+        given["docs"] = tuple(requested.get("docs") or ())
+        found.append(SkillRequest(**given))
+    return tuple(found)

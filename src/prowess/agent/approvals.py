@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from prowess.agent.call_policy import CallFacts, SkillIdentity
-from prowess.agent.context.questions import ApprovalQuestions
-from prowess.agent.event_writer import EventWriter
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.context.state import ApprovalQuestions
+from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.agent.toolkit_options import StandingApprovals
 from prowess.core.events import Answer, ApprovalAnswered, ApprovalAsked, ErrorRaised
 from prowess.core.ports import Approver
@@ -39,9 +38,15 @@ class ApprovalBook:
         standing: StandingApprovals | None = None,
         parent: ApprovalBook | None = None,
     ) -> None:
-        self._record, self._questions, self._secrets, self._work = record, questions, secrets, work
-        self._approver, self._standing = approver, standing
-        self._for_run: set[tuple[str, str]] = set() if parent is None else parent._for_run  # (capability, skill)
+        self._record = record
+        self._questions = questions
+        self._secrets = secrets
+        self._work = work
+        self._approver = approver
+        self._standing = standing
+        self._for_run: set[tuple[str, str]] = set()  # (capability, skill)
+        if parent is not None:
+            self._for_run = parent._for_run
 
     def start_run(self) -> None:
         """Forgets the approvals that were given for the run before."""
@@ -56,24 +61,29 @@ class ApprovalBook:
         if answer is None:
             answer, problem = await self._ask(query, facts.call, decision)
         if answer is not None:
-            await self._record.append(replace(answer, call_id=facts.call.id, capability=query.tool, later=False))
+            event = replace(answer, call_id=facts.call.id, capability=query.tool, later=False)
+            await self._record.append(event)
             self._keep(answer, query, facts)
         return answer, problem
 
     def find_changes(self, facts: CallFacts, capability: str) -> dict[str, Any]:
         """Returns differences from content of this skill that a person approved before."""
         skill = self._find_skill(facts.skill)
-        return {} if self._standing is None or skill is None else self._standing.changed(skill, capability)
+        if skill is None or self._standing is None:
+            return {}
+        return self._standing.changed(skill, capability)
 
     def _find_earlier(self, query: PolicyQuery, facts: CallFacts, *, each_time: bool) -> ApprovalAnswered | None:
         """Finds an earlier answer: for this call, for this run, or permanent. With `each_time`, only for this call."""
-        call_id, isolated = facts.call.id, facts.isolated
+        call_id = facts.call.id
+        isolated = facts.isolated
         answer = self._questions.find(call_id, query.tool, isolated=isolated)
         if answer is not None or each_time:
             return answer
         keys = approval_keys(query.tool, isolated=isolated)
-        if any((key, query.skill or "") in self._for_run for key in keys):
-            return ApprovalAnswered(call_id=call_id, answer="run", by="a person, for this run", asked=False)
+        for key in keys:
+            if (key, query.skill or "") in self._for_run:
+                return ApprovalAnswered(call_id=call_id, answer="run", by="a person, for this run", asked=False)
         return self._find_standing(facts.skill, keys)
 
     def _find_standing(self, named: SkillIdentity | None, keys: tuple[str, ...]) -> ApprovalAnswered | None:
@@ -90,7 +100,8 @@ class ApprovalBook:
         """Asks the approver. An approver that fails or returns an invalid answer has not answered; that never counts
         as yes."""
         why = self._secrets.redact_text(decision.why)
-        await self._record.append(ApprovalAsked(call_id=call.id, why=why, capability=query.tool))
+        asked = ApprovalAsked(call_id=call.id, why=why, capability=query.tool)
+        await self._record.append(asked)
         if self._approver is None:
             return None, ""
         if query.kind != "call":
@@ -106,42 +117,56 @@ class ApprovalBook:
             if answer is not None or said is None:
                 return answer, ""
             problem = f"It said {said!r}, which is none of: once, run, always, no."
-        problem = self._secrets.redact_text(problem)[:500]
-        await self._record.append(ErrorRaised(code="approver-failed", message=problem))
+        problem = self._secrets.redact_text(problem)
+        problem = problem[:500]
+        failed = ErrorRaised(code="approver-failed", message=problem)
+        await self._record.append(failed)
         return None, problem
 
     def _keep(self, answer: ApprovalAnswered, query: PolicyQuery, facts: CallFacts) -> None:
         """Stores an approval for the run, or permanently for this content of a skill."""
+        if answer.answer not in ("run", "always"):
+            return
         key = approval_keys(query.tool, isolated=facts.isolated)[0]
-        if answer.answer == "always" and facts.skill is not None and facts.skill.digest:
-            skill = self._find_skill(facts.skill)
-            if self._standing is not None and skill is not None:
-                self._standing.remember(skill, key)  # looked up at each call, so that a revocation counts at once
-        elif answer.answer in ("run", "always"):
+        named = facts.skill
+        if answer.answer == "run" or named is None or not named.digest:
             self._for_run.add((key, query.skill or ""))
+            return
+        skill = self._find_skill(named)
+        if skill is not None and self._standing is not None:
+            self._standing.remember(skill, key)  # looked up at each call, so that a revocation counts at once
 
     def _find_skill(self, named: SkillIdentity | None) -> Skill | None:
-        loaded = None if named is None else self._work.known.get(named.id)
-        return None if loaded is None else loaded.skill
+        if named is None:
+            return None
+        loaded = self._work.known.get(named.id)
+        if loaded is None:
+            return None
+        return loaded.skill
 
 
 def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
     """Names under which an approval is looked up; it is stored under the first. An approval with isolation does not
     count without isolation, but an approval without isolation counts for both."""
-    return (f"{capability}@isolated", capability) if isolated else (capability,)
+    if not isolated:
+        return (capability,)
+    return f"{capability}@isolated", capability
 
 
 def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
     """Parses an answer: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False. None if invalid."""
     if isinstance(said, ApprovalAnswered):
-        is_valid = said.answer in get_args(Answer) and isinstance(said.why, str | None)
-        return said if is_valid else None
+        is_known = said.answer in get_args(Answer)
+        return said if is_known and isinstance(said.why, str | None) else None
     if isinstance(said, bool):
         said = "once" if said else "no"
     if not isinstance(said, str):
         return None
-    refused = _NO.fullmatch(said.strip())
+    text = said.strip()
+    refused = _NO.fullmatch(text)
     if refused is not None:
         return ApprovalAnswered(call_id=call.id, answer="no", why=refused[1] or None, by="approver")
-    answer = _YES.get(said.strip().lower())
-    return None if answer is None else ApprovalAnswered(call_id=call.id, answer=answer, by="approver")
+    answer = _YES.get(text.lower())
+    if answer is None:
+        return None
+    return ApprovalAnswered(call_id=call.id, answer=answer, by="approver")

@@ -49,12 +49,15 @@ class CallFacts:
 
     def query(self) -> PolicyQuery:
         """Returns the question whether this call may be made."""
-        tool, args = self.call.tool, self.call.args
+        call = self.call
         if self.skill is not None:
-            return PolicyQuery(tool=tool, args=args, **_about(self.skill))
-        touches = tuple((each.id, each.source) for each in self.touched)
-        digests = tuple(each.digest for each in self.touched)
-        return PolicyQuery(tool=tool, args=args, touches=touches, digests=digests)
+            return PolicyQuery(tool=call.tool, args=call.args, **_about(self.skill))
+        touches: list[tuple[str, Any]] = []
+        digests: list[str] = []
+        for each in self.touched:
+            touches.append((each.id, each.source))
+            digests.append(each.digest)
+        return PolicyQuery(tool=call.tool, args=call.args, touches=tuple(touches), digests=tuple(digests))
 
     def query_for(self, need: CapabilityRequest) -> PolicyQuery:
         """Returns the question whether this call may use another capability."""
@@ -63,6 +66,7 @@ class CallFacts:
 
 
 def _about(skill: SkillIdentity) -> dict[str, Any]:
+    """Fields of a policy query about a skill."""
     return {"skill": skill.id, "source": skill.source, "trusted": skill.trusted, "digests": (skill.digest,)}
 
 
@@ -79,8 +83,13 @@ class CallPolicy:
         parent: CallPolicy | None = None,
     ) -> None:
         """Takes the context of calls that run no program, and the policy of the parent run."""
-        self._options, self._context, self._parent = options, context, parent
-        self._skills, self._work, self._programs, self._tools = skills, work, programs, tools
+        self._options = options
+        self._context = context
+        self._parent = parent
+        self._skills = skills
+        self._work = work
+        self._programs = programs
+        self._tools = tools
 
     async def examine(self, call: ToolCall) -> CallFacts:
         """Finds the facts about a call. Raises an error if its skill or its workspace cannot be found."""
@@ -91,33 +100,41 @@ class CallPolicy:
 
     def decide(self, query: PolicyQuery, facts: CallFacts) -> Decision:
         """Asks policy about a call or a capability. Rules are read each time: a person may change them meanwhile."""
-        rules, context = self._options.rules(), facts.context
+        rules = self._options.rules()
+        context = facts.context
         decision = decide(query, context, lists=self._lists(), rules=rules)
         ceiling = self._ceiling()
         if ceiling:
-            decision = stricter(decision, decide(query, context, lists=ceiling, rules=rules))
+            above = decide(query, context, lists=ceiling, rules=rules)
+            decision = stricter(decision, above)
         if decision.verdict == "allow" and self._asks_unisolated(context):
-            decision = replace(decision, verdict="ask", why=f"It would run without isolation. {decision.why}")
+            why = f"It would run without isolation. {decision.why}"
+            decision = replace(decision, verdict="ask", why=why)
         return decision
 
     def is_asked_each_time(self, query: PolicyQuery, facts: CallFacts) -> bool:
-        return is_asked_each_time(query, facts.context, self._options.rules())
+        rules = self._options.rules()
+        return is_asked_each_time(query, facts.context, rules)
 
     def find_touched(self, call: ToolCall) -> Sequence[SkillIdentity]:
         """Finds skills whose files a file tool would read. Rules about a skill also apply to its files."""
         if call.tool not in FILE_TOOLS:
             return ()
         path = call.args.get("file_name") or call.args.get("path") or "."
-        return [identify(loaded.skill) for loaded in skills_read(str(path), self._work)]
+        read = skills_read(str(path), self._work)
+        return [identify(loaded.skill) for loaded in read]
 
     def _asks_unisolated(self, context: PolicyContext) -> bool:
-        unisolated = context.isolation is not None and not is_isolated(context.isolation)
-        return self._options.ask_unisolated and unisolated
+        if context.isolation is None or not self._options.ask_unisolated:
+            return False
+        return not is_isolated(context.isolation)
 
     def _lists(self) -> Mapping[str, AllowedTools]:
         """`allowed-tools` of every skill loaded in this run. Unloading a skill does not lift its restriction."""
-        known = [spec.name for spec in self._tools.specs()]
         found: dict[str, AllowedTools] = {}
+        if not self._work.known:
+            return found
+        known = [spec.name for spec in self._tools.specs()]
         for id, loaded in self._work.known.items():
             declared = loaded.skill.entry.controls.allowed_tools
             if declared is not None:
@@ -126,7 +143,10 @@ class CallPolicy:
 
     def _ceiling(self) -> Mapping[str, AllowedTools]:
         """Lists of all runs above this one."""
-        return {} if self._parent is None else {**self._parent._ceiling(), **self._parent._lists()}
+        above = self._parent
+        if above is None:
+            return {}
+        return {**above._ceiling(), **above._lists()}
 
     async def _find_context(self, call: ToolCall) -> PolicyContext:
         """Returns the policy context of a call. For scripts it includes the real isolation, grants and programs."""
@@ -136,37 +156,52 @@ class CallPolicy:
         isolation = await self._work.backend.executor.isolation()
         context = replace(self._context, isolation=isolation, grants=grants)
         ref = call.args.get("skill")
+        if call.tool not in COMMAND_TOOLS or not isinstance(ref, str):
+            return context
         judges_programs = bool(grants) or self._allows_commands()
-        if call.tool in COMMAND_TOOLS and judges_programs and isinstance(ref, str):
-            return replace(context, find_program=await self._work.find_program(ref))
-        return context
+        if not judges_programs:
+            return context
+        find_program = await self._work.find_program(ref)
+        return replace(context, find_program=find_program)
 
     def _find_grants(self) -> frozenset[str]:
         """Ids of skills whose `allowed-tools` may also grant permissions."""
         approvals = self._options.approvals
         if approvals is None:
             return frozenset()
-        return frozenset(id for id, loaded in self._work.known.items() if approvals.grants(loaded.skill))
+        ids = [id for id, loaded in self._work.known.items() if approvals.grants(loaded.skill)]
+        return frozenset(ids)
 
     def _allows_commands(self) -> bool:
-        every = (rule for rules in self._options.rules() for rule in rules.rules)
-        return any(rule.verdict == "allow" and rule.commands for rule in every)
+        """True if a rule allows commands."""
+        for rules in self._options.rules():
+            for rule in rules.rules:
+                if rule.verdict == "allow" and rule.commands:
+                    return True
+        return False
 
     def _find_skill(self, call: ToolCall) -> SkillIdentity | None:
-        session, ref = call.args.get("session_id"), call.args.get("skill")
+        """Finds the skill that a call names, or whose program it steers."""
+        session = call.args.get("session_id")
         if isinstance(session, str):
-            return identify(self._work.known[self._programs.get(session).skill].skill)
+            id = self._programs.get(session).skill
+            return identify(self._work.known[id].skill)
+        ref = call.args.get("skill")
         if not isinstance(ref, str):
             return None
         if call.tool not in NEVER_NARROWED:
-            return identify(self._work.get(ref).skill)
-        try:
-            if call.tool != "skill_load":
-                return identify(self._work.get(ref).skill)
-        except SkillError:
-            if not TOOLS[call.tool].takes_unloaded:
-                return None
+            return self._identify_loaded(ref)
+        if call.tool != "skill_load":
+            try:
+                return self._identify_loaded(ref)
+            except SkillError:
+                if not TOOLS[call.tool].takes_unloaded:
+                    return None
         return self._find_entry(ref, call.args.get("source"))
+
+    def _identify_loaded(self, ref: str) -> SkillIdentity:
+        loaded = self._work.get(ref)
+        return identify(loaded.skill)
 
     def _find_entry(self, ref: str, source: Any) -> SkillIdentity | None:
         try:
@@ -181,8 +216,9 @@ def is_asked_each_time(query: PolicyQuery, context: PolicyContext, rules: Sequen
     the call names the packages to install."""
     if query.kind == "capability" and query.args.get("by") == "call":  # a yes to one package is no yes to another
         return True
-    if any(query.tool in (name, *canonical_tools(name)) for name in context.require_approval_for):
-        return True
+    for name in context.require_approval_for:
+        if query.tool == name or query.tool in canonical_tools(name):
+            return True
     for each in rules:
         if each.only_tightens and each.trusted:
             rule = find_rule(each, query, context.find_program)
@@ -192,7 +228,12 @@ def is_asked_each_time(query: PolicyQuery, context: PolicyContext, rules: Sequen
 
 
 def declared_env(skill: Skill) -> tuple[str, ...]:
-    return tuple(name for kind, names in skill.entry.controls.requires if kind == "env" for name in names)
+    """Environment variables that a skill requires."""
+    found: list[str] = []
+    for kind, names in skill.entry.controls.requires:
+        if kind == "env":
+            found += names
+    return tuple(found)
 
 
 def identify(skill: Skill) -> SkillIdentity:

@@ -45,14 +45,18 @@ class CallRepair:
     """Repairs or refuses calls before they are decided. `load` is the model's name for skill_load."""
 
     def __init__(self, names: CallNames, *, load: str = "skill_load") -> None:
-        self._names, self._load = names, load
+        self._names = names
+        self._load = load
         self._repeated = RepeatedFailures()
 
     def route(self, call: ToolCall) -> tuple[ToolCall, str]:
         """Turns a call of a tool named like a skill into a call of skill_load. Returns it and a note for the model."""
-        known = {*self._names.tool_names(), *TOOLS}
-        if call.tool not in _AS_TOOL and canonical_tools(call.tool)[0] in known:
+        names = self._names.tool_names()
+        tool = canonical_tools(call.tool)[0]
+        is_known = tool in names or tool in TOOLS
+        if is_known and call.tool not in _AS_TOOL:
             return call, ""
+        known = {*names, *TOOLS}
         return route_to_skill(call, known, self._names.find_skill_name, load=self._load)
 
     def refuse(self, call: ToolCall) -> Outcome | None:
@@ -60,17 +64,14 @@ class CallRepair:
         last = self._repeated.find(call)
         if last is None:
             return check_complete(call, self._names.last_reply())
-        names = ""
+        hint = "Do something else, or say what is in the way."
         if not self._repeated.told:
-            tools, skills = self._names.offered_names(), self._names.names()
-            names = f"Skills: {_some(skills)}. Tools: {_some(tools)}. "
+            tools = _some(self._names.offered_names())
+            skills = _some(self._names.names())
+            hint = f"Skills: {skills}. Tools: {tools}. {hint}"
         self._repeated.refused()
-        return Outcome(
-            status="failed",
-            code=_REPEATED,
-            content=f"{call.tool} failed {MOST_ALIKE} times running with '{last}', and was not tried again.",
-            hint=f"{names}Do something else, or say what is in the way.",
-        )
+        content = f"{call.tool} failed {MOST_ALIKE} times running with '{last}', and was not tried again."
+        return Outcome(status="failed", code=_REPEATED, content=content, hint=hint)
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
         """Notes the outcome of a call, as the model wrote it."""
@@ -82,19 +83,21 @@ def route_to_skill(
 ) -> tuple[ToolCall, str]:
     """Turns a call of a tool named like a skill, or of `Skill(name)`, into a call of skill_load. Returns the call and a
     note for the model. `find`: text -> the name of a skill; `load`: the model's name for skill_load."""
-    if call.tool in _AS_TOOL:
-        return replace(call, tool="skill_load"), "" if call.tool == load else f"{call.tool} is called {load} here."
-    if call.tool in tools:
+    tool = call.tool
+    if tool in _AS_TOOL:
+        note = "" if tool == load else f"{tool} is called {load} here."
+        return replace(call, tool="skill_load"), note
+    if tool in tools:
         return call, ""
-    written = _AS_CALL.fullmatch(call.tool)
-    skill = find(written["skill"].strip() if written else call.tool)
+    written = _AS_CALL.fullmatch(tool)
+    skill = find(written["skill"].strip() if written else tool)
     if skill is None:
         return call, ""
     args: dict[str, Any] = {"skill": skill}
     text = _arguments(call.args)
     if text:
         args["arguments"] = text
-    note = f"'{call.tool}' is a skill, not a tool: it was taken as {load} {skill}."
+    note = f"'{tool}' is a skill, not a tool: it was taken as {load} {skill}."
     return replace(call, tool="skill_load", args=args), note
 
 
@@ -123,33 +126,52 @@ class RepeatedFailures:
     def find(self, call: ToolCall) -> str | None:
         """Returns the code of the error that the call would repeat, else None."""
         self._forms[call.id] = call
-        if self._last is None or call.tool != self._last[0]:
+        if self._last is None:
             return None
-        if self._count < MOST_ALIKE and not (self.told and call.args in self._failed):
+        tool, code = self._last
+        if call.tool != tool:
             return None
-        return self._last[1]
+        is_repeated = self._count >= MOST_ALIKE or (self.told and call.args in self._failed)
+        return code if is_repeated else None
 
     def refused(self) -> None:
         """Starts counting again after a call was refused."""
-        self._count, self.told = 0, True
+        self._count = 0
+        self.told = True
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
+        """Counts the outcome of a call."""
         self._forms.pop(f"{call.id}-load", None)
         call = self._forms.pop(call.id, call)
         if outcome.code != _REPEATED:
-            failed = outcome.status in ("failed", "denied") and outcome.code
-            key = (call.tool, str(outcome.code)) if failed else None
-            if key is None or key != self._last:
-                self._last, self._count, self._failed, self.told = key, 0, [], False
+            failure = _find_failure(call, outcome)
+            if failure is None or failure != self._last:
+                self._start(failure)
             self._count += 1
         if call.args not in self._failed:
             self._failed.append(call.args)
 
+    def _start(self, failure: tuple[str, str] | None) -> None:
+        """Starts counting another failure, or none."""
+        self._last = failure
+        self._count = 0
+        self._failed = []
+        self.told = False
+
+
+def _find_failure(call: ToolCall, outcome: Outcome) -> tuple[str, str] | None:
+    if outcome.status not in ("failed", "denied") or not outcome.code:
+        return None
+    return call.tool, str(outcome.code)
+
 
 def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None:
     """Outcome for a call that the length limit of the reply cut off: its arguments are empty or unreadable."""
-    last = reply.calls[-1] if reply is not None and reply.calls and reply.finish == "length" else None
-    if last is None or last.id != call.id or not last.args.keys() <= {"arguments"}:
+    if reply is None or reply.finish != "length" or not reply.calls:
+        return None
+    last = reply.calls[-1]
+    is_readable = not last.args.keys() <= {"arguments"}
+    if last.id != call.id or is_readable:
         return None
     return Outcome(
         status="failed",
@@ -160,5 +182,9 @@ def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 30} more" if len(names) > 30 else ""
-    return (", ".join(names[:30]) or "none") + more
+    """Lists at most 30 names."""
+    listed = ", ".join(names[:30]) or "none"
+    more = len(names) - 30
+    if more <= 0:
+        return listed
+    return f"{listed} and {more} more"

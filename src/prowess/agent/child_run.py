@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from prowess.agent.activation import SkillRequest
-from prowess.agent.agent import AgentSpec
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
 from prowess.agent.budget import Budget
-from prowess.agent.context.usage import render_spent
-from prowess.agent.task import Result, Task, new_run
+from prowess.agent.context.state import render_spent
 from prowess.agent.toolkit import Toolkit
 from prowess.core.codec import to_json
 from prowess.core.events import RunStarted
@@ -34,20 +32,17 @@ async def run_child(
             hint="Do the work yourself, with the instructions that you have.",
         )
     talk = parent.conversation
+    work = ChildWork(parent.work)
+    kit = parent.make_child(work, new_run(), spawn.skill)
     before = talk.children.get(call.id)
-    kit = parent.make_child(ChildWork(parent.work), new_run(), spawn.skill)
-    task = Task(
-        text=spawn.request or talk.task,
-        attachments=talk.attachments,
-        skills=(SkillRequest(ref=spawn.skill, trigger="nested"),),
-        parent=parent.recorder.run_id,
-        call=call.id,
-    )
-    if before is not None:
+    if before is None:
+        task = _make_task(spawn, call, parent)
+    else:
         await _take_up(kit, before)
-        task = Task(resume=True, parent=task.parent, call=call.id)
+        task = Task(resume=True, parent=parent.recorder.run_id, call=call.id)
     talk.children[call.id] = kit.recorder.run_id
-    agent = replace(agent, limits=budget.share(talk.counted.get(call.id)))
+    counted = talk.counted.get(call.id)
+    agent = replace(agent, limits=budget.share(counted))
     try:
         result = await run(agent, kit, task)
     except StoreError:
@@ -58,12 +53,31 @@ async def run_child(
     finally:
         await kit.end_programs()
     data = {"child": result.run, "skill": spawn.skill, "stop_reason": result.stop_reason, **_used(kit)}
+    return _outcome(result, data)
+
+
+def _make_task(spawn: Spawn, call: ToolCall, parent: Toolkit) -> Task:
+    talk = parent.conversation
+    requested = SkillRequest(ref=spawn.skill, trigger="nested")
+    return Task(
+        text=spawn.request or talk.task,
+        attachments=talk.attachments,
+        skills=(requested,),
+        parent=parent.recorder.run_id,
+        call=call.id,
+    )
+
+
+def _outcome(result: Result, data: dict[str, object]) -> Outcome:
+    """Outcome of the call that a child run carried out."""
+    text = result.text
     if result.ok:
-        return Outcome(status="ok", content=result.text, data=data)
+        return Outcome(status="ok", content=text, data=data)
     if result.stop_reason == "waiting":
         data["waiting"] = to_json(result.waiting)
-        return Outcome(status="waiting", code="approval-needed", content=result.text, data=data)
-    return Outcome(status="failed", code=result.code or result.stop_reason, content=result.text, data=data)
+        return Outcome(status="waiting", code="approval-needed", content=text, data=data)
+    code = result.code or result.stop_reason
+    return Outcome(status="failed", code=code, content=text, data=data)
 
 
 def _used(kit: Toolkit) -> dict[str, object]:
@@ -74,7 +88,10 @@ def _used(kit: Toolkit) -> dict[str, object]:
 async def _take_up(kit: Toolkit, last: str) -> None:
     """Restores the conversation of a child run from the log, including the runs that it resumed."""
     envelopes = [envelope async for envelope in kit.recorder.read()]
-    resumed = {each.run: each.event.resumes for each in envelopes if isinstance(each.event, RunStarted)}
+    resumed: dict[str, str | None] = {}
+    for envelope in envelopes:
+        if isinstance(envelope.event, RunStarted):
+            resumed[envelope.run] = envelope.event.resumes
     chain: set[str] = set()
     run: str | None = last
     while run is not None and run not in chain:

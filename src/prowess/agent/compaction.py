@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from prowess._internal.tokens import estimate
 from prowess.agent.agent import AgentSpec
+from prowess.agent.budget import count_tokens
 from prowess.agent.context import Conversation
-from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
 from prowess.agent.context.render import make_safe
+from prowess.agent.context.state import AnsweredCall, Asked, Item, Replied
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import NO_SUMMARY, Compacted, ErrorRaised
 from prowess.core.ports import Shortened
@@ -24,7 +25,6 @@ from prowess.errors import ModelError
 KEEP_RESULTS = 2  # the newest results stay unchanged
 _WORTH = 400  # characters: shorter outputs stay
 ROOM = 0.6  # part of the window to use after compaction
-NEAR = 0.85  # part of the window that starts compaction
 
 
 class CompactionPlan(NamedTuple):
@@ -38,52 +38,66 @@ def plan_compaction(items: Sequence[Item], request: int, used_tokens: int, targe
     excess = used_tokens - target_tokens
     outputs: dict[str, str] = {}
     results = [item for item in items if isinstance(item, AnsweredCall) and item.own]
-    for item in results[: max(0, len(results) - KEEP_RESULTS)]:
+    for item in results[:-KEEP_RESULTS]:
         if excess <= 0:
             break
         text = item.outcome.content
         if len(text) > _WORTH:
             outputs[item.call_id] = text
             excess -= estimate(text)
-    return CompactionPlan(outputs, _dropped(items, request, excess, outputs))
+    dropped = _dropped(items, request, excess, outputs)
+    return CompactionPlan(outputs, dropped)
 
 
 def _dropped(items: Sequence[Item], request: int, excess: int, outputs: dict[str, str]) -> int:
     """Number of oldest items to drop. Only whole earlier requests go: half an exchange would mislead the model."""
-    dropped = freed = 0
+    dropped = 0
+    freed = 0
     for index, item in enumerate(items):
         if freed >= excess:
-            break
+            return dropped
         if item.request >= request:
-            dropped = index if excess > 0 else dropped
-            break
-        freed += estimate(_text(item)) if not (isinstance(item, AnsweredCall) and item.call_id in outputs) else 0
-        following = items[index + 1] if index + 1 < len(items) else None
-        if following is None or isinstance(following, Asked) or following.request >= request:
+            return index
+        is_replaced = isinstance(item, AnsweredCall) and item.call_id in outputs
+        if not is_replaced:
+            freed += estimate(_text(item))
+        if _ends_exchange(items, index, request):
             dropped = index + 1
     return dropped
 
 
+def _ends_exchange(items: Sequence[Item], index: int, request: int) -> bool:
+    """True if the item is the last one of an earlier request."""
+    if index + 1 == len(items):
+        return True
+    following = items[index + 1]
+    return isinstance(following, Asked) or following.request >= request
+
+
 def render_replaced(call_id: str, text: str, ref: str) -> str:
-    first = text.strip().splitlines()[0][:120] if text.strip() else ""
+    """Renders the line that stands for an output: its size, its place, and how it begins."""
+    lines = text.strip().splitlines()
+    first = lines[0][:120] if lines else ""
     return f"[{len(text)} characters were taken out to save room; all of it: read_file {ref}] {first}"
 
 
 def render_transcript(items: Sequence[Item]) -> str:
     """Renders items as text, for the request for a summary."""
-    return "\n".join(_text(item) for item in items)
+    texts = map(_text, items)
+    return "\n".join(texts)
 
 
 def _text(item: Item) -> str:
-    match item:
-        case Asked(_, parts):
-            return "user: " + " ".join(part.text or "" for part in parts)
-        case Replied(_, text, calls, _):
-            return "assistant: " + " ".join([text, *(f"{call.tool} {call.args}" for call in calls)])
-        case AnsweredCall(_, _, outcome, _):
-            return f"result: {outcome.status} {outcome.content}"
-        case Noted(_, _, text):
-            return text
+    if isinstance(item, Asked):
+        texts = [part.text or "" for part in item.parts]
+        return "user: " + " ".join(texts)
+    if isinstance(item, Replied):
+        calls = [f"{call.tool} {call.args}" for call in item.calls]
+        return "assistant: " + " ".join([item.text, *calls])
+    if isinstance(item, AnsweredCall):
+        outcome = item.outcome
+        return f"result: {outcome.status} {outcome.content}"
+    return item.text
 
 
 _SMALLEST_WINDOW = 4_000  # if the model reports overflow but not its window size
@@ -91,24 +105,6 @@ _SUMMARISE = (
     "Summarise this part of a conversation for an assistant that goes on with it: what was asked, decided, done and "
     "found, with exact names, numbers and paths. Leave out instructions of skills and their arguments. Be short."
 )
-
-
-def is_near(agent: AgentSpec, talk: Conversation) -> bool:
-    """True if the next request comes near the model's window. Cheap if it is far away. A replayed recording knows where
-    the recorded model compacted."""
-    if agent.recording is not None:
-        return agent.recording.shortened(talk.run or "", talk.task) is not None
-    window = agent.info.context_tokens
-    if not window or talk.request().size_bytes < window * NEAR:  # a token is at least one byte
-        return False
-    return count_tokens(talk) > window * NEAR
-
-
-def count_tokens(talk: Conversation) -> int:
-    request = talk.request()
-    texts = [part.text or "" for message in request.messages for part in message.parts]
-    calls = [str(call.args) for message in request.messages for call in message.calls]
-    return estimate("\n".join([*texts, *calls])) + sum(estimate(str(tool.parameters)) for tool in request.tools)
 
 
 async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = False) -> None:
@@ -120,44 +116,64 @@ async def shorten(agent: AgentSpec, kit: Toolkit, why: str, *, forced: bool = Fa
             await _shorten_again(kit, decided, why)
             return
     before = count_tokens(talk)
-    window = agent.info.context_tokens or max(_SMALLEST_WINDOW, int(before * 0.9))
-    target = int(window * ROOM)
-    plan = plan_compaction(talk.items, talk.number, before, min(target, int(before * 0.7)) if forced else target)
+    target = _find_target(agent, before, forced=forced)
+    plan = plan_compaction(talk.items, talk.number, before, target)
     replaced: dict[str, str] = {}
     for call_id, text in plan.outputs.items():
         ref = await kit.work.store_output(call_id, text)
         if ref is not None:  # otherwise the output stays: no text is lost
             replaced[call_id] = render_replaced(call_id, text, ref)
-    summary, usage = None, Usage()
+    summary: str | None = None
+    usage = Usage()
     if plan.dropped:
         summary, usage = await _summarise(agent, kit, plan.dropped)
-    await kit.append(_compacted(talk, why, plan, replaced, summary, usage))
+    event = _compacted(talk, why, plan, replaced, summary, usage)
+    await kit.append(event)
+
+
+def _find_target(agent: AgentSpec, before: int, *, forced: bool) -> int:
+    """Tokens that the request may have afterwards. `forced`: the model has refused the request that it has now."""
+    window = agent.info.context_tokens
+    if not window:
+        window = max(_SMALLEST_WINDOW, int(before * 0.9))
+    target = int(window * ROOM)
+    if not forced:
+        return target
+    return min(target, int(before * 0.7))
 
 
 async def _shorten_again(kit: Toolkit, decided: Shortened, why: str) -> None:
     """Repeats a recorded compaction with the current items. Keeps the outputs again, so that they can be read."""
-    talk, then = kit.conversation, decided.event
-    answered = [item for item in talk.items if isinstance(item, AnsweredCall) and item.call_id in then.replaced]
-    outputs = {item.call_id: item.outcome.content for item in answered}
+    talk = kit.conversation
+    then = decided.event
+    outputs: dict[str, str] = {}
+    for item in talk.items:
+        if isinstance(item, AnsweredCall) and item.call_id in then.replaced:
+            outputs[item.call_id] = item.outcome.content
     for call_id, text in outputs.items():
         await kit.work.store_output(call_id, text)
     if decided.failed is not None:
         await kit.append(decided.failed)
-    plan = CompactionPlan(outputs, min(then.dropped, len(talk.items)))
+    dropped = min(then.dropped, len(talk.items))
+    plan = CompactionPlan(outputs, dropped)
     replaced = {call_id: then.replaced[call_id] for call_id in outputs}
-    await kit.append(_compacted(talk, why, plan, replaced, then.summary, then.usage))
+    event = _compacted(talk, why, plan, replaced, then.summary, then.usage)
+    await kit.append(event)
 
 
 def _compacted(
     talk: Conversation, why: str, plan: CompactionPlan, replaced: dict[str, str], summary: str | None, usage: Usage
 ) -> Compacted:
     before = count_tokens(talk)
-    saved = sum(estimate(plan.outputs[id]) - estimate(text) for id, text in replaced.items())
-    saved += estimate(render_transcript(talk.items[: plan.dropped])) - estimate(summary or "")
+    gone = render_transcript(talk.items[: plan.dropped])
+    after = before - estimate(gone) + estimate(summary or "")
+    for id, text in replaced.items():
+        after -= estimate(plan.outputs[id])
+        after += estimate(text)
     return Compacted(
         why=why,
         before_tokens=before,
-        after_tokens=max(0, before - saved),
+        after_tokens=max(0, after),
         replaced=replaced,
         dropped=plan.dropped,
         summary=summary,
@@ -167,18 +183,19 @@ def _compacted(
 
 async def _summarise(agent: AgentSpec, kit: Toolkit, dropped: int) -> tuple[str, Usage]:
     """Returns a note about the dropped messages. If enabled, a summary by the model, which counts as usage."""
-    gone = kit.conversation.items[:dropped]
     session = kit.recorder.key.session
     plain = f"<note>\n{dropped} earlier messages were left out to save room: prowess sessions show {session}\n</note>"
     if not agent.summarise:
         return plain, Usage()
-    messages = [
-        Message(role="system", parts=(Part(text=_SUMMARISE),)),
-        Message(role="user", parts=(Part(text=render_transcript(gone)[-100_000:]),)),
-    ]
+    wanted = Part(text=_SUMMARISE)
+    gone = render_transcript(kit.conversation.items[:dropped])
+    transcript = Part(text=gone[-100_000:])
+    messages = [Message(role="system", parts=(wanted,)), Message(role="user", parts=(transcript,))]
     try:
         reply = await agent.model.reply(messages, ())
     except ModelError as error:
-        await kit.append(ErrorRaised(code=str(error.code), message=f"{NO_SUMMARY}{error.message}", hint=error.hint))
+        text = f"{NO_SUMMARY}{error.message}"
+        await kit.append(ErrorRaised(code=str(error.code), message=text, hint=error.hint))
         return plain, Usage()
-    return f"<note>\nEarlier in this conversation:\n{make_safe(reply.text)}\n</note>", reply.usage
+    summary = make_safe(reply.text)
+    return f"<note>\nEarlier in this conversation:\n{summary}\n</note>", reply.usage

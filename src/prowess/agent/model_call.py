@@ -19,6 +19,7 @@ from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
 from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
+from prowess.policy.secrets import Redactor
 
 MAX_PICTURE = 8 << 20
 
@@ -44,35 +45,41 @@ async def ask(
     """Asks the model, with retries. Records every failure, also if a later try succeeds."""
     if agent.recording is not None:
         agent.recording.expect(request.sha256, request.size_bytes)
+    if request.has_images:
+        messages = [await _with_pictures(message, kit) for message in request.messages]
+        request = request._replace(messages=tuple(messages))
     shown = _Shown(kit)
-    messages = request.messages
-    if any(part.kind == "image" for message in messages for part in message.parts):
-        messages = [await _with_pictures(message, kit) for message in messages]
-    for number in range(1, retry_policy.tries + 1):
+    number = 0
+    while True:
+        number += 1
         try:
-            if agent.reader is not None:
-                skills = _find_skills(kit)
-                reply = await agent.reader.reply_with_skills(messages, request.tools, skills, on_delta=shown)
-            else:
-                reply = await agent.model.reply(messages, request.tools, on_delta=shown)
+            reply = await _reply(agent, request, kit, shown)
             shown.finish()
             return reply
         except ModelError as error:
             wait = _wait(error, number, retry_policy)
-            left = seconds_left()
-            if not error.retryable or number == retry_policy.tries or (left is not None and wait > left):
+            if not error.retryable or number >= retry_policy.tries or wait > retry_policy.longest_s:
                 raise
-            if wait > retry_policy.longest_s:
+            left = seconds_left()
+            if left is not None and wait > left:
                 raise
             hint = f"Trying again in {wait:.1f} s ({number} of {retry_policy.tries - 1})."
             await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
             await retry_policy.sleep(wait)
-    raise AssertionError("unreachable")
+
+
+async def _reply(agent: AgentSpec, request: ModelRequest, kit: Toolkit, shown: _Shown) -> ModelReplied:
+    if agent.reader is None:
+        return await agent.model.reply(request.messages, request.tools, on_delta=shown)
+    skills = _find_skills(kit)
+    return await agent.reader.reply_with_skills(request.messages, request.tools, skills, on_delta=shown)
 
 
 def _find_skills(kit: Toolkit) -> SkillsInRequest:
     talk = kit.conversation
-    return SkillsInRequest(list_offer(kit.skills.catalog(), kit.plan), talk.shown.find_loaded(talk.contents))
+    offered = list_offer(kit.skills.catalog(), kit.plan)
+    loaded = talk.shown.find_loaded(talk.contents)
+    return SkillsInRequest(offered, loaded)
 
 
 class _Shown:
@@ -80,17 +87,26 @@ class _Shown:
 
     def __init__(self, kit: Toolkit) -> None:
         self._show = kit.recorder.show
-        self._redaction = kit.secrets.redactor.fresh()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._secrets = kit.secrets
+        self._redaction: Redactor | None = None  # most replies of an agent are calls without a text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
         if isinstance(delta, CallDelta):
             self._show(replace(delta, args=""))  # arguments are shown, redacted, when the call is planned
-        elif text := self._decode(self._redaction.feed(delta.text.encode("utf-8", "replace"))):
-            self._show(TextDelta(text=text))
+            return
+        if self._redaction is None:
+            self._redaction = self._secrets.redactor.fresh()
+        data = delta.text.encode("utf-8", "replace")
+        self._show_text(self._redaction.feed(data))
 
     def finish(self) -> None:
-        if text := self._decode(self._redaction.finish(), final=True):
+        if self._redaction is not None:
+            self._show_text(self._redaction.finish(), final=True)
+
+    def _show_text(self, data: bytes, *, final: bool = False) -> None:
+        text = self._decoder.decode(data, final)
+        if text:
             self._show(TextDelta(text=text))
 
 
@@ -98,22 +114,29 @@ async def _with_pictures(message: Message, kit: Toolkit) -> Message:
     """Replaces refs of workspace images by their bytes, because providers cannot read our refs."""
     parts: list[Part] = []
     for part in message.parts:
-        if part.kind != "image" or part.ref is None or not part.ref.startswith("workspace://"):
-            parts.append(part)
-            continue
-        data = await kit.work.read_file(part.ref.removeprefix("workspace://"), MAX_PICTURE)
-        if data is None:
-            parts.append(Part(text=f"(The picture {part.ref} cannot be shown: it is gone, or too large.)"))
-        else:
-            ref = f"data:{part.mime_type};base64,{base64.b64encode(data).decode()}"
-            parts.append(replace(part, ref=ref))
+        ref = part.ref or ""
+        if part.kind == "image" and ref.startswith("workspace://"):
+            part = await _read_picture(part, ref, kit)
+        parts.append(part)
     return replace(message, parts=tuple(parts))
 
 
+async def _read_picture(part: Part, ref: str, kit: Toolkit) -> Part:
+    path = ref.removeprefix("workspace://")
+    data = await kit.work.read_file(path, MAX_PICTURE)
+    if data is None:
+        return Part(text=f"(The picture {ref} cannot be shown: it is gone, or too large.)")
+    encoded = base64.b64encode(data).decode()
+    return replace(part, ref=f"data:{part.mime_type};base64,{encoded}")
+
+
 def _wait(error: ModelError, number: int, retry_policy: RetryPolicy) -> float:
+    """Seconds to wait before the next try: twice as long each time, and a random part of it."""
     if isinstance(error, ModelOverloaded) and error.retry_after_s is not None:
         return error.retry_after_s
-    return min(retry_policy.first_s * 2 ** (number - 1), retry_policy.longest_s) * (0.5 + retry_policy.jitter() / 2)
+    doubled = retry_policy.first_s * 2 ** (number - 1)
+    longest = min(doubled, retry_policy.longest_s)
+    return longest * (0.5 + retry_policy.jitter() / 2)
 
 
 def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
@@ -125,18 +148,25 @@ def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
         while id in seen:
             id = f"{id[:48]}-{len(seen)}"
         seen.add(id)
-        calls.append(replace(call, id=id, tool=_text(call.tool), args=_json(call.args), trigger="model"))
+        tool = _text(call.tool)
+        args = _json(call.args)
+        calls.append(ToolCall(id=id, tool=tool, args=args))
     return replace(reply, text=_text(reply.text), calls=tuple(calls))
 
 
 def _text(text: str) -> str:
+    """Replaces halves of surrogate pairs, which cannot be stored."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _json(args: Any) -> dict[str, Any]:
+    """Copies arguments as the log stores them. Anything but a storable object becomes the argument `arguments`."""
     try:
-        text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)  # in the form of the log
+        text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)
         text.encode()
     except (ValueError, TypeError, RecursionError):  # UnicodeEncodeError is a ValueError
-        return {"arguments": _text(repr(args)[:2000])}
-    return json.loads(text) if isinstance(args, dict) else {"arguments": args}
+        shown = repr(args)
+        return {"arguments": _text(shown[:2000])}
+    if not isinstance(args, dict):
+        return {"arguments": args}
+    return json.loads(text)

@@ -1,22 +1,20 @@
 """Records events: each event is in the log before the next step happens. If it cannot be written, the run stops.
 
-Observers are told afterwards. An observer that raises, blocks or falls behind can neither stop nor slow down a run.
-Events are recorded without the values of secrets and without text that the configured patterns match.
+Observers are told afterwards. Events are recorded without the values of secrets and without text that the configured
+patterns match.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from queue import Empty, Full, Queue
 from typing import Any
 
+from prowess.agent.context import Conversation
+from prowess.agent.observers import Observer, Shielded, open_feed
 from prowess.core.events import (
     EPHEMERAL,
     ApprovalAnswered,
@@ -43,14 +41,11 @@ from prowess.core.events import (
     UnknownEvent,
     render_at,
 )
-from prowess.core.ports import EventLog
-from prowess.core.values import Lease, Plan, SessionKey
+from prowess.core.ports import EventLog, SecretProvider
+from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
-
-Observer = Callable[[Envelope], Awaitable[None] | None]
-_PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
 
 
 class Recorder:
@@ -89,7 +84,7 @@ class Recorder:
         self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._feeds = [_feed(observer, self._observer_failed) for observer in on_event]
+        self._feeds = [open_feed(observer, self._observer_failed) for observer in on_event]
 
     @property
     def seq(self) -> int | None:
@@ -106,12 +101,13 @@ class Recorder:
 
         Cancelling the caller does not cancel a write that has begun, because it may be in the log already.
         """
+        work = self._append(events, run or self.run_id)
         if self._immediate:  # a log that does not wait cannot be cancelled half-way
-            return await self._append(events, run or self.run_id)
-        work = asyncio.ensure_future(self._append(events, run or self.run_id))
-        self._under_way.add(work)
-        work.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(work)
+            return await work
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
 
     def show(self, *events: Event, run: str | None = None) -> None:
         """Shows ephemeral events to the observers only, without waiting."""
@@ -122,7 +118,8 @@ class Recorder:
                     code="event-durable",
                     hint="This is a mistake in the program that shows it: append it instead.",
                 )
-            self._tell(self._envelope(event, run or self.run_id))
+            if self._feeds:
+                self._tell(self._envelope(event, run or self.run_id))
 
     def read(self) -> AsyncIterator[Envelope]:
         """Reads the events of this session from the log."""
@@ -140,8 +137,10 @@ class Recorder:
         """Finishes pending writes, and waits up to `timeout_s` for the observers."""
         if self._under_way:
             await asyncio.wait(self._under_way)
-        feeds, self._feeds = self._feeds, []
-        await asyncio.gather(*(feed.close(timeout_s) for feed in feeds))
+        feeds = self._feeds
+        self._feeds = []
+        closing = [feed.close(timeout_s) for feed in feeds]
+        await asyncio.gather(*closing)
 
     async def __aenter__(self) -> Recorder:
         return self
@@ -160,37 +159,49 @@ class Recorder:
             envelopes = [self._envelope(event, run) for event in events]
             durable = [envelope for envelope in envelopes if envelope.event.type not in EPHEMERAL]
             stored = await self._store(durable) if durable else []
-            numbered = iter(stored)
-            for envelope in envelopes:
-                self._tell(envelope if envelope.event.type in EPHEMERAL else next(numbered))
+            if self._feeds:
+                self._tell_all(envelopes, stored)
             return stored
+
+    def _tell_all(self, envelopes: Sequence[Envelope], stored: Sequence[Envelope]) -> None:
+        """Tells the observers events in their order: the durable ones as they are in the log."""
+        numbered = iter(stored)
+        for envelope in envelopes:
+            if envelope.event.type in EPHEMERAL:
+                self._tell(envelope)
+            else:
+                self._tell(next(numbered))
 
     async def _store(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         written = False
         try:
-            if self._seq is None or (self._last is None and self._marks is not None):
-                head = await self._log.head(self.key)
-                self._seq, self._last = head.seq if self._seq is None else self._seq, head.hash
+            seq = await self._find_seq()
             if self._marks is not None and self._last is not None:
-                envelopes = [self._marks.mark(envelopes[0], self._last), *envelopes[1:]]
-            stored = list(await self._log.append(self.key, self._seq, self._lease, envelopes))
-            self._seq += len(stored)
-            self._last = stored[-1].hash if stored else self._last
+                marked = self._marks.mark(envelopes[0], self._last)
+                envelopes = [marked, *envelopes[1:]]
+            stored = list(await self._log.append(self.key, seq, self._lease, envelopes))
+            self._seq = seq + len(stored)
+            if stored:
+                self._last = stored[-1].hash
             written = True
         finally:
             self.broken = not written  # for every kind of failure
         return stored
 
+    async def _find_seq(self) -> int:
+        """Returns the number of the last event. Asks the log once: for it, or for the hash that marks need."""
+        needs_hash = self._marks is not None and self._last is None
+        if self._seq is None or needs_hash:
+            head = await self._log.head(self.key)
+            self._last = head.hash
+            if self._seq is None:
+                self._seq = head.seq
+        return self._seq
+
     def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:
-        return Envelope(
-            at=render_at(self._clock()),
-            tenant=self.key.tenant,
-            app=self.key.app,
-            user=self.key.user,
-            session=self.key.session,
-            run=run,
-            event=event,
-        )
+        key = self.key
+        at = render_at(self._clock())
+        return Envelope(at=at, tenant=key.tenant, app=key.app, user=key.user, session=key.session, run=run, event=event)
 
     def _tell(self, envelope: Envelope) -> None:
         for feed in self._feeds:
@@ -198,8 +209,9 @@ class Recorder:
 
     def _observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
-        with _Shielded(lambda _: None):  # a failing `report` must not stop the run
-            self._report(f"error: observer {name} does not work, the run goes on: {type(error).__name__}: {error}")
+        why = f"{type(error).__name__}: {error}"
+        with Shielded(lambda _: None):  # a failing `report` must not stop the run
+            self._report(f"error: observer {name} does not work, the run goes on: {why}")
 
 
 class RecorderPart:
@@ -237,151 +249,50 @@ class RecorderPart:
         """Does nothing: the whole recorder is closed by its owner."""
 
 
-def _feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
-    is_async = inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(type(observer).__call__)
-    return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
-
-
-class _ObserverFeed:
-    """Passes events to one observer, in order, and reports once if it fails."""
-
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        self._observer: Callable[[Envelope], Any] = observer
-        self._failed = failed
-        self._said = False
-
-    def _say(self, error: Exception) -> None:
-        if not self._said:
-            self._said = True
-            self._failed(getattr(self._observer, "__qualname__", type(self._observer).__name__), error)
-
-    def _say_behind(self) -> None:
-        hint = "Make it faster, or read the events from the log."
-        self._say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
-
-
-class _TaskFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        super().__init__(observer, failed)
-        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
-        self._task: asyncio.Task[None] | None = None
-
-    def put(self, envelope: Envelope | None) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-        try:
-            self._queue.put_nowait(envelope)
-        except asyncio.QueueFull:
-            self._say_behind()
-
-    async def close(self, timeout_s: float) -> None:
-        if self._task is not None:
-            self.put(None)
-            await asyncio.wait([self._task], timeout=timeout_s)
-            if not self._task.done():
-                self._task.cancel()
-                self._say_behind()
-
-    async def _run(self) -> None:
-        while (envelope := await self._queue.get()) is not None:
-            with _Shielded(self._say):
-                await self._observer(envelope)
-
-
-class _ThreadFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
-        super().__init__(observer, failed)
-        self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
-        self._thread: threading.Thread | None = None
-
-    def put(self, item: Envelope | Callable[[], object]) -> None:
-        if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
-            self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
-            self._thread.start()
-        try:
-            self._queue.put_nowait(item)
-        except Full:
-            self._say_behind()
-
-    async def close(self, timeout_s: float) -> None:
-        if self._thread is not None:
-            loop, seen = asyncio.get_running_loop(), asyncio.Event()
-            if self._queue.full():  # the end has to fit, or the thread would wait for it for ever
-                with suppress(Empty):
-                    self._queue.get_nowait()
-                self._say_behind()
-            self.put(lambda: loop.call_soon_threadsafe(seen.set))
-            try:
-                await asyncio.wait_for(seen.wait(), timeout_s)
-            except TimeoutError:
-                self._say_behind()
-
-    def _run(self) -> None:
-        while isinstance(item := self._queue.get(), Envelope):
-            with _Shielded(self._say):
-                self._observer(item)
-        with _Shielded(lambda _: None):  # the loop may be closed by now
-            item()
-
-
-class _Shielded:
-    """Context manager that passes exceptions to `failed` and stops them. A cancellation is still raised."""
-
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._failed(error)
-            return True
-        return False
-
-
 def redact_event(event: Event | UnknownEvent, redactor: Redactor) -> Event | UnknownEvent:
     """Redacts texts of people and models; names and ids stay. `act` redacts calls, decisions and outcomes."""
-    if not redactor.is_needed:
+    if not redactor.is_needed or isinstance(event, _KEPT_AS_THEY_ARE):
         return event
-    text = redactor.redact_text
+    names = _TEXTS.get(type(event))
+    if names is None:  # an event that is not listed yet: all of its texts
+        names = [each.name for each in fields(event)]
+    clean = _redact_values(event, redactor)
+    for name in names:
+        value = getattr(event, name)
+        if isinstance(value, str):
+            clean[name] = redactor.redact_text(value)
+    return replace(event, **clean)
 
-    def some(value: str | None) -> str | None:
-        return None if value is None else text(value)
 
-    match event:
-        case RunStarted():
-            requests = tuple(redactor.redact_json(requested) for requested in event.requested_skills)
-            return replace(
-                event,
-                request=text(event.request),
-                requested_skills=requests,
-                resume_arguments=tuple(map(text, event.resume_arguments)),
-            )
-        case EpochStarted():
-            return replace(event, system=some(event.system))
-        case ModelReplied():
-            calls = tuple(replace(call, args=redactor.redact_json(call.args)) for call in event.calls)
-            return replace(event, text=text(event.text), calls=calls)
-        case PlanChanged():
-            return replace(event, plan=_plan(event.plan, redactor))
-        case NoteAppended():
-            return replace(event, text=text(event.text))
-        case ErrorRaised():
-            return replace(event, message=text(event.message), hint=some(event.hint))
-        case SkillLoaded():
-            return replace(event, reason=some(event.reason))
-        case ApprovalAnswered():
-            return replace(event, why=some(event.why))
-        case Compacted():
-            return replace(event, summary=some(event.summary))
-        case RunFinished():
-            return replace(event, text=text(event.text), hint=some(event.hint))
-        case _ if isinstance(event, _KEPT_AS_THEY_ARE):
-            return event
-        case _:  # an event that has no case of its own yet
-            texts = {each.name: getattr(event, each.name) for each in fields(event)}
-            return replace(event, **{name: text(value) for name, value in texts.items() if isinstance(value, str)})
+def _redact_values(event: Event | UnknownEvent, redactor: Redactor) -> dict[str, Any]:
+    """Redacts the fields that have texts inside of other values."""
+    if isinstance(event, RunStarted):
+        requests = map(redactor.redact_json, event.requested_skills)
+        arguments = map(redactor.redact_text, event.resume_arguments)
+        return {"requested_skills": tuple(requests), "resume_arguments": tuple(arguments)}
+    if isinstance(event, ModelReplied):
+        calls: list[ToolCall] = []
+        for call in event.calls:
+            args = redactor.redact_json(call.args)
+            calls.append(replace(call, args=args))
+        return {"calls": tuple(calls)}
+    if isinstance(event, PlanChanged):
+        return {"plan": _redact_plan(event.plan, redactor)}
+    return {}
+
+
+_TEXTS: dict[type, Sequence[str]] = {
+    RunStarted: ("request",),
+    EpochStarted: ("system",),
+    ModelReplied: ("text",),
+    PlanChanged: (),
+    NoteAppended: ("text",),
+    ErrorRaised: ("message", "hint"),
+    SkillLoaded: ("reason",),
+    ApprovalAnswered: ("why",),
+    Compacted: ("summary",),
+    RunFinished: ("text", "hint"),
+}
 
 
 # They have no text of people or models, or `act` has redacted it.
@@ -391,7 +302,74 @@ _KEPT_AS_THEY_ARE = (
 )
 
 
-def _plan(plan: Plan, redactor: Redactor) -> Plan:
-    steps = tuple(replace(step, title=redactor.redact_text(step.title)) for step in plan.steps)
-    assumptions = tuple(map(redactor.redact_text, plan.assumptions))
-    return replace(plan, goal=redactor.redact_text(plan.goal), steps=steps, assumptions=assumptions)
+def _redact_plan(plan: Plan, redactor: Redactor) -> Plan:
+    goal = redactor.redact_text(plan.goal)
+    assumptions = map(redactor.redact_text, plan.assumptions)
+    steps: list[Step] = []
+    for step in plan.steps:
+        title = redactor.redact_text(step.title)
+        steps.append(replace(step, title=title))
+    return replace(plan, goal=goal, steps=tuple(steps), assumptions=tuple(assumptions))
+
+
+class SessionSecrets:
+    """Secrets that the skills of a session declared. A child run shares them with its parent."""
+
+    def __init__(self, provider: SecretProvider | None = None, patterns: Sequence[str] = ()) -> None:
+        self.values: Mapping[str, str] = {}  # a run gets those that its skill declares
+        self.redactor = Redactor({}, patterns)
+        self._provider = provider
+        self._patterns = patterns
+        self._hidden: dict[str, str] = {}
+        self._learning = asyncio.Lock()
+
+    @property
+    def unredacted(self) -> tuple[str, ...]:
+        """Names of secrets that are too short to be redacted."""
+        names = [name for name in self.redactor.unusable if name in self.values]
+        return tuple(names)
+
+    async def learn(self, names: Sequence[str]) -> None:
+        """Reads the secrets that a skill declares, for its runs and for redaction."""
+        if self._provider is None or not names:
+            return
+        async with self._learning:
+            values = dict(self.values)
+            for name in names:
+                value = await self._provider.find(name)
+                if value is not None:
+                    values[name] = value
+            self.values = values
+            self.hide(values)
+
+    def hide(self, values: Mapping[str, str]) -> None:
+        """Redacts these values from everything from now on."""
+        self._hidden |= values
+        self.redactor = Redactor(self._hidden, self._patterns)
+
+    def redact_text(self, text: str) -> str:
+        return self.redactor.redact_text(text)
+
+
+class EventWriter:
+    def __init__(self, recorder: Recorder | RecorderPart, conversation: Conversation, secrets: SessionSecrets) -> None:
+        self._recorder = recorder
+        self._conversation = conversation
+        self._secrets = secrets
+
+    @property
+    def broken(self) -> bool:
+        """True if the record can no longer be written."""
+        return self._recorder.broken
+
+    def redact(self, events: Sequence[Event]) -> list[Event | UnknownEvent]:
+        """Redacts events without recording them."""
+        redactor = self._secrets.redactor
+        return [redact_event(event, redactor) for event in events]
+
+    async def append(self, *events: Event) -> None:
+        """Redacts and records events, then applies them to the conversation."""
+        clean = self.redact(events)
+        await self._recorder.append(*clean)
+        for event in clean:
+            self._conversation.apply(event)

@@ -11,11 +11,9 @@ import os
 from collections.abc import Sequence
 
 from prowess._internal.mime import guess_mime
-from prowess.agent.activation import SkillRequest
-from prowess.agent.agent import AgentSpec
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
 from prowess.agent.loop import run
 from prowess.agent.model_call import RetryPolicy
-from prowess.agent.task import Result, Task, new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage
@@ -28,11 +26,13 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 class Session:
     def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] = ()) -> None:
-        self.agent, self.kit, self._resume_arguments = agent, kit, resume_arguments
-        self._retry_policy = RetryPolicy()
-        self._fresh = True
+        self.agent = agent
+        self.kit = kit
         self.answered = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # usage of all runs of this process
+        self._resume_arguments = resume_arguments
+        self._retry_policy = RetryPolicy()
+        self._fresh = True
 
     @property
     def key(self) -> SessionKey:
@@ -62,9 +62,8 @@ class Session:
     ) -> Result:
         """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit."""
         if not isinstance(request, str):
-            raise ConfigError(
-                f"The request is {type(request).__name__}, not a text.", code="usage", hint="Give a text."
-            )
+            kind = type(request).__name__
+            raise ConfigError(f"The request is {kind}, not a text.", code="usage", hint="Give a text.")
         if resume:
             self._check_given()
         elif not request.strip() and not skills:
@@ -73,49 +72,50 @@ class Session:
             self.kit.recorder.start_run(new_run())
         self._fresh = False
         attachments, named = await self._stage(files)
-        requests = tuple(
-            requested if isinstance(requested, SkillRequest) else SkillRequest(ref=requested) for requested in skills
-        )
+        requests: list[SkillRequest] = []
+        for given in skills:
+            requests.append(given if isinstance(given, SkillRequest) else SkillRequest(ref=given))
         task = Task(
             text=request,
             attachments=attachments,
-            skills=requests,
+            skills=tuple(requests),
             named=named,
             resume=resume,
             resume_arguments=self._resume_arguments,
         )
         self.answered = False
         result = await run(self.agent, self.kit, task, retry_policy=self._retry_policy)
-        self.answered, self.usage = result.ok, add_usage(self.usage, result.usage)
+        self.answered = result.ok
+        self.usage = add_usage(self.usage, result.usage)
         return result
 
     def _check_given(self) -> None:
+        """Checks that there is a run to resume."""
         talk = self.kit.conversation
-        if talk.run is None or (talk.finished is not None and talk.finished.stop_reason == "answer"):
-            raise StoreError(
-                f"There is nothing to resume in session '{self.key.session}': its last run ended with an answer."
-                if talk.run
-                else f"The session '{self.key.session}' has no run yet.",
-                code="nothing-to-resume",
-                hint="Ask something new without --resume.",
-            )
+        session = self.key.session
+        if talk.run is None:
+            message = f"The session '{session}' has no run yet."
+        elif talk.finished is not None and talk.finished.stop_reason == "answer":
+            message = f"There is nothing to resume in session '{session}': its last run ended with an answer."
+        else:
+            return
+        raise StoreError(message, code="nothing-to-resume", hint="Ask something new without --resume.")
 
     async def _stage(self, files: Sequence[str | tuple[str, str | None]]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
-        if not files:
-            return (), ()
         parts: list[Part] = []
         named: list[str] = []
         for given in files:
             path, to = (given, None) if isinstance(given, str) else given
             staged = await self.kit.work.stage_file(path, to)
             name = staged.to.removeprefix("work/")
+            ref = f"workspace://{staged.to}"
             below = await asyncio.to_thread(_names_below, path)
             named += [f"{name}/{rel}" for rel in below]
             mime = "inode/directory" if below else guess_mime(path, b"")
-            parts.append(Part(kind="file", text=name, ref=f"workspace://{staged.to}", mime_type=mime))
+            parts.append(Part(kind="file", text=name, ref=ref, mime_type=mime))
             if mime in _IMAGES and staged.files == 1:
-                parts.append(Part(kind="image", ref=f"workspace://{staged.to}", mime_type=mime))
+                parts.append(Part(kind="image", ref=ref, mime_type=mime))
         return tuple(parts), tuple(named)
 
 
@@ -123,7 +123,9 @@ def _names_below(path: str) -> list[str]:
     """Returns names of files in a folder, for skills with `paths`. At most 1,000, because some are enough."""
     found: list[str] = []
     for folder, _, names in os.walk(path):
-        found += [os.path.relpath(os.path.join(folder, name), path) for name in names]
+        for name in names:
+            file = os.path.join(folder, name)
+            found.append(os.path.relpath(file, path))
         if len(found) > _MOST_NAMES:
             break
     return found[:_MOST_NAMES]
@@ -133,12 +135,16 @@ async def restore_from_log(kit: Toolkit, log: EventLog) -> None:
     """Rebuilds the conversation by applying the events of the log. A record that was changed is refused, because an
     approval in it may be forged."""
     key = kit.recorder.key
-    report = verify_chain([line async for line in log.lines(key)], await log.head(key))
+    lines = [line async for line in log.lines(key)]
+    head = await log.head(key)
+    report = verify_chain(lines, head)
     if not report.valid:
         what = f"was changed since it was written (event {report.first_bad}: {report.why})"
-        raise broken_record(key, what, "See: prowess runs verify --all. Work in another session, or restore a copy.")
+        hint = "See: prowess runs verify --all. Work in another session, or restore a copy."
+        raise broken_record(key, what, hint)
     async for envelope in log.read(key):
         if envelope.key != key:
-            raise broken_record(key, f"has events of the session '{envelope.session}'")
+            what = f"has events of the session '{envelope.session}'"
+            raise broken_record(key, what)
         kit.conversation.apply_envelope(envelope)
     kit.take_up_skills()

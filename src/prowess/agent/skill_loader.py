@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from prowess.agent.call_policy import declared_env
-from prowess.agent.event_writer import EventWriter
 from prowess.agent.prompt import SkillOffer
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.agent.toolkit_options import SkillAccess
 from prowess.core.events import SkillLoaded, SkillUnloaded
 from prowess.core.values import Trigger
@@ -21,22 +20,29 @@ class LoadedContents:
     """Contents of all skills that were in use in a run, each pinned by its digest."""
 
     def __init__(self, skills: SkillAccess, work: SessionWork, rules: Callable[[], Sequence[Rules]]) -> None:
-        self._skills, self._work, self._rules = skills, work, rules
+        self._skills = skills
+        self._work = work
+        self._rules = rules
         self._found: dict[tuple[str, str], LoadedSkill] = {}
 
     def add(self, loaded: LoadedSkill) -> None:
-        self._found[loaded.skill.entry.id, loaded.skill.digest] = loaded
+        skill = loaded.skill
+        self._found[skill.entry.id, skill.digest] = loaded
 
     def find(self, id: str, digest: str) -> LoadedSkill | None:
         """Finds a skill with exactly that content: from this run, or published before. None if policy denies it now."""
-        if any(digest in rules.denied_digests for rules in self._rules()):
-            return None
+        for rules in self._rules():
+            if digest in rules.denied_digests:
+                return None
         found = self._found.get((id, digest))
-        if found is None:
-            skill = self._skills.pinned(id, digest)
-            if skill is not None:
-                found = self._found[id, digest] = self._work.restore(skill)
-        return found
+        if found is not None:
+            return found
+        skill = self._skills.pinned(id, digest)
+        if skill is None:
+            return None
+        restored = self._work.restore(skill)
+        self._found[id, digest] = restored
+        return restored
 
 
 class SkillLoader:
@@ -52,8 +58,12 @@ class SkillLoader:
         secrets: SessionSecrets,
     ) -> None:
         self.error: ProwessError | None = None  # error of the last activation
-        self._skills, self._work, self._contents, self._offer = skills, work, contents, offer
-        self._record, self._secrets = record, secrets
+        self._skills = skills
+        self._work = work
+        self._contents = contents
+        self._offer = offer
+        self._record = record
+        self._secrets = secrets
         self._ranks: dict[str, int] = {}  # id -> rank in the search that last found it
 
     def forget_error(self) -> None:
@@ -68,14 +78,22 @@ class SkillLoader:
             raise
         loaded = await self._work.load(skill)
         self._contents.add(loaded)
-        id, rank = skill.entry.id, self._ranks.get(skill.entry.id)
-        await self._record.append(
-            SkillLoaded(id=id, name=skill.name, digest=skill.digest, trigger=trigger, rank=rank, reason=reason)
+        id = skill.entry.id
+        event = SkillLoaded(
+            id=id,
+            name=skill.name,
+            digest=skill.digest,
+            trigger=trigger,
+            rank=self._ranks.get(id),
+            reason=reason,
         )
+        await self._record.append(event)
         return loaded
 
     async def record_unloaded(self, loaded: LoadedSkill, reason: str) -> None:
-        await self._record.append(SkillUnloaded(id=loaded.skill.entry.id, reason=reason))
+        id = loaded.skill.entry.id
+        event = SkillUnloaded(id=id, reason=reason)
+        await self._record.append(event)
 
     def find(self, ref: str, source: str | None) -> Entry:
         try:
@@ -86,13 +104,19 @@ class SkillLoader:
 
     def find_id_at(self, path: str) -> str | None:
         """Finds the id of the skill whose SKILL.md is at this path."""
-        return next((entry.id for entry in self._skills.catalog() if entry.location == path), None)
+        for entry in self._skills.catalog():
+            if entry.location == path:
+                return entry.id
+        return None
 
     def find_name(self, text: str) -> str | None:
         """Finds the skill that a text names, if a model may load it."""
-        name, catalog = text.strip(), self._skills.catalog()
+        name = text.strip()
+        catalog = self._skills.catalog()
         entry = catalog.find(name)
-        return name if entry is not None and catalog.visibility(entry).model_visible else None
+        if entry is None or not catalog.visibility(entry).model_visible:
+            return None
+        return name
 
     def names(self) -> list[str]:
         """Names of the skills that a model may load."""
@@ -101,7 +125,8 @@ class SkillLoader:
 
     def search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
         found = self._skills.search(query, limit)
-        self._ranks.update({entry.id: rank for rank, (entry, _) in enumerate(found, 1)})
+        for rank, (entry, _) in enumerate(found, 1):
+            self._ranks[entry.id] = rank
         return found
 
     def look(self, ref: str, trigger: Trigger) -> Skill | None:
@@ -110,4 +135,6 @@ class SkillLoader:
             skill = self._skills.load(ref, None, trigger)
         except SkillError:
             return None
-        return None if skill.entry.id in self._offer.plan.hidden else skill
+        if skill.entry.id in self._offer.plan.hidden:
+            return None
+        return skill

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from prowess.agent.approvals import EACH_TIME, ApprovalBook
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
-from prowess.agent.event_writer import EventWriter
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
@@ -33,6 +32,7 @@ from prowess.tools.session_work import SessionWork
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
 OnOutput = Callable[[str, bytes], None]
+BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
 _APPROVED = "approval"  # rule of a decision that a person made when asked
 _MAX_CONTENT = 64 << 10  # most characters of an outcome
 _NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
@@ -54,10 +54,13 @@ class ToolCallRunner:
         on_output: OnOutput | None = None,
     ) -> None:
         """Takes `on_ask`, the result of a question that nobody could answer."""
-        self.tools, self.policy, self.approvals = tools, policy, approvals
-        self._record = record
+        self.tools = tools
+        self.policy = policy
+        self.approvals = approvals
         self.repair = repair
-        self._secrets, self._work = secrets, work
+        self._record = record
+        self._secrets = secrets
+        self._work = work
         self._on_ask: Literal["wait", "deny"] = on_ask
         self._on_output = on_output
         self._spawners: dict[str, Spawner] = {}  # of calls that are being made, by id
@@ -67,7 +70,7 @@ class ToolCallRunner:
         call: ToolCall,
         *,
         spawn: Spawner | None = None,
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
         """Makes a call. Awaits `before_end` before it records the outcome, so that parallel calls end in order."""
         made, note = self.repair.route(call)
@@ -77,25 +80,30 @@ class ToolCallRunner:
 
     async def run_first(self, call: ToolCall, grant: CallGrant) -> Outcome:
         """Makes a call that the call of this grant needs first. It may start a child run if that one may."""
-        return await self._make(call, self._spawners.get(grant.call_id))
+        spawn = self._spawners.get(grant.call_id)
+        return await self._make(call, spawn)
 
     async def _make(
         self,
         call: ToolCall,
         spawn: Spawner | None,
         note: str = "",
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
-        call = replace(call, tool=canonical_tools(call.tool)[0])
+        tool = canonical_tools(call.tool)[0]
+        if tool != call.tool:
+            call = replace(call, tool=tool)
         try:
             call = self.tools.normalise(call)
         except ToolRetry as error:
-            unwritten: list[Event] = [self._planned(replace(call, args={}))]  # its arguments may not be storable
-            outcome = Outcome(status="failed", code="invalid-call", content=str(error))
-            outcome = self.repair.refuse(call) or outcome
+            outcome = self.repair.refuse(call) or _invalid(error)
+            planned = self._planned(replace(call, args={}))  # its arguments may not be storable
+            unwritten: list[Event] = [planned]
         else:
             unwritten = [self._planned(call)]
-            outcome = self.repair.refuse(call) or await self._attempt(call, unwritten, spawn)
+            outcome = self.repair.refuse(call)
+            if outcome is None:
+                outcome = await self._attempt(call, unwritten, spawn)
         if before_end is not None:
             await before_end()
         if note:
@@ -132,30 +140,43 @@ class ToolCallRunner:
         """Asks policy, and a person if policy says "ask". Then the person's answer is the verdict."""
         decision = self.policy.decide(query, facts)
         if decision.verdict == "ask":
-            decision = replace(decision, about=await self._describe(query, facts))
+            about = await self._describe(query, facts)
+            decision = replace(decision, about=about)
         events = [*unwritten, self._decided(facts.call, decision)]
         unwritten.clear()
         await self._record.append(*events)
         if decision.verdict != "ask":
             return decision
+        return await self._ask(query, facts, decision)
+
+    async def _ask(self, query: PolicyQuery, facts: CallFacts, decision: Decision) -> Decision:
+        """Returns the decision of a person, or the same question if nobody answered."""
         answer, problem = await self.approvals.answer(query, facts, decision)
         if answer is None:
-            why = f"{decision.why} The approver gave no answer: {problem}" if problem else decision.why
+            why = decision.why
+            if problem:
+                why = f"{why} The approver gave no answer: {problem}"
             return Decision(verdict="ask", rule=decision.rule, why=why, limits=decision.limits)
         if answer.answer == "no":
-            return Decision(verdict="deny", rule=_APPROVED, why=answer.why or _said_no(query))
+            why = answer.why or _said_no(query)
+            return Decision(verdict="deny", rule=_APPROVED, why=why)
         rule = _APPROVED if answer.asked else "approval:given"
-        return Decision(verdict="allow", rule=rule, why=f"Approved: {answer.answer}.", limits=decision.limits)
+        why = f"Approved: {answer.answer}."
+        return Decision(verdict="allow", rule=rule, why=why, limits=decision.limits)
 
     async def _describe(self, query: PolicyQuery, facts: CallFacts) -> dict[str, Any]:
         """Returns all facts that a person needs to approve this call."""
         about: dict[str, Any] = {"capability": query.tool, "risk": find_risk(query.tool)}
-        skill, isolation = facts.skill, facts.context.isolation
+        skill = facts.skill
         if skill is not None:
-            about |= {"skill": skill.id, "source": skill.source, "digest": skill.digest, "trusted": skill.trusted}
+            about["skill"] = skill.id
+            about["source"] = skill.source
+            about["digest"] = skill.digest
+            about["trusted"] = skill.trusted
             changed = self.approvals.find_changes(facts, query.tool)
             if changed:
                 about["changed"] = changed
+        isolation = facts.context.isolation
         if isolation is not None:
             about["isolation"] = record_isolation(isolation)
         diff = await preview_write(self._work, facts.call)
@@ -171,9 +192,10 @@ class ToolCallRunner:
         try:
             needs = await self.tools.needs(facts.call)
         except ToolRetry as error:
-            return Outcome(status="failed", code="invalid-call", content=str(error))
+            return _invalid(error)
         for need in needs:
-            decision = await self._decide(facts.query_for(need), facts, [])
+            query = facts.query_for(need)
+            decision = await self._decide(query, facts, [])
             denied = self._denied(decision, facts.call)
             if denied is not None:
                 return denied
@@ -184,16 +206,16 @@ class ToolCallRunner:
     def _denied(self, decision: Decision, call: ToolCall) -> Outcome | None:
         if decision.verdict == "allow":
             return None
+        data: dict[str, Any] = {"rule": decision.rule}
         if decision.verdict == "deny":
-            text, hint = f"Denied: {decision.why}", "Do it in another way, or ask the person to allow it."
-            return Outcome(status="denied", code="denied", content=text, hint=hint, data={"rule": decision.rule})
-        return Outcome(
-            status="denied" if self._on_ask == "deny" else "waiting",
-            code="approval-needed",
-            content=f"Not approved: {decision.why}",
-            hint="A person has to approve it; nobody could be asked.",
-            data={"rule": decision.rule, "call": {"tool": call.tool, "args": call.args}},  # to make it again
-        )
+            text = f"Denied: {decision.why}"
+            hint = "Do it in another way, or ask the person to allow it."
+            return Outcome(status="denied", code="denied", content=text, hint=hint, data=data)
+        data["call"] = {"tool": call.tool, "args": call.args}  # to make it again
+        text = f"Not approved: {decision.why}"
+        hint = "A person has to approve it; nobody could be asked."
+        status = "denied" if self._on_ask == "deny" else "waiting"
+        return Outcome(status=status, code="approval-needed", content=text, hint=hint, data=data)
 
     # --- execute ----------------------------------------------------------------------------------------------------
 
@@ -201,18 +223,10 @@ class ToolCallRunner:
         self, facts: CallFacts, decision: Decision, granted: Collection[str], spawn: Spawner | None
     ) -> Outcome:
         """Executes the tool. Every failure becomes an outcome. A cancellation is recorded and raised again."""
-        call, began = facts.call, time.monotonic()
+        call = facts.call
+        began = time.monotonic()
         try:
-            grant = CallGrant(
-                decision=decision,
-                redaction=self._secrets.redactor,
-                call_id=call.id,
-                trigger=call.trigger,
-                can_spawn=spawn is not None and call.trigger not in _NEVER_SPAWNS,
-                env=self._environment(facts),
-                granted=frozenset(granted),
-                on_output=self._on_output,
-            )
+            grant = self._grant(facts, decision, granted, can_spawn=spawn is not None)
             result = await self.tools.call(call, grant)
             if not isinstance(result, Spawn):
                 return result
@@ -220,7 +234,7 @@ class ToolCallRunner:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
             return await spawn(result, call)
         except ToolRetry as error:
-            return Outcome(status="failed", code="invalid-call", content=str(error))
+            return _invalid(error)
         except ToolFailed as error:
             return Outcome(status="failed", code="tool-failed", content=str(error))
         except ProwessError as error:
@@ -228,32 +242,55 @@ class ToolCallRunner:
             return _failed(error)
         except Exception as error:  # noqa: BLE001 - a tool is foreign code, and its errors must not end the run
             hint = "This is a mistake in the tool, not in the call."
-            text = f"{type(error).__name__}: {error}"[:2000]
-            return Outcome(status="failed", code="tool-raised", content=text, hint=hint)
+            text = f"{type(error).__name__}: {error}"
+            return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint)
         except asyncio.CancelledError:
             if not self._record.broken:
-                await self._end(call, _interrupted(facts, time.monotonic() - began))
+                interrupted = _interrupted(facts, time.monotonic() - began)
+                await self._end(call, interrupted)
             raise
+
+    def _grant(self, facts: CallFacts, decision: Decision, granted: Collection[str], *, can_spawn: bool) -> CallGrant:
+        call = facts.call
+        return CallGrant(
+            decision=decision,
+            redaction=self._secrets.redactor,
+            call_id=call.id,
+            trigger=call.trigger,
+            can_spawn=can_spawn and call.trigger not in _NEVER_SPAWNS,
+            env=self._environment(facts),
+            granted=frozenset(granted),
+            on_output=self._on_output,
+        )
 
     def _environment(self, facts: CallFacts) -> dict[str, str]:
         """Environment of a run: variables that the skill declares or the model set, none of our own environment."""
-        if facts.call.tool not in COMMAND_TOOLS or facts.skill is None:
+        call = facts.call
+        if call.tool not in COMMAND_TOOLS or facts.skill is None:
             return {}
-        return build_environment(facts.skill.env, self._secrets.values, facts.call.args.get("env") or {}, {})
+        from_model = call.args.get("env") or {}
+        return build_environment(facts.skill.env, self._secrets.values, from_model, {})
 
     # --- record -----------------------------------------------------------------------------------------------------
 
     async def _end(self, call: ToolCall, outcome: Outcome, unwritten: Sequence[Event] = ()) -> Outcome:
+        """Redacts and records an outcome."""
         redactor = self._secrets.redactor
+        content = redactor.redact_text(outcome.content)
+        content = await self._shortened(call, content)
+        hint = outcome.hint
+        if hint is not None:
+            hint = redactor.redact_text(hint)
         clean = Outcome(
             status=outcome.status,
-            content=await self._shortened(call, redactor.redact_text(outcome.content)),
+            content=content,
             code=outcome.code,
-            hint=None if outcome.hint is None else redactor.redact_text(outcome.hint),
+            hint=hint,
             data=redactor.redact_json(outcome.data),
             state_delta=redactor.redact_json(outcome.state_delta),
         )
-        await self._record.append(*unwritten, CallActed(call_id=call.id, outcome=clean, state_delta=clean.state_delta))
+        acted = CallActed(call_id=call.id, outcome=clean, state_delta=clean.state_delta)
+        await self._record.append(*unwritten, acted)
         return clean
 
     async def _shortened(self, call: ToolCall, text: str) -> str:
@@ -264,16 +301,24 @@ class ToolCallRunner:
         ref = await self._work.store_output(call.id, text)
         where = f"all of it: read_file {ref}" if ref else "the rest was not kept"
         half = _MAX_CONTENT // 2
-        return f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out here; {where} …]\n{text[-half:]}"
+        missing = len(text) - 2 * half
+        cut = f"[… {missing} characters were left out here; {where} …]"
+        return f"{text[:half]}\n{cut}\n{text[-half:]}"
 
     def _planned(self, call: ToolCall) -> CallPlanned:
         """Returns the event of a call. Its arguments can hold a secret that the model was told by mistake."""
-        return CallPlanned(call=replace(call, args=self._secrets.redactor.redact_json(call.args)))
+        args = self._secrets.redactor.redact_json(call.args)
+        if args is not call.args:
+            call = replace(call, args=args)
+        return CallPlanned(call=call)
 
     def _decided(self, call: ToolCall, decision: Decision) -> CallDecided:
         redactor = self._secrets.redactor
-        limits, why = redactor.redact_json(decision.limits), redactor.redact_text(decision.why)
-        return CallDecided(call_id=call.id, decision=replace(decision, why=why, limits=limits))
+        if redactor.is_needed:
+            why = redactor.redact_text(decision.why)
+            limits = redactor.redact_json(decision.limits)
+            decision = replace(decision, why=why, limits=limits)
+        return CallDecided(call_id=call.id, decision=decision)
 
     def _check_record(self, error: ProwessError) -> None:
         """Raises the error again if the record is broken, because then no outcome can be recorded."""
@@ -281,21 +326,82 @@ class ToolCallRunner:
             raise error
 
 
+def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bool]) -> list[list[ToolCall]]:
+    """Groups calls: read-only neighbours form one group, every other call is its own group."""
+    groups: list[list[ToolCall]] = []
+    was_read_only = False
+    for call in calls:
+        now_read_only = is_read_only(call)
+        if was_read_only and now_read_only:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+        was_read_only = now_read_only
+    return groups
+
+
+async def act_together(
+    calls: Sequence[ToolCall], act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]]
+) -> list[Outcome]:
+    """Makes calls at the same time. Their outcomes are recorded in their order: `act` awaits the function that it is
+    given before it records one. If a call raises (the record is broken), cancels the others and waits for their end
+    first."""
+    before_end: BeforeEnd | None = None
+    tasks: list[asyncio.Task[Outcome]] = []
+    for call in calls:
+        ended = asyncio.Event()
+        work = _act_and_tell(call, act, before_end, ended)
+        tasks.append(asyncio.create_task(work))
+        before_end = ended.wait
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _act_and_tell(
+    call: ToolCall,
+    act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]],
+    before_end: BeforeEnd | None,
+    ended: asyncio.Event,
+) -> Outcome:
+    try:
+        return await act(call, before_end)
+    finally:
+        ended.set()
+
+
 def _said_no(query: PolicyQuery) -> str:
-    packages = ", ".join(map(str, query.args.get("dependencies") or ())) if query.kind == "capability" else ""
-    return f"A person said no to installing {packages[:500]}." if packages else "A person said no."
+    names = ""
+    if query.kind == "capability":
+        packages = query.args.get("dependencies") or ()
+        names = ", ".join(map(str, packages))
+    if not names:
+        return "A person said no."
+    return f"A person said no to installing {names[:500]}."
+
+
+def _invalid(error: ToolRetry) -> Outcome:
+    """Outcome of a call that the model has to write again."""
+    return Outcome(status="failed", code="invalid-call", content=str(error))
 
 
 def _failed(error: ProwessError) -> Outcome:
-    data = {"unavailable": True} if isinstance(error, WorkspaceUnavailable) else {}
+    data: dict[str, Any] = {}
+    if isinstance(error, WorkspaceUnavailable):
+        data["unavailable"] = True
     return Outcome(status="failed", code=str(error.code), content=error.message, hint=error.hint, data=data)
 
 
 def _interrupted(facts: CallFacts, seconds: float) -> Outcome:
-    ours = "It was interrupted and has ended."
-    theirs = "It was given up, and what it does may still go on."  # a thread cannot be killed
-    content = ours if facts.call.tool in TOOLS else theirs
+    content = "It was interrupted and has ended."
+    if facts.call.tool not in TOOLS:  # a thread cannot be killed
+        content = "It was given up, and what it does may still go on."
     data: dict[str, Any] = {}
-    if facts.context.isolation is not None:  # a program: record its duration and isolation
-        data = {"isolation": record_isolation(facts.context.isolation), "duration_ms": round(1000 * seconds)}
+    isolation = facts.context.isolation
+    if isolation is not None:  # a program: record its duration and isolation
+        data["isolation"] = record_isolation(isolation)
+        data["duration_ms"] = round(1000 * seconds)
     return Outcome(status="interrupted", code="interrupted", content=content, data=data)

@@ -11,9 +11,8 @@ Every call uses the same policy, workspace and record. It does not matter if our
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -23,14 +22,11 @@ from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
-from prowess.agent.context.render import make_safe
-from prowess.agent.context.skill_text import SkillTextRenderer
-from prowess.agent.event_writer import EventWriter
+from prowess.agent.context.render import SkillTextRenderer, make_safe
 from prowess.agent.prompt import SkillOffer, offered_tools
-from prowess.agent.recorder import Recorder, RecorderPart
-from prowess.agent.session_secrets import SessionSecrets
+from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
 from prowess.agent.skill_loader import LoadedContents, SkillLoader
-from prowess.agent.tool_call import OnOutput, Spawner, ToolCallRunner
+from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
@@ -66,22 +62,32 @@ class Toolkit:
     ) -> None:
         """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, and for a child run
         the kit of its parent and the ids of the skills that led to it, outermost first."""
-        self.skills, self.work, self.recorder, self.policy = skills, work, recorder, policy
-        self.style, self.people = style or KitStyle(), people or HumanChannels()
+        self.skills = skills
+        self.work = work
+        self.recorder = recorder
+        self.policy = policy
+        self.style = style or KitStyle()
+        self.people = people or HumanChannels()
         self.ancestry = ancestry
-        self._resume_arguments, self._toolsets, self._on_output = resume_arguments, toolsets, on_output
-        self.secrets = parent.secrets if parent is not None else SessionSecrets(secrets, policy.redact)
+        self._resume_arguments = resume_arguments
+        self._toolsets = toolsets
+        self._on_output = on_output
         self._contents = LoadedContents(skills, work, policy.rules)
+        call_ids: set[str] | None = None
+        if parent is None:
+            self.secrets = SessionSecrets(secrets, policy.redact)
+        else:
+            self.secrets = parent.secrets
+            call_ids = parent.conversation.call_ids
         text = SkillTextRenderer(self._contents.find, self.secrets.redact_text)
-        call_ids = None if parent is None else parent.conversation.call_ids
         self.conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
         self._record = EventWriter(recorder, self.conversation, self.secrets)
         self._programs = Programs()
         self._plan_limits: Mapping[str, int] = {}
-        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+        self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        given = frozenset(spec.name for toolset in toolsets for spec in toolset.specs())
-        context = replace(policy.surroundings, given=given)
+        given = [spec.name for spec in self._given_specs()]
+        context = replace(policy.surroundings, given=frozenset(given))
         self.offer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf = self._make_shelf()
@@ -118,15 +124,9 @@ class Toolkit:
     def _make_runner(self, tools: Toolset, context: PolicyContext, parent: Toolkit | None) -> ToolCallRunner:
         """Makes the runner of calls. A child run has at most the permissions of its parent."""
         above = None if parent is None else parent.calls
-        policy = CallPolicy(
-            self.policy,
-            context,
-            self.skills,
-            self.work,
-            self._programs,
-            tools,
-            parent=None if above is None else above.policy,
-        )
+        policy_above = None if above is None else above.policy
+        approvals_above = None if above is None else above.approvals
+        policy = CallPolicy(self.policy, context, self.skills, self.work, self._programs, tools, parent=policy_above)
         approvals = ApprovalBook(
             self._record,
             self.conversation.questions,
@@ -134,9 +134,10 @@ class Toolkit:
             self.work,
             approver=self.people.approver,
             standing=self.policy.approvals,
-            parent=None if above is None else above.approvals,
+            parent=approvals_above,
         )
         load = "select_skills" if self.style.protocol == "actions" else "skill_load"
+        repair = CallRepair(self, load=load)
         return ToolCallRunner(
             tools,
             policy,
@@ -144,7 +145,7 @@ class Toolkit:
             self._record,
             self.secrets,
             self.work,
-            repair=CallRepair(self, load=load),
+            repair=repair,
             on_ask=self.policy.on_ask,
             on_output=self._on_output,
         )
@@ -164,11 +165,19 @@ class Toolkit:
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """Schemas of the tools that the model is told. Other tools and all aliases can be called, too."""
-        given = [spec for toolset in self._toolsets for spec in toolset.specs()]
-        return offered_tools(self.plan, self.style, self._own, given, self.policy.surroundings.enabled)
+        enabled = self.policy.surroundings.enabled
+        return offered_tools(self.plan, self.style, self._own, self._given_specs(), enabled)
+
+    def _given_specs(self) -> list[ToolSpec]:
+        """Schemas of the tools that the caller added."""
+        specs: list[ToolSpec] = []
+        for toolset in self._toolsets:
+            specs += toolset.specs()
+        return specs
 
     def is_read_only(self, tool: str) -> bool:
-        return self._read_only.get(canonical_tools(tool)[0], False)
+        name = canonical_tools(tool)[0]
+        return self._read_only.get(name, False)
 
     @property
     def activation_error(self) -> ProwessError | None:
@@ -213,8 +222,14 @@ class Toolkit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Decides, executes and records one call. The content of the outcome is the full text for the model. A denial,
         a failure, and a question that nobody could answer are outcomes, not exceptions."""
-        given = dict(args) if isinstance(args, Mapping) else {} if args is None else {"arguments": args}
-        outcome = await self.act(ToolCall(id=id or self.new_call_id("call"), tool=str(tool), args=given))
+        given: dict[str, Any] = {}
+        if isinstance(args, Mapping):
+            given = dict(args)
+        elif args is not None:
+            given = {"arguments": args}
+        call_id = id or self.new_call_id("call")
+        call = ToolCall(id=call_id, tool=str(tool), args=given)
+        outcome = await self.act(call)
         self.shelf.new_turn()
         return self.with_skill_text(outcome)
 
@@ -223,7 +238,7 @@ class Toolkit:
         call: ToolCall,
         *,
         spawn: Spawner | None = None,
-        before_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> Outcome:
         """Makes a call and returns the recorded outcome. It names a loaded skill; its text is added when rendering."""
         done = asyncio.get_running_loop().create_future()
@@ -235,16 +250,23 @@ class Toolkit:
             self._busy.discard(done)
 
     def with_skill_text(self, outcome: Outcome) -> Outcome:
+        """Adds the texts that an outcome shows to its content."""
         data = outcome.data
-        content = outcome.content if data.get("framed") is True else make_safe(outcome.content)
-        outcome = replace(outcome, content=content)
-        if outcome.status != "ok" or "show" not in data:
-            return outcome
+        content = outcome.content
+        if data.get("framed") is not True:
+            content = make_safe(content)
+        if outcome.status == "ok" and "show" in data:
+            content = "\n\n".join([content, *self._texts_for(data)])
+        return replace(outcome, content=content)
+
+    def _texts_for(self, data: Mapping[str, Any]) -> list[str]:
         shown = self.conversation.shown
-        texts = [shown.text(data["skill"], data["digest"], path) for path in data["show"]]
+        skill = data["skill"]
+        digest = data["digest"]
+        texts = [shown.text(skill, digest, path) for path in data["show"]]
         if data.get("arguments"):
-            texts.append(shown.arguments(data["skill"], data["digest"], data["arguments"]))
-        return replace(outcome, content="\n\n".join([outcome.content, *(text for text in texts if text)]))
+            texts.append(shown.arguments(skill, digest, data["arguments"]))
+        return [text for text in texts if text]
 
     async def activate(
         self,
@@ -258,11 +280,14 @@ class Toolkit:
         """Loads a skill. Raises SkillNotFound, SkillDenied or SkillInvalid, and ResourceNotFound for a missing doc."""
         outcome = await self.request_skill(ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
         if outcome.status != "ok":
-            raise self.activation_error or SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
+            if self.activation_error is not None:
+                raise self.activation_error
+            raise SkillDenied(outcome.content, code=outcome.code, hint=outcome.hint)
         if outcome.data.get("missing_docs"):  # only a note for a model, but an error for a caller
             about = outcome.content.rpartition("\n")[2]
             raise ResourceNotFound(about, code="doc-not-found", hint="The skill itself is loaded.")
-        return self.work.get(outcome.data["skill"])
+        id = outcome.data["skill"]
+        return self.work.get(id)
 
     async def request_skill(
         self,
@@ -276,20 +301,30 @@ class Toolkit:
         spawn: Spawner | None = None,
     ) -> Outcome:
         """Activates a skill with a call of skill_load, and returns its outcome."""
-        given = {"source": source, "arguments": arguments, "docs": list(docs)}
-        args = {"skill": ref, **{name: value for name, value in given.items() if value}}
+        args: dict[str, Any] = {"skill": ref}
+        if source:
+            args["source"] = source
+        if arguments:
+            args["arguments"] = arguments
+        if docs:
+            args["docs"] = list(docs)
         self._loader.forget_error()
-        call = ToolCall(id=id or self.new_call_id("load"), tool="skill_load", args=args, trigger=trigger)
+        call_id = id or self.new_call_id("load")
+        call = ToolCall(id=call_id, tool="skill_load", args=args, trigger=trigger)
         return await self.act(call, spawn=spawn)
 
     def new_call_id(self, kind: str) -> str:
         """Returns an unused call id, because an approval belongs to one call id of a session."""
-        used, numbers = self.conversation.call_ids, self._numbers[kind]
-        id = next(id for number in numbers if (id := f"{kind}-{number}") not in used)
-        used.add(id)
-        return id
+        used = self.conversation.call_ids
+        while True:
+            self._numbers[kind] += 1
+            id = f"{kind}-{self._numbers[kind]}"
+            if id not in used:
+                used.add(id)
+                return id
 
     def redact(self, events: Sequence[Event]) -> list[Any]:
+        """Redacts events as `append` does, without recording them."""
         return self._record.redact(events)
 
     async def append(self, *events: Event) -> None:
@@ -299,10 +334,11 @@ class Toolkit:
     def take_up_skills(self) -> None:
         """Takes over the skills that the session loaded in other processes, with their pinned content. A skill stays in
         use until it is unloaded, in view or not."""
-        for id, digest in self.conversation.contents.items():
+        talk = self.conversation
+        for id, digest in talk.contents.items():
             loaded = self._contents.find(id, digest)
             if loaded is not None:
-                self.work.adopt(loaded, in_use=id not in self.conversation.unloaded)
+                self.work.adopt(loaded, in_use=id not in talk.unloaded)
 
     def make_child(self, work: SessionWork, run_id: str, skill: str) -> Toolkit:
         """Makes a kit for a child run: its own conversation, and at most the permissions of this kit."""
@@ -322,7 +358,8 @@ class Toolkit:
     async def _load_first(self, args: Mapping[str, Any], grant: CallGrant) -> Outcome:
         """Makes a call of skill_load for a tool that needs a skill loaded: read_file of a SKILL.md, skill_select_docs.
         Its id derives from that tool's call, so that an approval of it is found when the call is made again."""
-        call = ToolCall(id=f"{grant.call_id}-load", tool="skill_load", args=dict(args), trigger=grant.trigger)
+        id = f"{grant.call_id}-load"
+        call = ToolCall(id=id, tool="skill_load", args=dict(args), trigger=grant.trigger)
         return await self.calls.run_first(call, grant)
 
     async def _put_plan(self, plan: Plan) -> None:

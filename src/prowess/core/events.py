@@ -309,7 +309,7 @@ class Envelope:
 
 def render_at(moment: datetime) -> str:
     """Returns the `at` of an envelope: UTC with microseconds. All have the same length, so that they sort by time."""
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def render_event(envelope: Envelope) -> dict[str, Any]:

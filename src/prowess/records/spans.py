@@ -53,10 +53,20 @@ class Sink(Protocol):
 
 
 def live_spans(tracer: Any = None) -> Callable[[Envelope], None] | None:
-    """Returns an observer that makes spans during a run, below the current span; None without OpenTelemetry. Use one
-    for each session. `tracer` replaces the tracer of the process."""
-    tracer = tracer or find_tracer()
+    """Returns an observer that makes spans during a run, below the current span. None without OpenTelemetry, and while
+    the program has set no tracer provider. Use one for each session. `tracer` replaces the tracer of the process."""
+    if tracer is None and has_provider():
+        tracer = find_tracer()
     return None if tracer is None else SpanTeller(_LiveSink(tracer))
+
+
+def has_provider() -> bool:
+    """True if somebody receives spans: OpenTelemetry is installed, and the program has set a tracer provider."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return False
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @dataclass(slots=True)

@@ -22,9 +22,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import Any, Literal
 
-from prowess.agent.agent import Limits
-from prowess.agent.recorder import Observer
-from prowess.agent.task import Result
+from prowess.agent.agent import Limits, Result
+from prowess.agent.observers import Observer
 from prowess.core.events import ApprovalAnswered, Envelope
 from prowess.core.ports import Approver, Asker, Model, SkillSource, Toolset
 from prowess.core.tool_table import CAPABILITIES, RISKS

@@ -12,11 +12,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from prowess.agent.agent import AgentSpec, Limits
-from prowess.agent.context import render_system
-from prowess.agent.recorder import Observer, Recorder
+from prowess.agent.agent import AgentSpec, Limits, new_run
+from prowess.agent.observers import Observer
+from prowess.agent.prompt import render_system
+from prowess.agent.recorder import Recorder
 from prowess.agent.session import Session, restore_from_log
-from prowess.agent.task import new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Envelope

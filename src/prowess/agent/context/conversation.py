@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from prowess.agent.context.items import AnsweredCall, Asked, Item, Noted, Replied
-from prowess.agent.context.questions import ApprovalQuestions
-from prowess.agent.context.render import asked_parts, paired, render_outcome, shortened, shows, without_above
-from prowess.agent.context.request import ModelRequest, RequestLines, first_change
-from prowess.agent.context.skill_text import SkillTextRenderer
-from prowess.agent.context.state import State
-from prowess.agent.context.usage import UsageTotals, parse_spent
+from prowess.agent.context.render import (
+    SkillTextRenderer,
+    asked_parts,
+    shows,
+)
+from prowess.agent.context.request import ModelRequest, RequestDraft
+from prowess.agent.context.state import (
+    ApprovalQuestions,
+    Asked,
+    Item,
+    Noted,
+    Replied,
+    State,
+    UsageTotals,
+    find_answer,
+    find_last_text,
+    find_outcomes,
+    find_task,
+    find_tools,
+    parse_spent,
+)
 from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
@@ -34,10 +48,9 @@ from prowess.core.events import (
     UnknownEvent,
 )
 from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
-from prowess.core.values import Message, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
+from prowess.core.values import Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
 from prowess.tools.skills.state import part_ref
 
-CONTEXT = "Loaded skill context:"
 SHOWN_ONCE = "shown once"  # reason of an unload
 
 
@@ -50,18 +63,13 @@ class Conversation:
         call_ids: set[str] | None = None,
     ) -> None:
         """Takes `vouches`, which is true for an answer in the log that was given in this home."""
-        self.shown, self._vouches = shown, vouches
-        self._items: list[Item] = []
+        self.shown = shown
+        self._vouches = vouches
+        self.state = State()
+        self.draft = RequestDraft(shown, self.state)
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
-        self._answered: set[str] = set()
         self._begun: set[str] = set()  # ids of recorded calls that may have begun
-        self._lines = RequestLines()
-        self._sent = 0  # number of lines that a model has seen
-        self._system = ""
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._request = 0
-        self._compacted = 0  # number of the request at the last compaction, which drops skill arguments
         self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
         self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
@@ -72,7 +80,6 @@ class Conversation:
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
-        self.state = State()
         self.plan: Plan | None = None
         self.spent = UsageTotals()
         self.stale: str | None = "run started"  # reason why the next request begins an epoch
@@ -86,104 +93,122 @@ class Conversation:
     # --- current values ---------------------------------------------------------------------------------------------
 
     def request(self) -> ModelRequest:
-        return self._lines.request()
+        return self.draft.lines.request()
 
     def in_view(self, ref: str) -> bool:
         """True if the text with this ref is in the messages, or will be after the outcomes that are not yet added."""
-        if ref in self._lines.refs:
+        if ref in self.draft.lines.refs:
             return True
-        outcomes = [event.outcome for event in self._waiting.values()]
-        return any(ref == part_ref(o.data["skill"], o.data["digest"], path) for o in outcomes for path in shows(o))
+        for event in self._waiting.values():
+            data = event.outcome.data
+            for path in shows(event.outcome):
+                if ref == part_ref(data["skill"], data["digest"], path):
+                    return True
+        return False
 
     @property
     def task(self) -> str:
         """Text of the last request."""
-        asked = next((item for item in reversed(self._items) if isinstance(item, Asked)), None)
-        return "" if asked is None else "\n".join(part.text or "" for part in asked.parts if part.ref is None)
+        return find_task(self.draft.items)
 
     @property
     def attachments(self) -> tuple[Part, ...]:
         """Attachments of the last run."""
-        return () if self._started is None else self._started.attachments
+        if self._started is None:
+            return ()
+        return self._started.attachments
 
     @property
     def last_text(self) -> str:
         """Last text of the model for the current request."""
-        for item in reversed(self._items):
-            if isinstance(item, Replied) and item.text and not item.ours and item.request == self._request:
-                return item.text
-        return ""
+        return find_last_text(self.draft.items, self.number)
 
     @property
     def answer(self) -> str | None:
         """Final answer of the model, if it is the last item, apart from outcomes of code in that answer."""
         self._settle()
-        last = next(
-            (item for item in reversed(self._items) if not (isinstance(item, AnsweredCall) and not item.own)), None
-        )
-        return last.text if isinstance(last, Replied) and last.final else None
+        return find_answer(self.draft.items)
 
     def unfinished_calls(self) -> list[tuple[ToolCall, bool]]:
         """Calls without a result or waiting for a person: requested skills, and calls of the last reply. The flag is
         true if the call was begun and may have been done. It is false for a child run, which can continue."""
-        found = {id: outcome.status for id, outcome in self._outcomes().items()}
-        left = [call for call in self._reply if found.get(call.id) in (None, "waiting")]
-        again = [(call, False) for call in self.requested_loads.values()]
-        return [*again, *((call, self.was_begun(call.id)) for call in left)]
+        found: list[tuple[ToolCall, bool]] = []
+        for call in self.requested_loads.values():
+            found.append((call, False))
+        outcomes = self._outcomes()
+        for call in self._reply:
+            outcome = outcomes.get(call.id)
+            if outcome is None or outcome.status == "waiting":
+                begun = self.was_begun(call.id)
+                found.append((call, begun))
+        return found
 
     def waiting_calls(self) -> list[ToolCall]:
         """Calls that wait for a person. For a call in a child run, the waiting calls of the child."""
+        waiting: dict[str, Mapping[str, Any]] = {}
+        for id, outcome in self._outcomes().items():
+            if outcome.status == "waiting":
+                waiting[id] = outcome.data
         found: list[ToolCall] = []
-        outcomes = {id: outcome for id, outcome in self._outcomes().items() if outcome.status == "waiting"}
-        for id, outcome in outcomes.items():
-            if isinstance(inner := outcome.data.get("waiting"), list):
+        for id, data in waiting.items():
+            inner = data.get("waiting")
+            call = data.get("call")
+            if isinstance(inner, list):
                 found += [from_json(ToolCall, each) for each in inner]
-            elif f"{id}-load" not in outcomes and isinstance(call := outcome.data.get("call"), dict):
+            elif isinstance(call, dict) and f"{id}-load" not in waiting:
                 found.append(ToolCall(id=id, tool=call["tool"], args=call["args"]))
         return found
 
     def find_outcome(self, call_id: str) -> Outcome | None:
+        """Finds the outcome of a call of the current request."""
         return self._outcomes().get(call_id)
 
     def was_begun(self, call_id: str) -> bool:
         """True if the call was begun and has no outcome, so it may have been done."""
-        return call_id in self._begun and call_id not in self.children and self.find_outcome(call_id) is None
+        if call_id not in self._begun or call_id in self.children:
+            return False
+        return self.find_outcome(call_id) is None
 
     def _outcomes(self) -> dict[str, Outcome]:
         """Outcomes of the current request, by call id."""
-        answered = (item for item in self._items if isinstance(item, AnsweredCall) and item.request == self._request)
-        found = {item.call_id: item.outcome for item in answered}
-        return found | {id: event.outcome for id, event in self._waiting.items()}
+        found: dict[str, Outcome] = {}
+        for item in find_outcomes(self.draft.items, self.number):
+            found[item.call_id] = item.outcome
+        for id, event in self._waiting.items():
+            found[id] = event.outcome
+        return found
 
     def outcomes(self) -> list[tuple[str, Outcome]]:
         """Outcomes of the current request, as (tool, outcome)."""
         self._settle()
-        tools = {call.id: call.tool for item in self._items if isinstance(item, Replied) for call in item.calls}
-        return [
-            (tools.get(item.call_id, "skill_load"), item.outcome)
-            for item in self._items
-            if isinstance(item, AnsweredCall) and item.request == self._request
-        ]
+        tools = find_tools(self.draft.items)
+        found: list[tuple[str, Outcome]] = []
+        for item in find_outcomes(self.draft.items, self.number):
+            tool = tools.get(item.call_id, "skill_load")
+            found.append((tool, item.outcome))
+        return found
 
     @property
     def items(self) -> Sequence[Item]:
-        return self._items
+        return self.draft.items
 
     @property
     def number(self) -> int:
         """Number of the current request."""
-        return self._request
+        return self.draft.number
 
     @property
     def turn_once(self) -> list[str]:
         """Ids of skills that were shown in a request, in load mode `once`."""
-        if self._started is None or self._started.load_mode != "once":
+        if self.draft.load_mode != "once":
             return []
         return [id for id in self.state.ids if id in self._shown_once]
 
     @property
     def over(self) -> list[str]:
         """Ids of skills that were shown once, unloaded, and not loaded again since."""
+        if not self._over:
+            return []
         loaded = {each.id for each in self.state.skills.values()}
         return [id for id in self._over if id not in loaded]
 
@@ -194,14 +219,18 @@ class Conversation:
         event = envelope.event
         if isinstance(event, RunStarted):
             self._runs[envelope.run] = event.parent
-            if event.parent is not None and event.call is not None and self._runs.get(event.parent, "") is None:
-                self.children[event.call] = envelope.run
+            if event.parent is not None and self._runs.get(event.parent, "") is None:
+                self._note_child(event, envelope.run)
         if self._runs.get(envelope.run) is None:
             self._apply_recorded(envelope)
         elif isinstance(event, ModelReplied):
-            self.call_ids.update(call.id for call in event.calls)
+            self._note_calls(event)
         elif isinstance(event, CallPlanned):
             self.call_ids.add(event.call.id)
+
+    def _note_calls(self, event: ModelReplied) -> None:
+        for call in event.calls:
+            self.call_ids.add(call.id)
 
     def take_up(self, envelopes: Iterable[Envelope], runs: Collection[str]) -> None:
         """Restores the conversation of a child run, which may span several runs."""
@@ -210,15 +239,22 @@ class Conversation:
             event = envelope.event
             if envelope.run in runs:
                 self._apply_recorded(envelope)
-            elif isinstance(event, RunStarted) and event.parent in runs and event.call is not None:
-                self.children[event.call] = envelope.run
+            elif isinstance(event, RunStarted) and event.parent in runs:
+                self._note_child(event, envelope.run)
+
+    def _note_child(self, event: RunStarted, run: str) -> None:
+        if event.call is not None:
+            self.children[event.call] = run
 
     def _apply_recorded(self, envelope: Envelope) -> None:
         """Applies a recorded event. An answer that was not asked for, or not given in this home, does not count."""
-        event, self.run = envelope.event, envelope.run
+        event = envelope.event
+        self.run = envelope.run
         self.apply(event)
-        if isinstance(event, ApprovalAnswered) and not (event.asked and self._vouches(envelope)):
-            self.questions.forget(event)
+        if isinstance(event, ApprovalAnswered):
+            counts = event.asked and self._vouches(envelope)
+            if not counts:
+                self.questions.forget(event)
 
     def start_run(self, run: str) -> None:
         """Notes which run the next events belong to."""
@@ -235,43 +271,54 @@ class Conversation:
 
     def _run_started(self, event: RunStarted) -> None:
         self._settle()
-        self._started, self.finished = event, None
+        self._started = event
+        self.draft.start_run(event)
+        self.finished = None
+        is_new = event.resumes is None
         self.stale = "run resumed" if event.resumes else "run started"
-        if event.resumes is None:
-            self.first_started = event
-            self._request += 1
-            self.spent = UsageTotals()
-            self.plan = None
-            self.loads = {}
-            self.requested_loads, self.children, self.counted, self._over = {}, {}, {}, {}
-            if event.load_mode != "session":
-                self.state.clear_temporary()
-        if event.request or event.attachments or event.resumes is None:
-            self._add(Asked(self._request, asked_parts(event)))
+        if is_new:
+            self._start_request(event)
+        if event.request or event.attachments or is_new:
+            asked = Asked(self.number, asked_parts(event))
+            self._add(asked)
+
+    def _start_request(self, event: RunStarted) -> None:
+        """Begins another request of the session: its usage, plan and loads start anew."""
+        self.first_started = event
+        self.draft.number += 1
+        self.spent = UsageTotals()
+        self.plan = None
+        self.loads = {}
+        self.requested_loads = {}
+        self.children = {}
+        self.counted = {}
+        self._over = {}
+        if event.load_mode != "session":
+            self.state.clear_temporary()
 
     def _epoch_started(self, event: EpochStarted) -> None:
         self._settle()
-        if event.system is not None:
-            self._system = event.system
-        if event.tools is not None:
-            self._tools = event.tools
-        self._lines = self._build(self._system, self._tools)
-        self._sent = 0
+        self.draft.start_epoch(event.system, event.tools)
         self.stale = None
 
     def _model_requested(self, event: ModelRequested) -> None:
         self._settle()
-        self._sent = len(self._lines.lines)
+        self.draft.note_sent()
         self.spent.turns += 1
-        self._shown_once |= set(self.state.ids)
+        self._shown_once.update(self.state.ids)
 
     def _model_replied(self, event: ModelReplied) -> None:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
-        self.replied, self._reply, self._begun, self._over = event, event.calls, set(), {}
-        self.call_ids.update(call.id for call in event.calls)
-        final = bool(event.text) and not event.calls and event.finish == "stop" and event.code is None
-        self._add(Replied(self._request, event.text, event.calls, final))
+        self.replied = event
+        self._reply = event.calls
+        self._begun = set()
+        self._over = {}
+        self._note_calls(event)
+        is_whole = event.finish == "stop" and event.code is None
+        is_final = is_whole and bool(event.text) and not event.calls
+        reply = Replied(self.number, event.text, event.calls, is_final)
+        self._add(reply)
 
     def _decided(self, event: CallDecided) -> None:
         if event.decision.verdict == "ask":  # nothing is done before the answer
@@ -282,34 +329,57 @@ class Conversation:
         call = event.call
         self._begun.add(call.id)
         self.call_ids.add(call.id)
-        if call.tool == "skill_load" and call.trigger != "model":
+        was_requested = call.trigger != "model"
+        if was_requested and call.tool == "skill_load":
             self.requested_loads[call.id] = call
 
     def _call_acted(self, event: CallActed) -> None:
-        self._waiting[event.call_id] = event
+        call_id = event.call_id
         outcome = event.outcome
-        call = next((call for call in self._reply if call.id == event.call_id), None)
-        if call is not None and call.tool not in UNCOUNTED_TOOLS and outcome.status != "waiting":
-            self.spent.calls += 1
-        if "exit_code" in outcome.data or "session_id" in outcome.data:
-            self.spent.scripts += bool(call is None or call.tool in COMMAND_TOOLS or "exit_code" in outcome.data)
+        self._waiting[call_id] = event
+        self._count_call(call_id, outcome)
         if "child" in outcome.data:
-            self._count_child(event.call_id, outcome)
+            self._count_child(call_id, outcome)
         if outcome.status != "waiting":
-            self.requested_loads.pop(event.call_id, None)
-            self.children.pop(event.call_id, None)
-            self.questions.end(event.call_id)
-        before = self.state.wanted()
-        self.state.merge(event.state_delta, outcome.data)
-        if self._placed_in_system and self.state.wanted() != before:
-            self.stale = self.stale or "skills changed under system placement"
-        if isinstance(skill := outcome.data.get("skill"), str) and outcome.data.get("show"):
+            self.requested_loads.pop(call_id, None)
+            self.children.pop(call_id, None)
+            self.questions.end(call_id)
+        self._merge_state(event)
+        skill = outcome.data.get("skill")
+        if isinstance(skill, str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
+
+    def _count_call(self, call_id: str, outcome: Outcome) -> None:
+        """Counts a call of the model, and the run of a script, whoever called for it."""
+        tool = None
+        for call in self._reply:
+            if call.id == call_id:
+                tool = call.tool
+                break
+        is_counted = tool is not None and tool not in UNCOUNTED_TOOLS
+        if is_counted and outcome.status != "waiting":
+            self.spent.calls += 1
+        if "exit_code" in outcome.data or ("session_id" in outcome.data and (tool is None or tool in COMMAND_TOOLS)):
+            self.spent.scripts += 1
+
+    def _merge_state(self, event: CallActed) -> None:
+        if not event.state_delta:
+            return
+        before = self.state.wanted()
+        self.state.merge(event.state_delta, event.outcome.data)
+        if self.draft.is_in_system and self.state.wanted() != before:
+            self._begin_epoch("skills changed under system placement")
+
+    def _begin_epoch(self, why: str) -> None:
+        """Notes that the next request begins an epoch. An earlier reason stays."""
+        self.stale = self.stale or why
 
     def _count_child(self, call_id: str, outcome: Outcome) -> None:
         """Adds the usage of a child run. Usage from before it waited is not counted twice."""
-        used, before = parse_spent(outcome.data), self.counted.pop(call_id, UsageTotals())
-        self.spent.add(used.less(before))
+        used = parse_spent(outcome.data)
+        before = self.counted.pop(call_id, None)
+        new = used if before is None else used.less(before)
+        self.spent.add(new)
         if outcome.status == "waiting":
             self.counted[call_id] = used
 
@@ -327,11 +397,14 @@ class Conversation:
 
     def _note(self, event: NoteAppended) -> None:
         self._settle()
-        self._add(Noted(self._request, event.kind, event.text))
+        note = Noted(self.number, event.kind, event.text)
+        self._add(note)
 
     def _loaded(self, event: SkillLoaded) -> None:
-        self.loads[event.id] = self.contents[event.id] = event.digest
-        self.unloaded.discard(event.id)
+        id = event.id
+        self.loads[id] = event.digest
+        self.contents[id] = event.digest
+        self.unloaded.discard(id)
 
     def _unloaded(self, event: SkillUnloaded) -> None:
         self.state.unload(event.id)
@@ -339,8 +412,8 @@ class Conversation:
             self._over[event.id] = None
         else:
             self.unloaded.add(event.id)
-        if self._placed_in_system:
-            self.stale = self.stale or "skills changed under system placement"
+        if self.draft.is_in_system:
+            self._begin_epoch("skills changed under system placement")
 
     def _plan_changed(self, event: PlanChanged) -> None:
         self.plan = event.plan
@@ -348,137 +421,43 @@ class Conversation:
     def _compacted_now(self, event: Compacted) -> None:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
-        kept = self._items[event.dropped :]
-        if event.summary:
-            kept.insert(0, Noted(self._request, "summary", event.summary))
-        self._items = [shortened(item, event.replaced) for item in kept]
-        self._compacted = self._request
+        self.draft.compact(event)
         self.stale = "compacted"
 
     def _run_finished(self, event: RunFinished) -> None:
         self._settle()
         self.finished = event
-        said = event.text == self.last_text  # the model itself reported the failure
-        if event.text and event.stop_reason not in ("answer", "waiting") and not said:
-            self._add(Replied(self._request, event.text, (), ours=True))
+        if not event.text or event.stop_reason in ("answer", "waiting"):
+            return
+        if event.text != self.last_text:  # otherwise the model itself reported the failure
+            report = Replied(self.number, event.text, (), ours=True)
+            self._add(report)
 
     # --- messages ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _placed_in_system(self) -> bool:
-        return self._started is not None and self._started.placement == "system"
 
     def _settle(self) -> None:
         """Adds outcomes in the order of the calls. Outcomes of calls that the model did not make follow as context."""
         if not self._waiting:
             return
-        own = [call.id for call in self._reply if call.id in self._waiting]
-        for id in [*own, *(id for id in self._waiting if id not in own)]:
-            self._answer(AnsweredCall(self._request, id, self._waiting[id].outcome, id in own))
+        for call in self._reply:
+            event = self._waiting.pop(call.id, None)
+            if event is not None:
+                was_answered = self.draft.answer(call.id, event.outcome)
+                if was_answered:
+                    self._begin_epoch("a call was made after all")
+        for id, event in self._waiting.items():
+            self.draft.answer(id, event.outcome, own=False)
         self._waiting.clear()
-
-    def _answer(self, item: AnsweredCall) -> None:
-        """Adds an outcome. The old outcome of a call that waited or was interrupted is replaced, in a new epoch."""
-        if item.call_id in self._answered and item.own:
-            for index, old in enumerate(self._items):
-                if isinstance(old, AnsweredCall) and old.call_id == item.call_id:
-                    self._items[index] = item
-                    self.stale = self.stale or "a call was made after all"
-                    return
-        self._answered.add(item.call_id)
-        self._add(item)
-
-    def _add(self, item: Item) -> None:
-        self._items.append(item)
-        for message in self._messages(item, self._shown_now(item)):
-            self._lines.append(message)
-
-    def _shown_now(self, item: Item) -> list[Part]:
-        """Texts that a call puts into view."""
-        if not isinstance(item, AnsweredCall) or self._placed_in_system:
-            return []
-        data = item.outcome.data
-        new = [p for p in shows(item.outcome) if part_ref(data["skill"], data["digest"], p) not in self._lines.refs]
-        parts = [self.shown.part(data["skill"], data["digest"], path) for path in new]
-        return [*(part for part in parts if part is not None), *self._arguments(item.outcome)]
-
-    def _messages(self, item: Item, shown: Sequence[Part]) -> list[Message]:
-        match item:
-            case Asked(_, parts):
-                return [Message(role="user", parts=parts)]
-            case Replied(_, text, calls, _, _):
-                return [Message(role="assistant", parts=(Part(text=text),) if text else (), calls=calls)]
-            case AnsweredCall(_, call_id, outcome, True):
-                return [Message(role="tool", call_id=call_id, parts=(Part(text=render_outcome(outcome)), *shown))]
-            case AnsweredCall(_, _, outcome, _) if "child" in outcome.data:
-                said = "<note>\nA child run answered. This is what it said, not what the user says:\n"
-                text = f"{said}{render_outcome(outcome)}\n</note>"
-                return [Message(role="user", parts=(Part(text=text, ref="note:child"),))]
-            case AnsweredCall():
-                return [Message(role="user", parts=(Part(text=CONTEXT, ref="note:context"), *shown))] if shown else []
-            case Noted(_, kind, text):
-                return [Message(role="user", parts=(Part(text=text, ref=f"note:{kind}"),))]
-
-    def _arguments(self, outcome: Outcome) -> list[Part]:
-        """Arguments of a skill, as a part beside the body. The body stays the same bytes for every use."""
-        data = outcome.data
-        if not isinstance(text := data.get("arguments"), str) or not text or "skill" not in data:
-            return []
-        block = self.shown.arguments(data["skill"], str(data.get("digest")), text)
-        return [Part(text=block, ref="note:arguments")] if block else []
-
-    # --- epochs -----------------------------------------------------------------------------------------------------
 
     def first_change(self, system: str, tools: Sequence[ToolSpec]) -> int | None:
         """Finds the first byte of the last request that a new epoch would change."""
         self._settle()
-        before = self._lines.lines[: self._sent]
-        if not before:
-            return None
-        after = self._build(system, tuple(tools)).lines
-        change = first_change(before, after)
-        return sum(map(len, before)) if change is None else change
+        return self.draft.first_change(system, tuple(tools))
 
-    @property
-    def system(self) -> str:
-        return self._system
+    def _add(self, item: Item) -> None:
+        self.draft.add(item)
 
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return self._tools
-
-    def keep_tools(self, tools: tuple[ToolSpec, ...]) -> None:
-        """Replaces tools read from the log by equal ones with the original order of fields, which a log may change."""
-        if tools == self._tools:
-            self._tools = tools
-
-    def _build(self, system: str, tools: tuple[ToolSpec, ...]) -> RequestLines:
-        """Builds the whole request again. Unused texts are left out; texts whose result is gone come first."""
-        wanted = self.shown.parts(self.state.wanted())
-        told = set(wanted)
-        messages: list[Message] = []
-        for item in self._items:
-            if isinstance(item, Noted) and item.kind != "summary":
-                continue
-            shown: list[Part] = []
-            if isinstance(item, AnsweredCall) and not self._placed_in_system and self._may_show(item):
-                data = item.outcome.data
-                places = [(data["skill"], data["digest"], path) for path in shows(item.outcome)]
-                shown = [part for place in places if (part := wanted.pop(place, None)) is not None]
-                if item.request == self._request and self._compacted != self._request:
-                    shown += self._arguments(item.outcome)
-            if isinstance(item, AnsweredCall):
-                item = without_above(item, told if self._may_show(item) else ())
-            messages += self._messages(item, shown)
-        first = [Message(role="system", parts=(Part(text=system),))] if system else []
-        if wanted:
-            text = Part(text=CONTEXT, ref="note:context")
-            first.append(Message(role="system", parts=(text, *wanted.values())))
-        return RequestLines(tools, [*first, *paired(messages)])
-
-    def _may_show(self, item: AnsweredCall) -> bool:
-        """True if a result may show texts. In turn mode, results of earlier requests stay stubs."""
-        return item.request == self._request or (self._started is not None and self._started.load_mode == "session")
+    # --- epochs -----------------------------------------------------------------------------------------------------
 
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {

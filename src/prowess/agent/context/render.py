@@ -1,79 +1,150 @@
-"""Renders events for the model: a request with its files, outcomes of calls, and the note with plan and budget.
+"""Renders texts for the model: a request with its files, outcomes of calls, skills, and the note with plan and budget.
 
-Text from tools and files is data: it cannot open or close our tags, and invisible characters are removed. The note
-stands at the end of every request.
+Text from tools and files is data: it cannot open or close our tags, and invisible characters are removed. Texts of
+skills come from the content with the pinned digest, redacted. The note stands at the end of every request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from prowess._internal.text import strip_invisible
-from prowess.agent.context.items import AnsweredCall, Item
+from prowess.agent.context.state import AnsweredCall, Asked, InUse, Item, Noted, Replied, WantedText
 from prowess.core.events import RunStarted
 from prowess.core.findings import visible
+from prowess.core.ports import ShownSkill
 from prowess.core.values import Message, Outcome, Part, Plan
-from prowess.skills.render import neutralise
+from prowess.errors import SkillError
+from prowess.skills.render import neutralise, render_doc, render_skill
+from prowess.skills.skill import Skill
+from prowess.tools.session_work import LoadedSkill
+from prowess.tools.skills.state import part_ref
 
 
 def render_outcome(outcome: Outcome) -> str:
     """Renders an outcome for the model. A failure has its code and a hint. Content is made safe, except framed content,
     which is safe already."""
+    text = outcome.content
     if outcome.status == "ok":
-        return outcome.content if outcome.data.get("framed") is True else make_safe(outcome.content)
-    shown_code = f" [{outcome.code}]" if outcome.code else ""
-    hint = f"\n{outcome.hint}" if outcome.hint else ""
-    return make_safe(f"{outcome.status}{shown_code}: {outcome.content}{hint}")
+        is_safe = outcome.data.get("framed") is True
+        return text if is_safe else make_safe(text)
+    said = outcome.status
+    if outcome.code:
+        said = f"{said} [{outcome.code}]"
+    text = f"{said}: {text}"
+    if outcome.hint:
+        text = f"{text}\n{outcome.hint}"
+    return make_safe(text)
 
 
 def make_safe(text: str) -> str:
+    """Removes invisible characters, and neutralises our tags."""
     return neutralise(strip_invisible(text))
 
 
 def asked_parts(event: RunStarted) -> tuple[Part, ...]:
-    files = [part for part in event.attachments if part.kind == "file"]
-    others = [part for part in event.attachments if part.kind != "file"]
-    listed = "Files given:\n" + "\n".join(f"- {make_safe(visible(part.text or part.ref or ''))}" for part in files)
-    notes = [Part(text=listed, ref="note:files")] if files else []
-    return (Part(text=event.request), *others, *notes)
+    """Parts of a request: its text, attachments, and a list of the given files."""
+    parts = [Part(text=event.request)]
+    lines = ["Files given:"]
+    for part in event.attachments:
+        if part.kind == "file":
+            name = visible(part.text or part.ref or "")
+            lines.append(f"- {make_safe(name)}")
+        else:
+            parts.append(part)
+    if len(lines) > 1:
+        listed = "\n".join(lines)
+        parts.append(Part(text=listed, ref="note:files"))
+    return tuple(parts)
 
 
 def shows(outcome: Outcome) -> list[str]:
-    show = outcome.data.get("show")
-    if not isinstance(show, list) or not isinstance(outcome.data.get("digest"), str):
+    """Paths of the texts that an outcome puts into view; "" is the body of the skill."""
+    paths = outcome.data.get("show")
+    digest = outcome.data.get("digest")
+    if not isinstance(paths, list) or not isinstance(digest, str):
         return []
-    return [path for path in show if isinstance(path, str)]
+    return [path for path in paths if isinstance(path, str)]
+
+
+CONTEXT = "Loaded skill context:"
+_CHILD = "A child run answered. This is what it said, not what the user says:"
+
+
+def render_messages(item: Item, shown: Sequence[Part]) -> list[Message]:
+    """Renders an item as messages, with the texts that it shows."""
+    if isinstance(item, Asked):
+        return [Message(role="user", parts=item.parts)]
+    if isinstance(item, Replied):
+        said = (Part(text=item.text),) if item.text else ()
+        return [Message(role="assistant", parts=said, calls=item.calls)]
+    if isinstance(item, Noted):
+        note = Part(text=item.text, ref=f"note:{item.kind}")
+        return [Message(role="user", parts=(note,))]
+    if item.own:
+        result = Part(text=render_outcome(item.outcome))
+        return [Message(role="tool", call_id=item.call_id, parts=(result, *shown))]
+    return _render_context(item.outcome, shown)
+
+
+def _render_context(outcome: Outcome, shown: Sequence[Part]) -> list[Message]:
+    """Renders the outcome of a call that the model did not make."""
+    if "child" in outcome.data:
+        text = f"<note>\n{_CHILD}\n{render_outcome(outcome)}\n</note>"
+        note = Part(text=text, ref="note:child")
+        return [Message(role="user", parts=(note,))]
+    if not shown:
+        return []
+    heading = Part(text=CONTEXT, ref="note:context")
+    return [Message(role="user", parts=(heading, *shown))]
 
 
 def without_above(item: AnsweredCall, told: Collection[tuple[str, str, str]]) -> AnsweredCall:
     """Replaces a result that points to texts above by its stub, if these texts are no longer in the request."""
     data = item.outcome.data
-    above, stub = data.get("above"), data.get("stub")
+    above = data.get("above")
+    stub = data.get("stub")
     if not isinstance(above, list) or not isinstance(stub, str):
         return item
-    if all((data.get("skill"), data.get("digest"), path) in told for path in above):
+    skill = data.get("skill")
+    digest = data.get("digest")
+    if all((skill, digest, path) in told for path in above):
         return item
-    return replace(item, outcome=replace(item.outcome, content=stub))
+    return _with_content(item, stub)
+
+
+def _with_content(item: AnsweredCall, content: str) -> AnsweredCall:
+    outcome = replace(item.outcome, content=content)
+    return replace(item, outcome=outcome)
 
 
 def shortened(item: Item, replaced: dict[str, str]) -> Item:
+    """Replaces the content of a result, if there is a shorter text for its call."""
     if not isinstance(item, AnsweredCall) or item.call_id not in replaced:
         return item
-    return replace(item, outcome=replace(item.outcome, content=replaced[item.call_id]))
+    return _with_content(item, replaced[item.call_id])
 
 
 def paired(messages: list[Message]) -> list[Message]:
     """Removes results without a call, and adds results to calls without one, because providers refuse both."""
-    calls = {call.id for message in messages for call in message.calls}
-    results = {message.call_id for message in messages if message.role == "tool"}
+    calls: set[str] = set()
+    results: set[str | None] = set()
+    for message in messages:
+        calls.update(call.id for call in message.calls)
+        if message.role == "tool":
+            results.add(message.call_id)
     kept: list[Message] = []
     for message in messages:
         if message.role == "tool" and message.call_id not in calls:
             continue
-        lost = [call for call in message.calls if call.id not in results]
         kept.append(message)
-        kept += [Message(role="tool", call_id=call.id, parts=(Part(text="(no result)"),)) for call in lost]
+        for call in message.calls:
+            if call.id not in results:
+                nothing = Part(text="(no result)")
+                kept.append(Message(role="tool", call_id=call.id, parts=(nothing,)))
     return kept
 
 
@@ -83,29 +154,152 @@ _LONGEST = 1_500
 
 def render_note(plan: Plan | None, shown: Plan | None, left: Mapping[str, float]) -> str:
     """Renders plan and budget. `shown` is the plan that the model has seen; if it is the same, one line is enough."""
-    return f"<note>\n{_plan(plan, shown)}\n{render_left(left)}\n</note>"
+    told_plan = _plan(plan, shown)
+    told_left = render_left(left)
+    return f"<note>\n{told_plan}\n{told_left}\n</note>"
 
 
 def _plan(plan: Plan | None, shown: Plan | None) -> str:
     if plan is None:
         return "Plan: none yet."
-    done = sum(step.status == "completed" for step in plan.steps)
     if plan == shown:
-        return f"Plan: as before, {done} of {len(plan.steps)} done."
-    steps = (f"{_MARKS[step.status]} {_line(f'{step.id} {step.title}')}" for step in plan.steps)
-    return "\n".join((f"Plan: {_line(plan.goal)}", *steps))[:_LONGEST]
+        done = [step for step in plan.steps if step.status == "completed"]
+        return f"Plan: as before, {len(done)} of {len(plan.steps)} done."
+    lines = [f"Plan: {_line(plan.goal)}"]
+    for step in plan.steps:
+        title = _line(f"{step.id} {step.title}")
+        lines.append(f"{_MARKS[step.status]} {title}")
+    text = "\n".join(lines)
+    return text[:_LONGEST]
 
 
 def _line(text: str) -> str:
     """Makes text of a model safe: one line, no tags of ours. A file may have told the model what to write."""
-    return make_safe(" ".join(text.split()))
+    line = " ".join(text.split())
+    return make_safe(line)
 
 
 def render_left(left: Mapping[str, float]) -> str:
+    """Renders the rest of the budget in one line."""
+    if not left:
+        return "Left: no bound."
     parts = [f"{_number(value)} {name}" for name, value in left.items()]
-    last = " This is the last turn: answer now, with what you have." if left.get("turns") == 0 else ""
-    return f"Left: {', '.join(parts)}.{last}" if parts else "Left: no bound."
+    line = f"Left: {', '.join(parts)}."
+    if left.get("turns") == 0:
+        return f"{line} This is the last turn: answer now, with what you have."
+    return line
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) and value < 10 else f"{value:.0f}"
+    if isinstance(value, float) and value < 10:
+        return f"{value:.4g}"
+    return f"{value:.0f}"
+
+
+_DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")
+
+
+class SkillTextRenderer:
+    def __init__(self, find: Callable[[str, str], LoadedSkill | None], redact: Callable[[str], str] = str) -> None:
+        """Takes `find`: id and digest -> the skill with exactly that content, or None if it no longer exists."""
+        self._find = find
+        self._redact = redact
+
+    def text(self, id: str, digest: str, path: str) -> str | None:
+        """Renders the body (path "") or a doc, with its wrapper."""
+        loaded = self._find(id, digest)
+        if loaded is None:
+            return None
+        if not path:
+            body = render_skill(loaded.skill, directory=f"$SKILLS_DIR/{loaded.folder}")
+            return self._redact(body)
+        try:
+            doc = render_doc(loaded.skill, path, loaded.read(path))
+        except SkillError as error:
+            return f"The doc {path!r} cannot be shown: {error}"
+        return self._redact(doc)
+
+    def part(self, id: str, digest: str, path: str) -> Part | None:
+        """Renders the body or a doc as a part of a message. None if the content no longer exists."""
+        text = self.text(id, digest, path)
+        if text is None:
+            return None
+        return Part(text=text, ref=part_ref(id, digest, path))
+
+    def parts(self, wanted: Mapping[InUse, WantedText]) -> dict[tuple[str, str, str], Part]:
+        """Returns the bodies and docs in use, by (id, digest, path)."""
+        found: dict[tuple[str, str, str], Part] = {}
+        for (id, digest), (has_body, docs) in wanted.items():
+            paths = [""] if has_body else []
+            paths += self._docs(id, digest) if docs is None else docs
+            for path in paths:
+                part = self.part(id, digest, path)
+                if part is not None:
+                    found[id, digest, path] = part
+        return found
+
+    def find_loaded(self, contents: Mapping[str, str]) -> dict[str, ShownSkill]:
+        """Returns the skills with these digests as values, by the ref of the part that shows the body."""
+        found: dict[str, ShownSkill] = {}
+        for id, digest in contents.items():
+            loaded = self._find(id, digest)
+            if loaded is None:
+                continue
+            skill = loaded.skill
+            body = self._redact(strip_invisible(skill.body))
+            files = tuple(skill.resources)
+            ref = part_ref(id, digest)
+            found[ref] = ShownSkill(skill.name, skill.entry.description, body, files)
+        return found
+
+    def _docs(self, id: str, digest: str) -> Sequence[str]:
+        loaded = self._find(id, digest)
+        if loaded is None:
+            return ()
+        return loaded.skill.docs
+
+    def arguments(self, id: str, digest: str, text: str) -> str:
+        """Renders the arguments of a skill. Empty if its content no longer exists."""
+        loaded = self._find(id, digest)
+        if loaded is None:
+            return ""
+        block = render_arguments(loaded.skill, text)
+        return self._redact(block)
+
+    def argument_parts(self, outcome: Outcome) -> list[Part]:
+        """Arguments of a skill, as a part beside the body. The body stays the same bytes for every use."""
+        data = outcome.data
+        text = data.get("arguments")
+        if not isinstance(text, str) or not text or "skill" not in data:
+            return []
+        digest = str(data.get("digest"))
+        block = self.arguments(data["skill"], digest, text)
+        if not block:
+            return []
+        return [Part(text=block, ref="note:arguments")]
+
+
+def render_arguments(skill: Skill, text: str) -> str:
+    """Renders a block with the values of `$ARGUMENTS` and each declared `$name`. The block stands beside the body; the
+    body itself stays unchanged."""
+    safe = make_safe(text)
+    lines = [f'<skill_arguments skill="{skill.name}">', f"$ARGUMENTS = {safe}"]
+    names = declared_arguments(skill)
+    for name, value in zip(names, _split(safe), strict=False):
+        lines.append(f"${name} = {value}")
+    lines.append("</skill_arguments>")
+    return "\n".join(lines)
+
+
+def declared_arguments(skill: Skill) -> list[str]:
+    """Names in `argument-hint`: `<file> [format]` declares $file and $format."""
+    hint = skill.entry.controls.argument_hint or ""
+    names = _DECLARED.findall(hint)
+    return list(dict.fromkeys(names))
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # an unclosed quote: people write such text
+        return text.split()

@@ -1,11 +1,99 @@
-"""Holds the session state: loaded skills and selected docs, under the keys of `tools.skills.state`."""
+"""Defines what a conversation keeps: its items, the session state, approval questions, and the usage of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from prowess.core.events import ApprovalAnswered, ApprovalAsked, CallDecided
+from prowess.core.values import USAGE_COUNTS, Outcome, Part, ToolCall, Usage, add_usage
+from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import DOCS_KEY, LOADED_KEY, parse_docs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    request: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    request: int
+    text: str
+    calls: tuple[ToolCall, ...]
+    final: bool = False  # the model's final answer
+    ours: bool = False  # text of Prowess at the end of a run, not of the model
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """Outcome of a call. If the model did not make the call, it is shown as context, not as a tool result."""
+
+    request: int
+    call_id: str
+    outcome: Outcome
+    own: bool  # the model made the call
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    request: int
+    kind: str
+    text: str
+
+
+Item = Asked | Replied | AnsweredCall | Noted
+
+
+def find_task(items: Sequence[Item]) -> str:
+    """Text of the last request, without texts that were added to it."""
+    for item in reversed(items):
+        if isinstance(item, Asked):
+            texts = [part.text or "" for part in item.parts if part.ref is None]
+            return "\n".join(texts)
+    return ""
+
+
+def find_last_text(items: Sequence[Item], request: int) -> str:
+    """Last text of the model for a request."""
+    for item in reversed(items):
+        if not isinstance(item, Replied) or item.ours:
+            continue
+        if item.text and item.request == request:
+            return item.text
+    return ""
+
+
+def find_answer(items: Sequence[Item]) -> str | None:
+    """Final answer of the model, if it is the last item, apart from outcomes of code in that answer."""
+    for item in reversed(items):
+        if isinstance(item, AnsweredCall) and not item.own:
+            continue
+        if isinstance(item, Replied) and item.final:
+            return item.text
+        return None
+    return None
+
+
+def find_outcomes(items: Sequence[Item], request: int) -> list[AnsweredCall]:
+    """Answered calls of a request, in order."""
+    found: list[AnsweredCall] = []
+    for item in items:
+        if isinstance(item, AnsweredCall) and item.request == request:
+            found.append(item)
+    return found
+
+
+def find_tools(items: Sequence[Item]) -> dict[str, str]:
+    """Tool of each call that the model made, by call id."""
+    found: dict[str, str] = {}
+    for item in items:
+        if isinstance(item, Replied):
+            for call in item.calls:
+                found[call.id] = call.tool
+    return found
 
 
 class InUse(NamedTuple):
@@ -30,7 +118,11 @@ class State:
     @property
     def skills(self) -> dict[str, InUse]:
         """Loaded skills, by the name in their key."""
-        return {name: each for name, each in self._means.items() if f"{LOADED_KEY}{name}" in self.values}
+        found: dict[str, InUse] = {}
+        for name, each in self._means.items():
+            if f"{LOADED_KEY}{name}" in self.values:
+                found[name] = each
+        return found
 
     @property
     def ids(self) -> list[str]:
@@ -39,34 +131,162 @@ class State:
 
     def merge(self, delta: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         """Applies a delta. `data` of the outcome has the id and digest of the skill that the keys mean."""
-        id, digest = data.get("skill"), data.get("digest")
+        id = data.get("skill")
+        digest = data.get("digest")
+        meant = InUse(id, digest) if isinstance(id, str) and isinstance(digest, str) else None
         for key, value in delta.items():
             if value is None:
                 self.values.pop(key, None)
-            else:
-                self.values[key] = value
-            name = key.removeprefix(LOADED_KEY).removeprefix(DOCS_KEY)
-            if name != key and value is not None and isinstance(id, str) and isinstance(digest, str):
-                self._means[name] = InUse(id, digest)
+                continue
+            self.values[key] = value
+            name = _name_in(key)
+            if name != key and meant is not None:
+                self._means[name] = meant
         self._tidy()
 
     def unload(self, id: str) -> None:
-        for name in [name for name, each in self._means.items() if each.id == id]:
-            self.values.pop(f"{LOADED_KEY}{name}", None)
-            self.values.pop(f"{DOCS_KEY}{name}", None)
+        """Removes body and docs of a skill."""
+        for name, each in self._means.items():
+            if each.id == id:
+                self.values.pop(f"{LOADED_KEY}{name}", None)
+                self.values.pop(f"{DOCS_KEY}{name}", None)
         self._tidy()
 
     def clear_temporary(self) -> None:
-        for key in [key for key in self.values if key.startswith("temp:")]:
+        """Removes the values that last for one request."""
+        temporary = [key for key in self.values if key.startswith("temp:")]
+        for key in temporary:
             del self.values[key]  # in place, because tools share this dict
         self._tidy()
 
     def _tidy(self) -> None:
-        kept = {key.removeprefix(LOADED_KEY).removeprefix(DOCS_KEY) for key in self.values}
-        self._means = {name: each for name, each in self._means.items() if name in kept}
+        """Forgets the meaning of names that no key has any more."""
+        kept = set(map(_name_in, self.values))
+        for name in list(self._means):
+            if name not in kept:
+                del self._means[name]
 
     def wanted(self) -> dict[InUse, WantedText]:
-        return {
-            each: WantedText(f"{LOADED_KEY}{name}" in self.values, parse_docs(self.values.get(f"{DOCS_KEY}{name}")))
-            for name, each in self._means.items()
-        }
+        """Texts of each skill in use that belong into the next request."""
+        found: dict[InUse, WantedText] = {}
+        for name, each in self._means.items():
+            has_body = f"{LOADED_KEY}{name}" in self.values
+            selected = self.values.get(f"{DOCS_KEY}{name}")
+            docs = parse_docs(selected)
+            found[each] = WantedText(has_body, docs)
+        return found
+
+
+def _name_in(key: str) -> str:
+    """Name of the skill in a key of the state. Another key is returned as it is."""
+    return key.removeprefix(LOADED_KEY).removeprefix(DOCS_KEY)
+
+
+class ApprovalQuestions:
+    def __init__(self) -> None:
+        self._open: set[tuple[str, str]] = set()  # unanswered questions: call, capability
+        self._isolated: dict[str, bool] = {}  # call -> isolated, from its last decision
+        self._asked_isolated: dict[str, bool] = {}  # call -> isolated, when a person was asked
+        self._answers: dict[tuple[str, str], ApprovalAnswered] = {}
+
+    def find(self, call_id: str, capability: str, *, isolated: bool) -> ApprovalAnswered | None:
+        """Finds a person's answer for a call that waited. An approval inside a sandbox does not count without one."""
+        if self._asked_isolated.get(call_id, False) and not isolated:
+            return None
+        for named in (capability, ""):
+            answer = self._answers.get((call_id, named))
+            if answer is not None:
+                return answer
+        return None
+
+    def note_decision(self, event: CallDecided) -> None:
+        """Notes if the program that a person may be asked about runs isolated."""
+        isolated = asked_isolated(event.decision)
+        if isolated is not None:
+            self._isolated[event.call_id] = isolated
+
+    def ask(self, event: ApprovalAsked) -> None:
+        """Notes a new question about a call. Answers to older questions no longer count."""
+        call_id = event.call_id
+        key = (call_id, event.capability)
+        self._open.add(key)
+        self._asked_isolated[call_id] = self._isolated.get(call_id, False)
+        self._answers.pop((call_id, ""), None)
+        self._answers.pop(key, None)
+
+    def answer(self, event: ApprovalAnswered) -> bool:
+        """Notes an answer. True if it answers an open question."""
+        key = (event.call_id, event.capability)
+        self._answers[key] = event
+        was_open = key in self._open
+        self._open.discard(key)
+        return was_open
+
+    def forget(self, event: ApprovalAnswered) -> None:
+        """Drops an answer that does not count."""
+        key = (event.call_id, event.capability)
+        del self._answers[key]
+
+    def end(self, call_id: str) -> None:
+        """Drops the answers for a call that was made, because an answer is valid for one call only."""
+        ended = [key for key in self._answers if key[0] == call_id]
+        for key in ended:
+            del self._answers[key]
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """Usage of the current request so far."""
+
+    turns: int = 0
+    calls: int = 0
+    scripts: int = 0
+    prompts: int = 0  # questions to a person
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, other: UsageTotals) -> None:
+        """Adds the usage of a child run, except its turns."""
+        self.calls += other.calls
+        self.scripts += other.scripts
+        self.prompts += other.prompts
+        self.usage = add_usage(self.usage, other.usage)
+
+    def less(self, other: UsageTotals) -> UsageTotals:
+        """Usage without that of `other`, and without turns."""
+        rest = UsageTotals()
+        rest.calls = self.calls - other.calls
+        rest.scripts = self.scripts - other.scripts
+        rest.prompts = self.prompts - other.prompts
+        rest.usage = add_usage(self.usage, other.usage, sign=-1)
+        return rest
+
+
+def render_spent(spent: UsageTotals) -> dict[str, Any]:
+    """Counts for the outcome of a call that a child run carried out. Its usage stands beside them."""
+    return {"calls": spent.calls, "scripts": spent.scripts, "prompts": spent.prompts}
+
+
+def parse_spent(data: Mapping[str, Any]) -> UsageTotals:
+    """Parses the usage in such an outcome. Missing or invalid values count as zero."""
+    told = data.get("spent")
+    counts = told if isinstance(told, dict) else {}
+    spent = UsageTotals()
+    spent.calls = _parse_count(counts, "calls")
+    spent.scripts = _parse_count(counts, "scripts")
+    spent.prompts = _parse_count(counts, "prompts")
+    spent.usage = _parse_usage(data.get("usage"))
+    return spent
+
+
+def _parse_usage(told: Any) -> Usage:
+    if not isinstance(told, dict):
+        return Usage()
+    counts = {name: _parse_count(told, name) for name in USAGE_COUNTS}
+    cost = told.get("cost")
+    if isinstance(cost, (int, float)):
+        return Usage(**counts, cost=float(cost))
+    return Usage(**counts)
+
+
+def _parse_count(told: Mapping[str, Any], name: str) -> int:
+    return int(told.get(name) or 0)

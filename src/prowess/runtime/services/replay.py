@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import SkillRequest
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,

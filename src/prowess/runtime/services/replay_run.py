@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from prowess.agent.activation import SkillRequest, find_requested_skills
-from prowess.agent.agent import Limits
+from prowess.agent.activation import find_requested_skills
+from prowess.agent.agent import Limits, SkillRequest
 from prowess.core.events import ApprovalAnswered, Envelope, RunStarted
 from prowess.core.ports import Approver
 from prowess.core.values import Decision, SessionKey, ToolCall

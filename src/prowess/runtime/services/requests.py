@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prowess.agent.activation import SkillRequest
+from prowess.agent.agent import SkillRequest
 from prowess.core.tool_table import RISKS
 from prowess.core.values import Usage
 from prowess.errors import ConfigError
@@ -17,8 +17,8 @@ from prowess.skills.skill import Skill
 
 if TYPE_CHECKING:
     from prowess.agent.agent import Limits
+    from prowess.agent.agent import Result as Result
     from prowess.agent.session import Session
-    from prowess.agent.task import Result as Result
     from prowess.agent.toolkit import Toolkit as Toolkit
 
 ROUTINE_TOOLS = frozenset(tool for tool, risk in RISKS.items() if risk == "low")  # their success is not worth a line

@@ -1,0 +1,123 @@
+"""Passes events to observers. An observer that raises, blocks or falls behind can neither stop nor slow down a run.
+
+An observer that is a plain function runs in its own thread, an `async def` in its own task, so both may be slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from typing import Any
+
+from prowess.core.events import Envelope
+from prowess.errors import StoreError
+
+Observer = Callable[[Envelope], Awaitable[None] | None]
+_PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
+
+
+def open_feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
+    is_async = inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(type(observer).__call__)
+    return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
+
+
+class _ObserverFeed:
+    """Passes events to one observer, in order, and reports once if it fails."""
+
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        self._observer: Callable[[Envelope], Any] = observer
+        self._failed = failed
+        self._said = False
+
+    def _say(self, error: Exception) -> None:
+        if not self._said:
+            self._said = True
+            self._failed(getattr(self._observer, "__qualname__", type(self._observer).__name__), error)
+
+    def _say_behind(self) -> None:
+        hint = "Make it faster, or read the events from the log."
+        self._say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
+
+
+class _TaskFeed(_ObserverFeed):
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        super().__init__(observer, failed)
+        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, envelope: Envelope | None) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            self._queue.put_nowait(envelope)
+        except asyncio.QueueFull:
+            self._say_behind()
+
+    async def close(self, timeout_s: float) -> None:
+        if self._task is not None:
+            self.put(None)
+            await asyncio.wait([self._task], timeout=timeout_s)
+            if not self._task.done():
+                self._task.cancel()
+                self._say_behind()
+
+    async def _run(self) -> None:
+        while (envelope := await self._queue.get()) is not None:
+            with Shielded(self._say):
+                await self._observer(envelope)
+
+
+class _ThreadFeed(_ObserverFeed):
+    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+        super().__init__(observer, failed)
+        self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
+        self._thread: threading.Thread | None = None
+
+    def put(self, item: Envelope | Callable[[], object]) -> None:
+        if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
+            self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(item)
+        except Full:
+            self._say_behind()
+
+    async def close(self, timeout_s: float) -> None:
+        if self._thread is not None:
+            loop, seen = asyncio.get_running_loop(), asyncio.Event()
+            if self._queue.full():  # the end has to fit, or the thread would wait for it for ever
+                with suppress(Empty):
+                    self._queue.get_nowait()
+                self._say_behind()
+            self.put(lambda: loop.call_soon_threadsafe(seen.set))
+            try:
+                await asyncio.wait_for(seen.wait(), timeout_s)
+            except TimeoutError:
+                self._say_behind()
+
+    def _run(self) -> None:
+        while isinstance(item := self._queue.get(), Envelope):
+            with Shielded(self._say):
+                self._observer(item)
+        with Shielded(lambda _: None):  # the loop may be closed by now
+            item()
+
+
+class Shielded:
+    """Context manager that passes exceptions to `failed` and stops them. A cancellation is still raised."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._failed(error)
+            return True
+        return False
