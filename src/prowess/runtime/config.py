@@ -21,7 +21,6 @@ from prowess.runtime.config_file import (
     check_settings,
     check_type,
     check_words,
-    find_config_file,
     load_config_text,
 )
 from prowess.runtime.settings import PATHS, Config, build_config, default_values, describe_fields, load_schema
@@ -183,6 +182,19 @@ def load_config(
         for_this_call=for_this_call,
         accepted=accepted,
     )
+
+
+def find_config_file(folder: str) -> str | None:
+    """Returns the config file of the folder. Two are an error."""
+    paths = (os.path.join(folder, "config.toml"), os.path.join(folder, "config.json"))
+    found = [path for path in paths if os.path.lexists(path)]
+    if len(found) > 1:
+        raise ConfigError(
+            f"{folder} has both config.toml and config.json.",
+            code="config-two-files",
+            hint="Keep one of them: nobody can tell which one you meant.",
+        )
+    return found[0] if found else None
 
 
 def _find_extra_roots(places: ConfigPlaces, environ: Mapping[str, str]) -> tuple[str, ...]:

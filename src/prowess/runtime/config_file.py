@@ -7,7 +7,6 @@ to a ConfigError, never to another exception.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -43,19 +42,6 @@ class ConfigText(NamedTuple):
         while parts and parts not in lines:
             parts = parts[:-1]
         return lines.get(parts)
-
-
-def find_config_file(folder: str) -> str | None:
-    """Returns the config file of the folder. Two are an error."""
-    paths = (os.path.join(folder, "config.toml"), os.path.join(folder, "config.json"))
-    found = [path for path in paths if os.path.lexists(path)]
-    if len(found) > 1:
-        raise ConfigError(
-            f"{folder} has both config.toml and config.json.",
-            code="config-two-files",
-            hint="Keep one of them: nobody can tell which one you meant.",
-        )
-    return found[0] if found else None
 
 
 def load_config_text(path: str) -> ConfigText:

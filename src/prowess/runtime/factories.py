@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -326,9 +327,10 @@ def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
 
 async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
     observers = list(options.on_event)
-    spans = live_spans()  # None without tracing
-    if spans is not None:
-        observers.append(spans)
+    if "opentelemetry" in sys.modules or "OTEL_PYTHON_TRACER_PROVIDER" in runtime.environ:  # else nobody wants spans
+        spans = live_spans()
+        if spans is not None:
+            observers.append(spans)
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
     marks = None
     if options.log is None:
