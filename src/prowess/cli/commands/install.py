@@ -10,18 +10,8 @@ import click
 
 from prowess._internal.text import name_some
 from prowess.cli.app import Call, cli_command
-from prowess.cli.pack_plan import (
-    PlanQuestion,
-    PlanView,
-    end_in_order,
-    find_statuses,
-    other_place_hint,
-    pack_options,
-    repository_hint,
-    rollback_commands,
-    shown_path,
-    to_option,
-)
+from prowess.cli.pack_calls import end_in_order, other_place_hint, pack_options, repository_hint, to_option
+from prowess.cli.pack_plan import PlanQuestion, PlanView, find_statuses, rollback_commands, shown_path
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.findings import visible

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess.cli.app import Call, cli_command, confirm_removal
-from prowess.cli.pack_plan import (
-    file_changes,
-    other_place_hint,
-    pack_options,
-    rollback_commands,
-    shown_path,
-    to_option,
-    version_change,
-)
+from prowess.cli.pack_calls import other_place_hint, pack_options, to_option
+from prowess.cli.pack_plan import file_changes, rollback_commands, shown_path, version_change
 from prowess.cli.screen import count
 from prowess.core.codec import to_json
 from prowess.core.findings import visible

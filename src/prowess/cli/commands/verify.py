@@ -10,7 +10,8 @@ import click
 
 from prowess._internal.unpack import ARCHIVE_ENDINGS
 from prowess.cli.app import Call, cli_command
-from prowess.cli.pack_plan import end_in_order, other_place_hint, pack_options, shown_path, to_option
+from prowess.cli.pack_calls import end_in_order, other_place_hint, pack_options, to_option
+from prowess.cli.pack_plan import shown_path
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.codec import to_json
