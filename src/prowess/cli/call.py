@@ -16,7 +16,6 @@ from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.skills.roots import is_missing, named_root
 from prowess.skills.scanner import Bounds
-from prowess.skills.skill import Root
 
 BOUNDS = ("max_depth", "max_entries", "nested")
 _COMMANDS = (
@@ -146,7 +145,11 @@ class Call:
         home = runtime.places.home
         for place in places:
             root = named_root(place, origin="flag", base=cwd, home=home)
-            code = _root_problem(root)
+            code = None
+            if is_missing(root):
+                code = "root-missing"
+            elif os.path.isfile(root.path):
+                code = "root-not-folder"
             if code is None or root.path in self.missing_roots:
                 continue
             self.missing_roots.append(root.path)
@@ -216,11 +219,3 @@ def _working_folder() -> str:
             code="no-folder",
             hint="Change to another one, or use -C.",
         ) from None
-
-
-def _root_problem(root: Root) -> str | None:
-    if is_missing(root):
-        return "root-missing"
-    if os.path.isfile(root.path):
-        return "root-not-folder"
-    return None
