@@ -7,6 +7,7 @@
 - inputs: --input options, standard input and files that a person gives
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
+- pack_calls: --to, options and hints that install, update, uninstall, rollback and verify share
 - pack_plan: shows what an installation or update will change, and asks
 - progress: progress bars
 - prompt_input: reads the lines of a chat, with editing, history and completion

@@ -18,7 +18,10 @@ from prowess.runtime.settings import EXECUTORS
 
 
 def run(args: Sequence[str]) -> int:
-    return answer(lambda: _invoke(list(args) or ["--help"]), as_json="--json" in args)
+    """Runs one command line and returns its exit code."""
+    words = list(args) or ["--help"]
+    as_json = "--json" in words
+    return answer(lambda: _invoke(words), as_json=as_json)
 
 
 def _invoke(args: list[str]) -> int:
@@ -41,11 +44,15 @@ def _invoke(args: list[str]) -> int:
 
 def _usage(error: click.UsageError, as_json: bool) -> int:
     where = error.ctx.command_path if error.ctx else "prowess"
-    runs_something = where == "prowess exec"  # there, 2 may be the exit code of the command that runs
-    more = " The command comes after --: prowess exec SKILL -- COMMAND…" if runs_something else ""
-    failure = ConfigError(error.format_message(), code="usage", hint=f"See: {where} --help.{more}")
+    hint = f"See: {where} --help."
+    code = 2
+    if where == "prowess exec":  # there, 2 may be the exit code of the command that runs
+        hint += " The command comes after --: prowess exec SKILL -- COMMAND…"
+        code = 125
+    message = error.format_message()
+    failure = ConfigError(message, code="usage", hint=hint)
     Screen(json=as_json).error(failure)
-    return 125 if runs_something else 2
+    return code
 
 
 class Verbs(click.Group):
@@ -55,21 +62,28 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(COMMANDS[cmd_name][0])
-        return module.COMMANDS[cmd_name] if hasattr(module, "COMMANDS") else module.command
+        path, _ = COMMANDS[cmd_name]
+        module = importlib.import_module(path)
+        if hasattr(module, "COMMANDS"):
+            return module.COMMANDS[cmd_name]
+        return module.command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
+        name = args[0] if args else "--help"
+        if name in COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            meant = f" Did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"No command '{args[0]}'.{meant}", ctx)
-        return super().resolve_command(ctx, args)
+        message = f"No command '{name}'."
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        if near:
+            message += f" Did you mean '{near[0]}'?"
+        raise click.UsageError(message, ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, summary) for name, (_, summary) in COMMANDS.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl(rows)
 
 
 _GLOBAL: tuple[Callable[[Any], Any], ...] = (
@@ -86,22 +100,41 @@ def cli_command(name: str, *, example: str) -> Callable[[Callable[..., int | Non
 
     def make(function: Callable[..., int | None]) -> click.Command:
         def callback(**given: Any) -> int:
-            inherited = dict(click.get_current_context().find_root().params)
-            options = {key: given.pop(key, None) or inherited.get(key) for key in _GLOBAL_NAMES}
-            options |= {key: given.pop(key, None) for key in BOUNDS} | {"to": given.get("to")}
-            call = Call(options)
-            with call.complete_hints(given.get("roots") or ()):
+            roots = given.get("roots") or ()
+            call = Call(_take_options(given))
+            with call.complete_hints(roots):
                 code = function(call, **given)
-            return code or (_NOT_ALL_FOUND.get(name, 1) if call.missing_roots else 0)
+            if not code and call.missing_roots:
+                return _NOT_ALL_FOUND.get(name, 1)
+            return code or 0
 
         callback.__doc__ = function.__doc__
         callback.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         for option in _GLOBAL:
             option(callback)
-        lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
-        return click.command(name, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)(callback)
+        decorate = click.command(name, epilog=_epilog(example), context_settings=_CONTEXT)
+        return decorate(callback)
 
     return make
+
+
+def _take_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Takes the options of the Call out of those of a command. A global option may also stand before the command."""
+    inherited = click.get_current_context().find_root().params
+    options: dict[str, Any] = {}
+    for key in _GLOBAL_NAMES:
+        own = given.pop(key, None)
+        options[key] = own or inherited.get(key)
+    for key in BOUNDS:
+        options[key] = given.pop(key, None)
+    options["to"] = given.get("to")
+    return options
+
+
+def _epilog(example: str) -> str:
+    lines = example.strip().splitlines()
+    indented = "\n".join(f"  {line}" for line in lines)
+    return f"\b\nExample:\n{indented}"
 
 
 _NOT_ALL_FOUND = {"exec": 125}  # there, 1 may be the exit code of the command that runs
@@ -110,14 +143,17 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 
 class _Actions(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        has_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if has_none else args)
+        """Adds `list` where no action is named."""
+        is_option = bool(args) and args[0].startswith("-")
+        if not args or (is_option and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 def actions(name: str, commands: dict[str, click.Command], *, help: str, example: str) -> click.Group:
     """Makes a command that has actions. Without an action it runs `list`."""
-    lines = "\n".join(f"  {line}" for line in example.strip().splitlines())
-    return _Actions(name, commands, help=help, epilog=f"\b\nExample:\n{lines}", context_settings=_CONTEXT)
+    epilog = _epilog(example)
+    return _Actions(name, commands, help=help, epilog=epilog, context_settings=_CONTEXT)
 
 
 def confirm_removal(
@@ -132,11 +168,14 @@ def confirm_removal(
     `paths` are shown before the question. `refused` opens the error message, if not with `what` itself.
     """
     if not sys.stdin.isatty():
-        message = f"{refused or what} would be removed, and nobody is there to say yes."
+        subject = refused or what
+        message = f"{subject} would be removed, and nobody is there to say yes."
         raise ConfigError(message, code="needs-yes", hint=hint)
     for path in paths:
-        sys.stderr.write(f"  {visible(path)}\n")
-    ask_person(f"Remove {visible(what)}?", unless="Nothing was removed.")
+        shown = visible(path)
+        sys.stderr.write(f"  {shown}\n")
+    question = f"Remove {visible(what)}?"
+    ask_person(question, unless="Nothing was removed.")
 
 
 def ask_person(question: str, *, unless: str) -> None:
@@ -165,6 +204,7 @@ def bounds_options(function: Any) -> Any:
 
 
 def roots_option(function: Any) -> Any:
+    """Adds --root, and the options that limit the search for skills."""
     root = click.option(
         "--root", "roots", multiple=True, metavar="DIR|URL", help="Look here, not in the default places. Repeatable."
     )
@@ -177,13 +217,18 @@ class ExecutorChoice(click.Choice):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in self.choices:
             return value
-        return click.Choice([*self.choices, *EXECUTORS.added()]).convert(value, param, ctx)
+        names = [*self.choices, *EXECUTORS.added()]
+        every = click.Choice(names)
+        return every.convert(value, param, ctx)
 
 
 def executor_option(help: str, *, must_run: bool = False) -> Callable[[Any], Any]:
     """Adds --executor. `must_run` leaves out `none`, with which the command could do nothing."""
-    names = [name for name in EXECUTORS.own if name != "none" or not must_run]
-    return click.option("--executor", type=ExecutorChoice(names), help=help)
+    names = list(EXECUTORS.own)
+    if must_run:
+        names.remove("none")
+    choice = ExecutorChoice(names)
+    return click.option("--executor", type=choice, help=help)
 
 
 source_option = click.option(

@@ -47,14 +47,22 @@ class Question(NamedTuple):
 def make_question(call: ToolCall, decision: Decision, *, columns: int | None = None, whole: bool = False) -> Question:
     """Builds the question. No line is longer than `columns`. With `whole`, nothing is cut."""
     about = decision.about
-    cut: list[str] = []
+    is_cut = False
     lines = [f"{_name(call.tool)} asks for permission{_risk(about)}."]
     for label, text, longest in _fields(call, decision):
-        short = text if whole else _shortened(text, longest)
-        cut += [label] if short != text else []
-        lines += _paragraph(label, short, columns, squeeze=not whole)
-    may_always = bool(about.get("skill") and about.get("digest")) and not about.get("each_time")
-    return Question("\n".join(lines), bool(cut), may_always)
+        shown = text
+        if not whole:
+            shown = _shortened(text, longest)
+        if shown != text:
+            is_cut = True
+        lines += _paragraph(label, shown, columns, squeeze=not whole)
+    return Question("\n".join(lines), is_cut, _may_always(about))
+
+
+def _may_always(about: Mapping[str, Any]) -> bool:
+    if about.get("each_time"):
+        return False
+    return bool(about.get("skill") and about.get("digest"))
 
 
 def render_question(call: ToolCall, decision: Decision) -> str:
@@ -64,136 +72,211 @@ def render_question(call: ToolCall, decision: Decision) -> str:
 
 
 def render_prompt(call: ToolCall, question: Question) -> str:
-    always = "always (a), " if question.may_always else ""
-    show = "show all (s), " if question.is_cut else ""
-    return f"Allow {_name(call.tool)}? once (o), this run (r), {always}no (n), {show}explain (?) [NO] "
+    """Renders the line behind which the person types."""
+    tool = _name(call.tool)
+    choices = "once (o), this run (r), "
+    if question.may_always:
+        choices += "always (a), "
+    choices += "no (n), "
+    if question.is_cut:
+        choices += "show all (s), "
+    return f"Allow {tool}? {choices}explain (?) [NO] "
 
 
 def render_help(question: Question) -> str:
-    always = [
-        "  a  always: this tool for exactly this content of the skill; see 'prowess approvals'",
-        *(["  s  show everything, uncut"] if question.is_cut else []),
+    """Renders a line for each answer that is possible."""
+    lines = [
+        "  o  once: exactly this call",
+        "  r  this run: the same tool for the same skill, until the run ends",
     ]
-    return "\n".join(
-        [
-            "  o  once: exactly this call",
-            "  r  this run: the same tool for the same skill, until the run ends",
-            *(always if question.may_always else always[1:]),
-            "  n  no; what you write behind it is told to the model: n, because …",
-            "  An empty line is a no.",
-        ]
-    )
+    if question.may_always:
+        lines.append("  a  always: this tool for exactly this content of the skill; see 'prowess approvals'")
+    if question.is_cut:
+        lines.append("  s  show everything, uncut")
+    lines.append("  n  no; what you write behind it is told to the model: n, because …")
+    lines.append("  An empty line is a no.")
+    return "\n".join(lines)
 
 
 def describe_enforced(isolation: Mapping[str, Any]) -> str:
     """Renders `local (none, user 64321, network host) · enforced: time · best effort: memory · absent: files`."""
-    user = isolation.get("uid")
-    inside = [
-        str(isolation.get("mechanism") or "none"),
-        "our own user" if user is None else f"user {user}",
-        f"network {isolation.get('network')}",
-    ]
+    mechanism = isolation.get("mechanism") or "none"
+    uid = isolation.get("uid")
+    user = "our own user"
+    if uid is not None:
+        user = f"user {uid}"
+    inside = f"{mechanism}, {user}, network {isolation.get('network')}"
+    parts = [f"{isolation.get('executor')} ({inside})"]
     limits: Mapping[str, str] = isolation.get("limits") or {}
-    held = [
-        f"{word}: {', '.join(names)}"
-        for kind, word in (("enforced", "enforced"), ("best-effort", "best effort"), ("absent", "absent"))
-        if (names := [name.replace("_", " ") for name, how in limits.items() if how == kind])
-    ]
-    return " · ".join([f"{isolation.get('executor')} ({', '.join(inside)})", *held])
+    for kind in ("enforced", "best-effort", "absent"):
+        names = [name for name, how in limits.items() if how == kind]
+        if names:
+            word = kind.replace("-", " ")
+            listed = ", ".join(names).replace("_", " ")
+            parts.append(f"{word}: {listed}")
+    return " · ".join(parts)
 
 
 def is_ours(uid: int | None) -> bool:
     """True when a script of that user has the same rights as the person who reads this."""
-    return uid is None or (hasattr(os, "geteuid") and uid == os.geteuid())
+    if uid is None:
+        return True
+    return hasattr(os, "geteuid") and uid == os.geteuid()
 
 
 def describe_changes(changed: Mapping[str, Any], most: int = 12) -> str:
     """Renders `since it was approved on 2026-11-16: changed scripts/a.sh · added b.sh`."""
-    kinds = [
-        f"{kind} {', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}"
-        for kind in ("changed", "added", "removed")
-        if (names := [str(name) for name in changed.get(kind) or ()])
-    ]
-    return f"since it was approved on {str(changed.get('since'))[:10]}: {' · '.join(kinds) or 'only its digest'}"
+    parts: list[str] = []
+    for kind in ("changed", "added", "removed"):
+        names = [str(name) for name in changed.get(kind) or ()]
+        if not names:
+            continue
+        text = ", ".join(names[:most])
+        left_out = len(names) - most
+        if left_out > 0:
+            text += f" and {left_out} more"
+        parts.append(f"{kind} {text}")
+    since = str(changed.get("since"))
+    day = since[:10]
+    files = " · ".join(parts) or "only its digest"
+    return f"since it was approved on {day}: {files}"
 
 
 def _fields(call: ToolCall, decision: Decision) -> Iterator[tuple[str, str, int]]:
     """Yields (label, text, maximum length)."""
-    about, args = decision.about, dict(call.args)
+    about = decision.about
+    args = dict(call.args)
     yield "why", decision.why, _LONGEST
-    if about.get("skill"):
-        args.pop("skill", None)  # the name that the model used
-        trusted = "trusted" if about.get("trusted") else "NOT trusted"
-        yield "skill", f"{about['skill']} · source {about.get('source')}, {trusted}", _LONGEST
-    elif "skill" in args:
-        yield "skill", _text(args.pop("skill")), _LONGEST
-    if about.get("digest"):
-        yield "digest", _short_digest(str(about["digest"])), _LONGEST
+    skill = _skill_field(about, args)
+    if skill is not None:
+        yield "skill", skill, _LONGEST
+    digest = about.get("digest")
+    if digest:
+        yield "digest", _short_digest(str(digest)), _LONGEST
     diff = about.get("diff") or ""
-    for name in [*(name for name in _FIRST if name in args), *(name for name in args if name not in _FIRST)]:
-        value = args[name]
-        if value in (None, "", [], {}):
-            continue
-        text = _text(value)
+    for name, text in _argument_fields(args):
         if name == "content" and diff:
-            text = f"{len(text)} characters: see diff"
-        yield _label(name), text, _LONGEST
-    if isinstance(isolation := about.get("isolation"), Mapping):
+            yield name, f"{len(text)} characters: see diff", _LONGEST
+        else:
+            yield _label(name), text, _LONGEST
+    isolation = about.get("isolation")
+    if isinstance(isolation, Mapping):
         yield "runs in", describe_enforced(isolation), _LONGEST
         if recorded_kind(isolation) in ("none", "process") and is_ours(isolation.get("uid")):
             yield "reaches", _AS_YOU, _LONGEST
-    if isinstance(changed := about.get("changed"), Mapping):
+    changed = about.get("changed")
+    if isinstance(changed, Mapping):
         yield "changed", describe_changes(changed), _LONGEST
     if diff:
         yield "diff", str(diff), _DIFF
 
 
+def _skill_field(about: Mapping[str, Any], args: dict[str, Any]) -> str | None:
+    """Takes the name that the model used out of the arguments. The skill that policy found goes before it."""
+    is_named = "skill" in args
+    named = args.pop("skill", None)
+    skill = about.get("skill")
+    if skill:
+        trusted = "NOT trusted"
+        if about.get("trusted"):
+            trusted = "trusted"
+        return f"{skill} · source {about.get('source')}, {trusted}"
+    if is_named:
+        return _text(named)
+    return None
+
+
+def _argument_fields(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the arguments that are not empty, the important ones first."""
+    first = [name for name in _FIRST if name in args]
+    others = [name for name in args if name not in _FIRST]
+    for name in first + others:
+        value = args[name]
+        if value not in (None, "", [], {}):
+            yield name, _text(value)
+
+
 def _label(name: str) -> str:
     """Returns the name of an argument, quoted when it could look like one of our own fields."""
-    plain = name.isidentifier() and name not in _OURS and len(name) <= 40
-    return name if plain else json.dumps(name[:40], ensure_ascii=False)
+    is_taken = name in _OURS
+    if name.isidentifier() and not is_taken and len(name) <= 40:
+        return name
+    return json.dumps(name[:40], ensure_ascii=False)
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Returns a text as it is, and anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _name(tool: str) -> str:
-    return visible(tool if len(tool) <= 80 else f"{tool[:79]}…")
+    if len(tool) > 80:
+        tool = f"{tool[:79]}…"
+    return visible(tool)
 
 
 def _risk(about: Mapping[str, Any]) -> str:
-    return f" ({about['risk']} risk)" if about.get("risk") in ("low", "medium", "high", "unknown") else ""
+    risk = about.get("risk")
+    if risk not in ("low", "medium", "high", "unknown"):
+        return ""
+    return f" ({risk} risk)"
 
 
 def _short_digest(digest: str) -> str:
+    """Renders `sha256:0123456789abcdef`."""
     kind, mark, hex_ = digest.rpartition(":")
-    return f"{kind}{mark}{hex_[:16]}"
+    beginning = hex_[:16]
+    return f"{kind}{mark}{beginning}"
 
 
 def _shortened(text: str, longest: int) -> str:
     """Keeps the beginning and the end: the harmful part may stand at the end."""
-    if len(text) <= longest:
+    length = len(text)
+    if length <= longest:
         return text
-    left_out = len(text) - longest
-    mark = f"\n[… {left_out} of {len(text)} characters are not shown here …]\n"
-    return f"{text[: longest - _TAIL]}{mark}{text[-_TAIL:]}"
+    beginning = text[: longest - _TAIL]
+    end = text[-_TAIL:]
+    mark = f"[… {length - longest} of {length} characters are not shown here …]"
+    return f"{beginning}\n{mark}\n{end}"
 
 
 def _paragraph(label: str, text: str, columns: int | None, *, squeeze: bool) -> list[str]:
     """Puts the first line beside the label, and each further line behind a bar, so that none looks like ours."""
     if squeeze:
-        text = _EMPTY_LINES.sub(lambda found: f"\n[{found[0].count(chr(10))} empty lines]\n", text)
-        text = _BLANK.sub(lambda found: f" [{len(found[0])} spaces] ", text)
+        text = _squeezed(text)
     first = f"  {visible(label):<{_WIDTH}} "
+    start = first
     lines: list[str] = []
-    for number, line in enumerate(text.rstrip("\n").split("\n")):
-        start = first if number == 0 else f"{_INDENT}| "
-        shown = "    ".join(map(visible, line.split("\t")))
-        pieces = [shown] if columns is None else _wrapped(shown, columns - max(len(first), len(_INDENT) + 2))
+    for line in text.rstrip("\n").split("\n"):
+        cells = map(visible, line.split("\t"))
+        shown = "    ".join(cells)
+        pieces: Sequence[str] = [shown]
+        if columns is not None:
+            widest_start = max(len(first), len(_INDENT) + 2)
+            pieces = _wrapped(shown, columns - widest_start)
         lines.append(f"{start}{pieces[0]}")
-        lines += [f"{_INDENT}  {piece}" for piece in pieces[1:]]
+        for piece in pieces[1:]:
+            lines.append(f"{_INDENT}  {piece}")
+        start = f"{_INDENT}| "
     return lines
+
+
+def _squeezed(text: str) -> str:
+    """Replaces many empty lines, and many spaces, by their number."""
+    text = _EMPTY_LINES.sub(_count_lines, text)
+    return _BLANK.sub(_count_spaces, text)
+
+
+def _count_lines(found: re.Match[str]) -> str:
+    number = found[0].count("\n")
+    return f"\n[{number} empty lines]\n"
+
+
+def _count_spaces(found: re.Match[str]) -> str:
+    number = len(found[0])
+    return f" [{number} spaces] "
 
 
 def _wrapped(text: str, width: int) -> Sequence[str]:
@@ -236,8 +319,12 @@ class TerminalApprover:
         timeout_s: float | None = None,
     ) -> None:
         """Takes `around`: a context in which nothing else writes to the terminal."""
-        self._yes = dict(yes) if isinstance(yes, Mapping) else {name: name for name in yes}
-        self._ask, self._around, self._timeout_s = ask, around, timeout_s
+        if not isinstance(yes, Mapping):
+            yes = {name: name for name in yes}
+        self._yes = dict(yes)
+        self._ask = ask
+        self._around = around
+        self._timeout_s = timeout_s
         self._turn = asyncio.Lock()  # calls that only read run at the same time
         self.nobody: list[str] = []  # tools that nobody was there to approve
 
@@ -285,15 +372,24 @@ async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:
 def parse_answer(said: str, question: Question) -> tuple[Answer, str | None] | None:
     """Returns (answer, why not), or None if not understood. `no, because it is late` and `n it is late` say why."""
     text = said.strip()
-    answer = _WORDS.get(text.lower().rstrip(".!"))
+    word = text.lower().rstrip(".!")
+    answer = _WORDS.get(word)
+    if answer == "always" and not question.may_always:
+        return None
     if answer is not None:
-        return None if answer == "always" and not question.may_always else (answer, None)
+        return answer, None
     refused = _NO.fullmatch(text)
-    return None if refused is None else ("no", refused[1][:_LONGEST_WHY] or None)
+    if refused is None:
+        return None
+    why = refused[1][:_LONGEST_WHY]
+    return "no", why or None
 
 
 def somebody_is_there() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    """True if a person can read a question on stderr and type an answer."""
+    if sys.stdin is None:
+        return False
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def read_answer(question: str) -> str:
@@ -302,7 +398,8 @@ async def read_answer(question: str) -> str:
     sys.stderr.flush()
     fd = sys.stdin.fileno()
     await _readable(fd)  # no thread: Ctrl-C would have to wait for it
-    return os.read(fd, 65536).decode("utf-8", "replace").strip()
+    line = os.read(fd, 65536)
+    return line.decode("utf-8", "replace").strip()
 
 
 async def _readable(fd: int) -> None:
@@ -337,26 +434,39 @@ class TerminalAsker:
     """Asker at the terminal. Choices have numbers, a free answer is always possible, an empty line is no answer."""
 
     def __init__(self, *, ask: bool = True, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
-        self._ask, self._around = ask, around
+        self._ask = ask
+        self._around = around
 
     async def __call__(self, question: str, choices: Sequence[str]) -> str | None:
         if not self._ask or not somebody_is_there():
             return None
+        asked = render_choices(question, choices)
         with self._around():
-            said = await read_answer(render_choices(question, choices))
+            said = await read_answer(asked)
         return find_choice(said, choices)
 
 
 def render_choices(question: str, choices: Sequence[str]) -> str:
-    lines = [f"The model asks: {printable(question[:_LONGEST_QUESTION], lines=True)}"]
-    lines += [f"  {number}  {printable(choice[:_LONGEST_QUESTION])}" for number, choice in enumerate(choices, 1)]
-    how = f"A number from 1 to {len(choices)}, or your own answer" if choices else "Your answer"
-    return "\n".join([*lines, f"{how} (empty: no answer): "])
+    """Renders the question of a model, a line for each choice, and the prompt."""
+    shown = printable(question[:_LONGEST_QUESTION], lines=True)
+    lines = [f"The model asks: {shown}"]
+    for number, choice in enumerate(choices, 1):
+        text = printable(choice[:_LONGEST_QUESTION])
+        lines.append(f"  {number}  {text}")
+    how = "Your answer"
+    if choices:
+        how = f"A number from 1 to {len(choices)}, or your own answer"
+    lines.append(f"{how} (empty: no answer): ")
+    return "\n".join(lines)
 
 
 def find_choice(said: str, choices: Sequence[str]) -> str | None:
+    """Returns the choice with the number that was typed, or the answer as it was typed."""
     if not said:
         return None
-    if said.isascii() and said.isdigit() and 1 <= int(said[:6]) <= len(choices):
-        return choices[int(said[:6]) - 1]
+    if not said.isascii() or not said.isdigit():
+        return said
+    number = int(said[:6])
+    if 1 <= number <= len(choices):
+        return choices[number - 1]
     return said

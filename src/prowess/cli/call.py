@@ -39,21 +39,30 @@ def answer(action: Callable[[], int], *, as_json: bool) -> int:
         sys.stderr.write("Interrupted.\n")
         return 130
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return 0
     except OSError as error:  # a full disk or a removed folder, not a bug of ours
         if error.filename is None:  # stdout itself may be the file that cannot be written
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_stdout()
             as_json = False
-        reason = error.strerror or type(error).__name__
-        place = f": {error.filename}" if error.filename else ""
-        failure = ProwessError(
-            f"The system refused{place}: {reason.lower()}.",
-            code="system-error",
-            hint="Check that the path exists, may be read or written, and that the disk is not full.",
-        )
+        failure = _system_error(error)
         Screen(json=as_json).error(failure)
         return 1
+
+
+def _discard_stdout() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+
+
+def _system_error(error: OSError) -> ProwessError:
+    reason = error.strerror or type(error).__name__
+    place = f": {error.filename}" if error.filename else ""
+    return ProwessError(
+        f"The system refused{place}: {reason.lower()}.",
+        code="system-error",
+        hint="Check that the path exists, may be read or written, and that the disk is not full.",
+    )
 
 
 def leave() -> None:
@@ -85,9 +94,12 @@ def _have_streams() -> None:
 
 def note_findings(call: Call, runtime: Runtime) -> None:
     """Shows problems of the configuration: an ignored setting may be the one that says where something is stored."""
+    if call.screen.is_json:
+        return
     for finding in runtime.setup_findings:
-        if finding.severity != "info" and not call.screen.is_json:
-            call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
+        if finding.severity != "info":
+            message = visible(finding.message)
+            call.screen.note(f"{finding.severity}: {message} [{finding.code}]")
 
 
 class Call:
@@ -95,23 +107,20 @@ class Call:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
-        self.screen = Screen(json=bool(options.get("json")), verbose=int(options.get("verbose") or 0))
+        is_json = bool(options.get("json"))
+        verbose = options.get("verbose") or 0
+        self.screen = Screen(json=is_json, verbose=int(verbose))
         self.missing_roots: list[str] = []
 
     @property
     def cwd(self) -> str:
+        """Folder of -C, or else the working folder."""
         directory = self.options.get("directory")
         if directory is None:
-            try:
-                return os.getcwd()
-            except FileNotFoundError:
-                raise ConfigError(
-                    "The working folder does not exist any more.",
-                    code="no-folder",
-                    hint="Change to another one, or use -C.",
-                ) from None
+            return _working_folder()
         if not os.path.isdir(directory):
-            raise ConfigError(f"There is no folder '{directory}'.", code="no-folder", hint="Check the value of -C.")
+            message = f"There is no folder '{directory}'."
+            raise ConfigError(message, code="no-folder", hint="Check the value of -C.")
         return os.path.abspath(directory)
 
     @contextmanager
@@ -132,29 +141,52 @@ class Call:
 
     def _warn_of_missing(self, places: Sequence[str], runtime: Runtime) -> None:
         """Warns of each named root that is no folder. The call then fails with exit code 1 (exec: 125)."""
+        cwd = runtime.places.cwd
+        home = runtime.places.home
         for place in places:
-            root = named_root(place, origin="flag", base=runtime.places.cwd, home=runtime.places.home)
-            code = "root-missing" if is_missing(root) else "root-not-folder" if os.path.isfile(root.path) else None
-            if code is not None and root.path not in self.missing_roots:
-                self.missing_roots.append(root.path)
-                found = make_finding(Note(code, None, {"kind": "a regular file"}), visible(root.path))
-                self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
+            root = named_root(place, origin="flag", base=cwd, home=home)
+            code = None
+            if is_missing(root):
+                code = "root-missing"
+            elif os.path.isfile(root.path):
+                code = "root-not-folder"
+            if code is None or root.path in self.missing_roots:
+                continue
+            self.missing_roots.append(root.path)
+            note = Note(code, None, {"kind": "a regular file"})
+            found = make_finding(note, visible(root.path))
+            self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
 
     def where(self) -> list[str]:
         """Returns the options that say which project the call is about."""
-        given = (("-C", self.options.get("directory")), ("--config", self.options.get("config_file")))
-        return [word for flag, value in given if value for word in (flag, str(value))]
+        words: list[str] = []
+        directory = self.options.get("directory")
+        if directory:
+            words += ["-C", str(directory)]
+        config_file = self.options.get("config_file")
+        if config_file:
+            words += ["--config", str(config_file)]
+        return words
 
     def follow_up(self, text: str, roots: Sequence[str] = ()) -> str:
         """Adds this call's options for project and skills to the commands in a text, ready to be copied."""
-        about_skills = [*(["--nested"] if self.options.get("nested") else [])]
-        about_skills += [word for root in roots for word in ("--root", root)]
+        about_skills: list[str] = []
+        if self.options.get("nested"):
+            about_skills.append("--nested")
+        for root in roots:
+            about_skills += ["--root", root]
+        about_packs: list[str] = []
         place = self.options.get("to")
-        about_packs = ["--to", place] if place and place != "project" else []
+        if place and place != "project":
+            about_packs += ["--to", place]
 
         def complete(found: re.Match[str]) -> str:
-            more = about_skills if found["skills"] else about_packs if found["packs"] else []
-            return shlex.join([*found[0].split(), *self.where(), *more])
+            words = [*found[0].split(), *self.where()]
+            if found["skills"]:
+                words += about_skills
+            elif found["packs"]:
+                words += about_packs
+            return shlex.join(words)
 
         return re.sub(_COMMANDS, complete, text)
 
@@ -169,5 +201,21 @@ class Call:
 
     @property
     def bounds(self) -> Bounds:
-        given = {name: self.options[name] for name in BOUNDS if self.options.get(name) is not None}
+        """Limits of the search for skills that this call names, and the default for the others."""
+        given: dict[str, Any] = {}
+        for name in BOUNDS:
+            value = self.options.get(name)
+            if value is not None:
+                given[name] = value
         return Bounds()._replace(**given)
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "The working folder does not exist any more.",
+            code="no-folder",
+            hint="Change to another one, or use -C.",
+        ) from None

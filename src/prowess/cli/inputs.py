@@ -31,21 +31,34 @@ def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[InputFile], list
     granted: list[InputFile] = []
     refs: list[dict[str, Any]] = []
     for text in inputs:
-        source, mark, to = text.rpartition("=")
-        if not mark or (text and os.path.exists(os.path.join(cwd, text))):
-            source, to = text, ""
-        if not source:
-            raise ConfigError("--input names nothing.", code="usage", hint="Write --input FILE or --input FILE=PLACE.")
-        if source.startswith("host://"):
-            source = "/" + source.removeprefix("host://").lstrip("/")
+        source, to = _split_input(text, cwd)
         if "://" in source:
-            refs.append({"from": source, **({"to": to} if to else {})})
+            ref = {"from": source}
+            if to:
+                ref["to"] = to
+            refs.append(ref)
             continue
         path = os.path.join(cwd, os.path.expanduser(source))
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{source}'.", code="no-file", hint="Check the value of --input.")
         granted.append((path, to or None))
     return granted, refs
+
+
+def _split_input(text: str, cwd: str) -> tuple[str, str]:
+    """Splits FROM=TO. A file whose name has a `=` is taken whole, and `host://` is a path of this machine."""
+    source, mark, to = text.rpartition("=")
+    is_file = bool(text) and os.path.exists(os.path.join(cwd, text))
+    if not mark or is_file:
+        source = text
+        to = ""
+    if not source:
+        hint = "Write --input FILE or --input FILE=PLACE."
+        raise ConfigError("--input names nothing.", code="usage", hint=hint)
+    if source.startswith("host://"):
+        path = source.removeprefix("host://")
+        source = "/" + path.lstrip("/")
+    return source, to
 
 
 # --- standard input ---------------------------------------------------------------------------------------------------
@@ -99,7 +112,8 @@ def stage_stdin(folder: str) -> InputFile | None:
 
 def _read(stream: IO[bytes], limit: int) -> bytes:
     """Reads everything, at most one byte over the limit. Says so when it has to wait for an open pipe."""
-    if not select.select([stream], [], [], _WAIT_S)[0]:
+    ready, _, _ = select.select([stream], [], [], _WAIT_S)
+    if not ready:
         sys.stderr.write("Reading standard input … (if there is none: < /dev/null)\n")
         sys.stderr.flush()
     return stream.read(limit + 1)
@@ -117,6 +131,7 @@ _MOST_STDIN_BYTES = 1 << 30
 
 
 def decode_text(data: bytes, name: str) -> str:
+    """Returns the text. Raises if it is none."""
     if not is_text(data, whole=True):
         raise needs_output(name)
     return data.decode()
@@ -135,7 +150,9 @@ async def print_text(content: AsyncIterator[bytes], name: str) -> None:
 
 
 def needs_output(name: str) -> ConfigError:
-    return ConfigError(f"'{name}' is not text.", code="needs-output", hint="Add -o FILE, or send it into a pipe.")
+    """Returns the error for content that a terminal cannot show."""
+    message = f"'{name}' is not text."
+    return ConfigError(message, code="needs-output", hint="Add -o FILE, or send it into a pipe.")
 
 
 def find_target(cwd: str, output: str | None, force: bool) -> str | None:
@@ -170,21 +187,24 @@ def open_source(path: str | None, name: str) -> Iterator[IO[bytes]]:
 
 
 def _copy_stdin(spool: IO[bytes], name: str) -> None:
+    """Copies standard input into `spool`. Raises StoreError when it is too large."""
     if sys.stdin is None:
         raise ConfigError("There is no stdin to read.", code="no-file", hint="Name a file.")
     while piece := sys.stdin.buffer.read(256 * 1024):
-        if spool.tell() + len(piece) > _MOST_STDIN_BYTES:
-            raise StoreError(
-                f"'{name}' is larger than {render_size(_MOST_STDIN_BYTES)}; nothing was saved.",
-                code="artifact-too-large",
-                hint="Save less.",
-            )
+        size_bytes = spool.tell() + len(piece)
+        if size_bytes > _MOST_STDIN_BYTES:
+            most = render_size(_MOST_STDIN_BYTES)
+            message = f"'{name}' is larger than {most}; nothing was saved."
+            raise StoreError(message, code="artifact-too-large", hint="Save less.")
         spool.write(piece)
 
 
 def render_size(number: float) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+    """Renders `1.5 MB`."""
+    if number < 1000:
+        return f"{number:.0f} bytes"
+    for unit in ("KB", "MB"):
         number /= 1000
-    return f"{number:.1f} GB"
+        if number < 1000:
+            return f"{number:.1f} {unit}"
+    return f"{number / 1000:.1f} GB"

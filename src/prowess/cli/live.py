@@ -25,6 +25,7 @@ from prowess.core.events import (
     CallActed,
     CallPlanned,
     Envelope,
+    Event,
     ModelReplied,
     ModelRequested,
     PlanChanged,
@@ -32,6 +33,7 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
     TextDelta,
+    UnknownEvent,
     render_event,
 )
 from prowess.core.values import Plan, ToolCall
@@ -59,10 +61,14 @@ class Display:
         self._said: set[str] = set()
         self._is_over = False
         self.isolation: dict[str, Any] | None = None  # of the last script that ran
-        self._console = _open_console() if is_terminal() else None
-        self._live = None if self._console is None else _open_live(self._console, self._render)
+        self._console: Any = None
+        self._live: Any = None
+        if is_terminal():
+            self._console = _open_console()
+            self._live = _open_live(self._console, self._render)
 
     def start(self) -> None:
+        """Shows the status line, on a terminal, until `stop`."""
         if self._live is not None and not self._is_over:
             _SHOWN.append(self)  # a Ctrl-C may come just before `__exit__` runs
             self._live.start()
@@ -94,30 +100,51 @@ class Display:
 
     @property
     def elapsed_s(self) -> float:
+        """Seconds since the request began."""
         return time.monotonic() - self._began
 
     def begin(self) -> None:
         """Resets the view for another request."""
-        self._began, self._doing, self._text, self._tokens = time.monotonic(), "starting", "", 0
-        self._skill, self._plan, self.isolation = "", None, None
+        self._began = time.monotonic()
+        self._doing = "starting"
+        self._text = ""
+        self._tokens = 0
+        self._skill = ""
+        self._plan = None
+        self.isolation = None
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def show(self, envelope: Envelope, nested: bool) -> None:
-        event, call = envelope.event, None
+        """Shows one event. `nested` is true for an event of a child run."""
+        event = envelope.event
+        if isinstance(event, CallPlanned):
+            self._calls[event.call.id] = event.call
+            self._doing = render_doing(event.call)
+            return
+        call = self._remember(event)
+        context = EventContext(run=envelope.run, call=call, routine=ROUTINE_TOOLS)
+        text = describe_event(event, context)
+        if text.doing is not None:
+            self._doing = text.doing
+        indent = "  " if nested else ""
+        for line in text.live:
+            self._say_line(line, indent)
+
+    def _remember(self, event: Event | UnknownEvent) -> ToolCall | None:
+        """Keeps what the status line shows. Returns the call that the event is about, if it is known."""
         match event:
-            case CallPlanned():
-                self._calls[event.call.id] = event.call
-                self._doing = render_doing(event.call)
-                return
             case CallActed():
                 call = self._calls.pop(event.call_id, None)
-                if call is not None and isinstance(isolation := event.outcome.data.get("isolation"), dict):
+                isolation = event.outcome.data.get("isolation")
+                if call is not None and isinstance(isolation, dict):
                     self.isolation = isolation
+                return call
             case ApprovalAnswered():
-                call = self._calls.get(event.call_id)
+                return self._calls.get(event.call_id)
             case TextDelta():
-                self._text = (self._text + event.text)[-_TAIL:]
+                text = self._text + event.text
+                self._text = text[-_TAIL:]
             case ModelReplied():
                 self._tokens += event.usage.input + event.usage.output
                 self._text = ""
@@ -129,10 +156,7 @@ class Display:
                 self._plan = event.plan
             case _:
                 pass
-        text = describe_event(event, EventContext(run=envelope.run, call=call, routine=ROUTINE_TOOLS))
-        self._doing = self._doing if text.doing is None else text.doing
-        for line in text.live:
-            self._say_line(line, "  " if nested else "")
+        return None
 
     def _say_line(self, line: EventLine, indent: str) -> None:
         if line.kind == "fact":
@@ -140,7 +164,8 @@ class Display:
                 return
             self._said.add(line.text)
         if self._verbose or not line.is_detail:
-            self._say(f"{indent}{line.text}", dim=line.kind == "text")
+            is_dim = line.kind == "text"
+            self._say(f"{indent}{line.text}", dim=is_dim)
 
     # --- the screen -------------------------------------------------------------------------------------------------
 
@@ -149,10 +174,12 @@ class Display:
         if self._console is None:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
-        else:
-            from rich.text import Text
+            return
+        from rich.text import Text
 
-            self._console.print(Text(line, style="dim" if dim else ""), soft_wrap=True)
+        style = "dim" if dim else ""
+        text = Text(line, style=style)
+        self._console.print(text, soft_wrap=True)
 
     def _render(self) -> Any:
         """Draws the status line. The drawing thread calls it eight times a second."""
@@ -161,23 +188,36 @@ class Display:
 
         console = self._console
         assert console is not None
-        skill = "" if self._skill in self._doing else self._skill
-        tokens = f"{self._tokens:,} tokens" if self._tokens else ""
-        parts = [self._doing, skill, self._step(), render_seconds(self.elapsed_s), tokens]
         frame = _FRAMES[int(self.elapsed_s * 8) % len(_FRAMES)]
-        status = Text(printable(f"{frame} {' · '.join(filter(None, parts))}"), no_wrap=True, overflow="ellipsis")
+        line = printable(f"{frame} {self._status()}")
+        status = Text(line, no_wrap=True, overflow="ellipsis")
         if not self._text.strip():
             return status
         room = max(3, min(12, console.height - 4))
-        lines = Text(printable(self._text, lines=True), style="dim").wrap(console, console.width)[-room:]
-        return Group(Text("\n").join(lines), status)
+        text = Text(printable(self._text, lines=True), style="dim")
+        lines = text.wrap(console, console.width)
+        shown = Text("\n").join(lines[-room:])
+        return Group(shown, status)
+
+    def _status(self) -> str:
+        """Renders `running scripts/a.py · csv-report · step 2 of 3 · 4.2 s · 1,204 tokens`."""
+        parts = [self._doing]
+        if self._skill not in self._doing:
+            parts.append(self._skill)
+        parts.append(self._step())
+        parts.append(render_seconds(self.elapsed_s))
+        if self._tokens:
+            parts.append(f"{self._tokens:,} tokens")
+        return " · ".join(filter(None, parts))
 
     def _step(self) -> str:
-        steps = self._plan.steps if self._plan else ()
-        if not steps:
+        """Renders `step 2 of 3` of the model's plan."""
+        if self._plan is None or not self._plan.steps:
             return ""
+        steps = self._plan.steps
         done = sum(step.status == "completed" for step in steps)
-        return f"step {min(done + 1, len(steps))} of {len(steps)}"
+        current = min(done + 1, len(steps))
+        return f"step {current} of {len(steps)}"
 
 
 _SHOWN: list[Display] = []  # displays that have hidden the cursor
@@ -233,17 +273,20 @@ class Watch:
         self._show = show
         self.stop: Callable[[], object] = lambda: None
         self.problem: OSError | None = None
-        self.started = self.ended = False  # of the run that was watched last
+        self.started = False  # of the run that was watched last, as is `ended`
+        self.ended = False
         self._parts: set[str] = set()
         self._end = asyncio.Event()
 
     async def __call__(self, envelope: Envelope) -> None:
-        event, run = envelope.event, envelope.run
+        event = envelope.event
+        run = envelope.run
         if isinstance(event, RunStarted):
             if event.parent is not None:
                 self._parts.add(run)
             else:
-                self.started, self.ended = True, False
+                self.started = True
+                self.ended = False
                 self._end.clear()
         nested = run in self._parts
         if self.problem is None:
@@ -258,7 +301,8 @@ class Watch:
 
     def reset(self) -> None:
         """Prepares for another request, of which no event has been seen."""
-        self.started = self.ended = False
+        self.started = False
+        self.ended = False
 
     async def wait_for_end(self) -> None:
         """Waits until the last event of the run has been shown: events arrive after they happened."""
@@ -269,7 +313,8 @@ class Watch:
 
 def output_closed(hint: str) -> ProwessError:
     """Returns the error for a closed stdout, and sends later output to /dev/null so that it cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
     return ProwessError(
         "The run was cancelled: stdout cannot be written to any more.",
         code="output-closed",
@@ -279,5 +324,6 @@ def output_closed(hint: str) -> ProwessError:
 
 def print_line(envelope: Envelope, nested: bool) -> None:
     """Writes one event as one JSON line, at once (`--json`)."""
-    sys.stdout.write(json.dumps(render_event(envelope)) + "\n")
+    line = json.dumps(render_event(envelope))
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line, by default that of the process, and returns its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:
         sys.stdout.write(f"prowess {prowess.__version__}\n")
@@ -102,8 +103,13 @@ def _is_plain_list(args: Sequence[str]) -> bool:
         options = args[1:-1]
     else:
         return False
-    names, roots = options[::2], options[1::2]
-    return len(names) == len(roots) and {*names} <= {"--root"} and not any(root.startswith("-") for root in roots)
+    names = options[::2]
+    roots = options[1::2]
+    if len(names) != len(roots):
+        return False
+    if any(name != "--root" for name in names):
+        return False
+    return not any(root.startswith("-") for root in roots)
 
 
 def _tell_unless_interrupted(told: sys.UnraisableHookArgs) -> None:

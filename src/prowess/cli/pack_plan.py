@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
-
-import click
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from prowess._internal.text import describe_letters, name_some
 from prowess.cli.app import ask_person
@@ -21,12 +16,10 @@ from prowess.cli.screen import count, size
 from prowess.core.catalog_values import Finding
 from prowess.core.codec import to_json
 from prowess.core.findings import visible
-from prowess.errors import ConfigError, PackError
-from prowess.packs.lock import PackPlace, find_place, read_lock
+from prowess.errors import ConfigError
+from prowess.packs.lock import PackPlace
 from prowess.packs.plan import Change, InstallPlan
-from prowess.packs.settings import PackOptions
 from prowess.packs.values import LockedSkill
-from prowess.runtime.config import find_places
 from prowess.runtime.services.capabilities import read_capabilities
 from prowess.runtime.services.documents import finding_row
 from prowess.skills.file_list import ChangeKind, FileDifference
@@ -41,21 +34,6 @@ _MOST_CHARS = 300  # of one kind of capability
 _MOST_WHOLE = 12  # skills that are shown whole; further ones get a line each
 
 
-def _check_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise ConfigError("--to is empty.", code="usage", hint="Use project, user, or a folder.")
-    return value
-
-
-to_option = click.option(
-    "--to",
-    default="project",
-    callback=_check_place,
-    metavar="project|user|DIR",
-    help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
-)
-
-
 _VERBS = dict.fromkeys(("install", "restore", "update", "record")) | {"accept": "let models use"}
 
 
@@ -63,85 +41,147 @@ class PlanView:
     """Plan as people and programs see it. It is made before the plan is carried out: it reads the skills of now."""
 
     def __init__(self, call: Call, place: PackPlace, changes: Sequence[Change], notes: Sequence[str]) -> None:
-        self._call, self._screen, self._place = call, call.screen, place
-        self._changes, self.notes = changes, notes
+        self._call = call
+        self._screen = call.screen
+        self._place = place
+        self._changes = changes
+        self.notes = notes
         self.pending = [change for change in changes if change.action != "keep"]
         # Now, because files are moved when the plan is carried out. People do not see skills that stay as they are.
-        for change in changes if call.screen.is_json else self.pending:
+        shown = self.pending
+        if call.screen.is_json:
+            shown = changes
+        for change in shown:
             change.skill.examine()
-        self._before = {
-            change.name: read_capabilities(place.folder(change.name))
-            for change in self.pending
-            if change.action == "update"
-        }
+        self._before: dict[str, Sequence[str] | None] = {}
+        for change in self.pending:
+            if change.action == "update":
+                folder = place.folder(change.name)
+                self._before[change.name] = read_capabilities(folder)
 
     # --- for people --------------------------------------------------------------------------------------------------
 
     def show(self) -> None:
         """Shows each change: versions, source, place, files, capabilities and findings."""
         screen = self._screen
-        whole = self.pending if screen.verbose else self.pending[:_MOST_WHOLE]
-        for change in whole:
+        number = len(self.pending)
+        if not screen.verbose:
+            number = min(number, _MOST_WHOLE)
+        for change in self.pending[:number]:
             self._show_change(change)
             screen.text()
-        rest = self.pending[len(whole) :]
+        rest = self.pending[number:]
         for change in rest:
-            screen.text(f"{change.action}  {_title(change)}  {visible(_files(change))}")
-            for label, told in _look_out(change):
-                screen.text(f"{label}   {visible(told)}")
-            screen.findings(_problems(change))
+            self._show_short(change)
         if rest:
             screen.note(f"\n{len(rest)} of {len(self.pending)} skills are shown in short. See all of each with -v.")
         for note in self.notes:
-            screen.note(f"note: {visible(note)}")
+            shown = visible(note)
+            screen.note(f"note: {shown}")
         kept = len(self._changes) - len(self.pending)
         if kept and self.pending:
-            screen.note(f"{count(kept, 'other skill')}: nothing changes.")
+            others = count(kept, "other skill")
+            screen.note(f"{others}: nothing changes.")
+
+    def _show_short(self, change: Change) -> None:
+        screen = self._screen
+        title = _title(change)
+        files = visible(_files(change))
+        screen.text(f"{change.action}  {title}  {files}")
+        for label, told in _look_out(change):
+            shown = visible(told)
+            screen.text(f"{label}   {shown}")
+        screen.findings(_problems(change))
 
     def _show_change(self, change: Change) -> None:
         screen = self._screen
-        screen.heading(f"{change.action}  {_title(change)}")
-        folder = shown_path(self._call, self._place.folder(change.name))
-        rows = [*_look_out(change), ("  from", _source(change.locked)), ("  to", folder), ("  files", _files(change))]
+        title = _title(change)
+        screen.heading(f"{change.action}  {title}")
+        rows = self._change_rows(change)
+        screen.fields(rows, gap=1)  # so that a digest fits into 80 columns
+        findings = change.skill.findings
+        if screen.verbose:
+            screen.findings(findings)
+            return
+        problems = _problems(change)
+        screen.findings(problems)
+        remarks = len(findings) - len(problems)
+        if remarks:
+            more = count(remarks, "remark")
+            screen.text(f"  {more} more with -v")
+
+    def _change_rows(self, change: Change) -> list[tuple[str, str]]:
+        rows = _look_out(change)
+        source = _source(change.locked)
+        rows.append(("  from", source))
+        folder = self._place.folder(change.name)
+        rows.append(("  to", shown_path(self._call, folder)))
+        files = _files(change)
+        rows.append(("  files", files))
         if change.edits:
-            what = "Your edits are" if change.before else "A skill that was not installed by Prowess is"
-            rows.append(("  note", f"{what} replaced: {paths(change.edits)}. A backup is kept."))
+            what = "A skill that was not installed by Prowess is"
+            if change.before:
+                what = "Your edits are"
+            edited = paths(change.edits)
+            rows.append(("  note", f"{what} replaced: {edited}. A backup is kept."))
         if change.action == "record":
             rows.append(("  note", "The files stay as they are. Only skills.toml and skills.lock change."))
-        for number, text in enumerate(self._capabilities(change)):
-            rows.append(("  uses" if number == 0 else "", text))
+        label = "  uses"
+        for text in self._capabilities(change):
+            rows.append((label, text))
+            label = ""
         rows.append(("  digest", change.skill.digest))
-        screen.fields(rows, gap=1)  # so that a digest fits into 80 columns
-        screen.findings(change.skill.findings if screen.verbose else _problems(change))
-        remarks = len(change.skill.findings) - len(_problems(change))
-        if remarks and not screen.verbose:
-            screen.text(f"  {count(remarks, 'remark')} more with -v")
+        return rows
 
     def _capabilities(self, change: Change) -> list[str]:
         """Returns the capabilities of the new content. For an update, also how they differ from the content before."""
-        new, old = _by_kind(change.skill.capabilities), _by_kind(self._before.get(change.name) or ())
-        if change.action != "update" or self._before[change.name] is None:
-            return [self._short(text) for text in change.skill.capabilities] or ["nothing but text"]
-        texts = []
+        capabilities = change.skill.capabilities
+        before = self._before.get(change.name)
+        if before is None:
+            return [self._short(text) for text in capabilities] or ["nothing but text"]
+        texts: list[str] = []
+        new = _by_kind(capabilities)
+        old = _by_kind(before)
         for kind, items in new.items():
-            before = "new" if kind not in old else "as before" if old[kind] == items else f"before: {old[kind]}"
-            texts.append(f"{self._short(f'{kind}: {items}')} ({self._short(before)})")
-        texts += [self._short(f"no longer {kind}: {items}") for kind, items in old.items() if kind not in new]
+            uses = self._short(f"{kind}: {items}")
+            difference = self._short(_difference(old.get(kind), items))
+            texts.append(f"{uses} ({difference})")
+        for kind, items in old.items():
+            if kind not in new:
+                gone = self._short(f"no longer {kind}: {items}")
+                texts.append(gone)
         return texts or ["nothing but text, as before"]
 
     def _short(self, text: str) -> str:
         """Cuts a long list, but never the list of tools."""
-        whole = self._screen.verbose or len(text) <= _MOST_CHARS or text.startswith(("tools: ", "before: "))
-        return text if whole else f"{text[:_MOST_CHARS]}… (all with -v)"
+        is_short = len(text) <= _MOST_CHARS
+        if is_short or self._screen.verbose:
+            return text
+        if text.startswith(("tools: ", "before: ")):
+            return text
+        return f"{text[:_MOST_CHARS]}… (all with -v)"
 
     # --- for programs ------------------------------------------------------------------------------------------------
 
     def rows(self, statuses: Mapping[str, Visibility]) -> list[InstalledSkill]:
+        """Returns the JSON of each change. `statuses` says who may use a skill, by folder."""
         return [self._row(change, statuses) for change in self._changes]
 
     def _row(self, change: Change, statuses: Mapping[str, Visibility]) -> InstalledSkill:
-        locked, before, folder = change.locked, change.before, self._place.folder(change.name)
-        seen = statuses.get(folder)
+        locked = change.locked
+        version_before = None
+        digest_before = None
+        if change.before:
+            version_before = change.before.version
+            digest_before = change.before.digest
+        skill = change.skill
+        size_bytes = sum(file.size_bytes for file in skill.files)
+        findings = [finding_row(finding) for finding in skill.findings]
+        capabilities_before = self._before.get(change.name)
+        folder = self._place.folder(change.name)
+        status = None
+        if folder in statuses:
+            status = statuses[folder].status
         return {
             "name": change.name,
             "action": change.action,
@@ -152,17 +192,17 @@ class PlanView:
             "commit": locked.commit,
             "sha256": locked.sha256,
             "version": locked.version,
-            "version_before": before.version if before else None,
+            "version_before": version_before,
             "digest": locked.digest,
-            "digest_before": before.digest if before else None,
-            "files": len(change.skill.files),
-            "size_bytes": sum(file.size_bytes for file in change.skill.files),
+            "digest_before": digest_before,
+            "files": len(skill.files),
+            "size_bytes": size_bytes,
             "changes": to_json(change.files),
             "edits": to_json(change.edits),
-            "capabilities": to_json(change.skill.capabilities),
-            "capabilities_before": to_json(self._before.get(change.name)),
-            "findings": [finding_row(finding) for finding in change.skill.findings],
-            "status": seen.status if seen else None,
+            "capabilities": to_json(skill.capabilities),
+            "capabilities_before": to_json(capabilities_before),
+            "findings": findings,
+            "status": status,
         }
 
 
@@ -171,7 +211,10 @@ class PlanQuestion:
     short."""
 
     def __init__(self, call: Call, bars: ProgressBars, *, yes: bool, command: str) -> None:
-        self._call, self._bars, self._yes, self._command = call, bars, yes, command
+        self._call = call
+        self._bars = bars
+        self._yes = yes
+        self._command = command
         self.view: PlanView | None = None
 
     def __call__(self, plan: InstallPlan) -> bool:
@@ -202,17 +245,26 @@ class PlanQuestion:
 
     @property
     def _is_answered(self) -> bool:
-        return not self._call.screen.is_json and sys.stdin.isatty()
+        """True if a person can see the plan and answer."""
+        if self._call.screen.is_json:
+            return False
+        return sys.stdin.isatty()
 
     def _question(self, plan: InstallPlan) -> str | None:
         """Returns the question. None if nothing changes and no new content is accepted."""
         if not plan.pending:
             return None
         actions = {change.action for change in plan.pending}
-        verb = " and ".join(word or action for action, word in _VERBS.items() if action in actions).capitalize()
-        errors = sum(finding.severity == "error" for change in plan.pending for finding in change.skill.findings)
-        warned = f", with {count(errors, 'finding')} of level error" if errors else ""
-        return f"{verb} {_named(plan.pending)}{warned}?"
+        verbs = [word or action for action, word in _VERBS.items() if action in actions]
+        verb = " and ".join(verbs).capitalize()
+        skills = _named(plan.pending)
+        errors = 0
+        for change in plan.pending:
+            errors += sum(finding.severity == "error" for finding in change.skill.findings)
+        if not errors:
+            return f"{verb} {skills}?"
+        findings = count(errors, "finding")
+        return f"{verb} {skills}, with {findings} of level error?"
 
     def _ask(self, question: str) -> None:
         if not self._is_answered:
@@ -226,129 +278,132 @@ def find_statuses(call: Call, folders: Iterable[str]) -> Mapping[str, Visibility
     by_path = {os.path.realpath(folder): folder for folder in folders}
     if not by_path:
         return {}
+    statuses: dict[str, Visibility] = {}
     with call.runtime() as runtime:
         catalog = runtime.catalog
-        return {by_path[each.real_path]: catalog.visibility(each) for each in catalog if each.real_path in by_path}
-
-
-def pack_options(call: Call, to: str) -> PackOptions:
-    return {"to": to, "config": call.options.get("config_file"), "cwd": call.cwd}
-
-
-@contextmanager
-def other_place_hint(call: Call, names: Sequence[str], to: str) -> Iterator[None]:
-    """Says so when a skill that is not installed in the project is installed in the home of the person."""
-    try:
-        yield
-    except PackError as error:
-        if error.code == "not-installed" and to == "project":
-            lock = read_lock(find_place("user", find_places(call.cwd, os.environ)))
-            if found := next((name for name in names if name in lock), None):
-                error.hint = f"'{found}' is installed in your home. Add: --to user"
-        raise
-
-
-@contextmanager
-def repository_hint(call: Call, sources: Sequence[str]) -> Iterator[None]:
-    """Says so when `owner/repo` cannot be read and may have been meant as a folder."""
-    try:
-        yield
-    except PackError as error:
-        if error.code in ("git-no-access", "git-unreachable"):
-            plain = [re.split("[@#]", text)[0] for text in sources]
-            for name in [name for name in plain if f"https://github.com/{name.removesuffix('.git')}" in error.message]:
-                is_there = os.path.exists(os.path.join(call.cwd, name))
-                told = f"for the folder: ./{name}" if is_there else f"./{name} does not exist"
-                error.hint = f"owner/repo means GitHub; {told}. {error.hint}"
-        raise
-
-
-@contextmanager
-def end_in_order() -> Iterator[None]:
-    """Turns SIGTERM, and SIGHUP of a terminal that was closed, into an exception, so that git is killed and prepared
-    files are removed. The exit code is 143 or 129. A signal that is ignored, as by nohup, stays ignored."""
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-
-    def end(number: int, _: object) -> NoReturn:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)  # so that the clean-up is not interrupted
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    except SystemExit:
-        with suppress(OSError):  # the terminal may be gone
-            sys.stderr.write("Terminated.\n")
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for skill in catalog:
+            folder = by_path.get(skill.real_path)
+            if folder is not None:
+                statuses[folder] = catalog.visibility(skill)
+    return statuses
 
 
 def version_change(before: LockedSkill | None, now: LockedSkill | None) -> str:
     """Renders ` 1.1.0 → 1.2.0`, or the only version that is known."""
-    old, new = (visible(row.version)[:40] if row and row.version else "" for row in (before, now))
+    old = _version(before)
+    new = _version(now)
     if old and new and old != new:
         return f" {old} → {new}"
-    return f" {new or old}" if new or old else ""
+    known = new or old
+    if not known:
+        return ""
+    return f" {known}"
+
+
+def _version(locked: LockedSkill | None) -> str:
+    if locked is None or not locked.version:
+        return ""
+    shown = visible(locked.version)
+    return shown[:40]
 
 
 def file_changes(files: Sequence[FileDifference]) -> str:
     """Renders `1 added: a.md; 2 changed: b.py, c.py`."""
-    parts = []
+    parts: list[str] = []
     for kind in _KINDS:
-        if some := [file for file in files if file.kind == kind]:
-            parts.append(f"{len(some)} {'with another mode' if kind == 'mode' else kind}: {paths(some)}")
+        some = [file for file in files if file.kind == kind]
+        if some:
+            what = "with another mode" if kind == "mode" else kind
+            named = paths(some)
+            parts.append(f"{len(some)} {what}: {named}")
     return "; ".join(parts)
 
 
 def paths(files: Sequence[FileDifference | SkillFile]) -> str:
-    return visible(name_some([file.path for file in files], _MOST_PATHS, quote=""))
+    """Names a few of the files."""
+    names = [file.path for file in files]
+    named = name_some(names, _MOST_PATHS, quote="")
+    return visible(named)
 
 
 def rollback_commands(call: Call, names: Sequence[str]) -> list[str]:
-    return [f"{call.follow_up('prowess rollback')} {shlex.quote(name)}" for name in names]
+    """Returns a command for each skill, with the options of this call."""
+    command = call.follow_up("prowess rollback")
+    return [f"{command} {shlex.quote(name)}" for name in names]
 
 
 def shown_path(call: Call, path: str) -> str:
     """Returns a path below the working folder as a relative one."""
     below = os.path.relpath(path, call.cwd)
-    return path if below.startswith("..") else below
+    if below.startswith(".."):
+        return path
+    return below
 
 
 def _title(change: Change) -> str:
-    return f"{visible(change.name)}{version_change(change.before, change.locked)}"
+    """Renders `pdf-forms 1.1.0 → 1.2.0`."""
+    name = visible(change.name)
+    versions = version_change(change.before, change.locked)
+    return f"{name}{versions}"
 
 
 def _look_out(change: Change) -> list[tuple[str, str]]:
     """Returns rows about letters of the name that may look like others, and about another source than before."""
-    told, before = describe_letters(change.name), change.before
-    rows = [("  name", f"'{change.name}' {told}. Is it the one that you want?")] if told else []
+    rows: list[tuple[str, str]] = []
+    letters = describe_letters(change.name)
+    if letters:
+        rows.append(("  name", f"'{change.name}' {letters}. Is it the one that you want?"))
+    before = change.before
     if before is not None and before.source != change.locked.source:
         rows.append(("  was", f"installed from {before.source}. Do you trust the new source, too?"))
     return rows
 
 
 def _source(locked: LockedSkill) -> str:
-    return f"{locked.source} (commit {locked.commit[:12]})" if locked.commit else locked.source
+    source = locked.source
+    if not locked.commit:
+        return source
+    commit = locked.commit[:12]
+    return f"{source} (commit {commit})"
 
 
 def _files(change: Change) -> str:
-    total = f"{count(len(change.skill.files), 'file')}, {size(sum(file.size_bytes for file in change.skill.files))}"
+    files = change.skill.files
+    size_bytes = sum(file.size_bytes for file in files)
+    total = f"{count(len(files), 'file')}, {size(size_bytes)}"
     if change.action == "update":
-        return f"{file_changes(change.files)} ({total} in all)"
-    return f"{total}: {paths(change.skill.files)}"
+        changed = file_changes(change.files)
+        return f"{changed} ({total} in all)"
+    named = paths(files)
+    return f"{total}: {named}"
 
 
 def _by_kind(texts: Iterable[str]) -> dict[str, str]:
-    return {kind: items for kind, _, items in (text.partition(": ") for text in texts)}
+    """Splits capabilities, such as `tools: bash, git`, into their kinds and items."""
+    items_by_kind: dict[str, str] = {}
+    for text in texts:
+        kind, _, items = text.partition(": ")
+        items_by_kind[kind] = items
+    return items_by_kind
+
+
+def _difference(before: str | None, now: str) -> str:
+    """Says how the items of a kind of capability differ from those before."""
+    if before is None:
+        return "new"
+    if before == now:
+        return "as before"
+    return f"before: {before}"
 
 
 def _problems(change: Change) -> list[Finding]:
-    return [finding for finding in change.skill.findings if finding.severity != "info"]
+    """Returns the findings that are errors or warnings."""
+    findings = change.skill.findings
+    return [finding for finding in findings if finding.severity != "info"]
 
 
 def _named(changes: Sequence[Change]) -> str:
-    return f"'{visible(changes[0].name)}'" if len(changes) == 1 else count(len(changes), "skill")
+    if len(changes) != 1:
+        return count(len(changes), "skill")
+    name = visible(changes[0].name)
+    return f"'{name}'"

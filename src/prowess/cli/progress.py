@@ -71,10 +71,27 @@ class ProgressBars:
 
     def _update(self, what: str) -> None:
         done, total = self._works[what]
-        in_bytes = what.startswith(("Downloading ", "Fetching ")) and what not in _COUNTED
-        parts = [size(number) if in_bytes else str(number) for number in (done, total) if number is not None]
         if what not in self._tasks:
-            text = visible(what[:1].upper() + what[1:])
-            shown = text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
-            self._tasks[what] = self._bars.add_task(shown, total=total, amount="")
-        self._bars.update(self._tasks[what], completed=done, total=total, amount=" of ".join(parts))
+            text = _description(what)
+            self._tasks[what] = self._bars.add_task(text, total=total, amount="")
+        amount = _amount(what, done, total)
+        self._bars.update(self._tasks[what], completed=done, total=total, amount=amount)
+
+
+def _description(what: str) -> str:
+    capitalised = what[:1].upper() + what[1:]
+    text = visible(capitalised)
+    if len(text) <= _WIDEST:
+        return text
+    return f"{text[: _WIDEST - 1]}…"
+
+
+def _amount(what: str, done: int, total: int | None) -> str:
+    """Renders `1.5 MB of 3.0 MB`, or `3 of 20`."""
+    is_download = what.startswith(("Downloading ", "Fetching "))
+    render = str
+    if is_download and what not in _COUNTED:
+        render = size
+    if total is None:
+        return render(done)
+    return f"{render(done)} of {render(total)}"

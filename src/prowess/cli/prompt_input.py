@@ -26,7 +26,8 @@ class History:
     """Lines typed before. A chat works without them: a file that cannot be read or written is reported once."""
 
     def __init__(self, path: str, warn: Callable[[str], object]) -> None:
-        self._path, self._warn = path, warn
+        self._path = path
+        self._warn = warn
         self._broken = False
         self.lines = self._load()
 
@@ -38,33 +39,40 @@ class History:
         except OSError as error:
             self._fail(error)
             return []
-        found = [text for line in data.decode("utf-8", "replace").splitlines() if (text := _parse(line))]
+        texts = map(_parse, data.decode("utf-8", "replace").splitlines())
+        found = [text for text in texts if text]
+        kept = found[-_KEPT:]
         if len(found) > 2 * _KEPT or len(data) > _MOST_BYTES:
-            found = found[-_KEPT:]
+            whole = "".join(map(_render, kept))
             try:
-                write_whole(self._path, "".join(map(_render, found)).encode(), mode=0o600)
+                write_whole(self._path, whole.encode(), mode=0o600)
             except OSError as error:
                 self._fail(error)
-        return found[-_KEPT:]
+        return kept
 
     def add(self, line: str) -> None:
+        """Keeps a line, unless it is empty or the same as the one before."""
         if not line.strip() or self.lines[-1:] == [line]:
             return
         self.lines.append(line)
         if self._broken:
             return
+        folder = os.path.dirname(self._path)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            with open(os.open(self._path, flags, 0o600), "ab") as file:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            fd = os.open(self._path, flags, 0o600)
+            with open(fd, "ab") as file:
                 file.write(_render(line).encode())
         except OSError as error:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        if not self._broken:
-            self._broken = True
-            self._warn(f"warning: the history is not kept: {error.strerror or error}: {self._path}")
+        if self._broken:
+            return
+        self._broken = True
+        reason = error.strerror or error
+        self._warn(f"warning: the history is not kept: {reason}: {self._path}")
 
 
 def _render(line: str) -> str:
@@ -76,7 +84,9 @@ def _parse(line: str) -> str | None:
         text = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return text if isinstance(text, str) else None
+    if isinstance(text, str):
+        return text
+    return None
 
 
 _COMMAND = re.compile(r"/([\w:-]*)")
@@ -95,46 +105,71 @@ class Completions(NamedTuple):
 
 def complete(before: str, *, commands: Sequence[str], skills: Sequence[str], cwd: str, home: str) -> Completions:
     """Completes `before`, the line up to the cursor."""
-    if found := _COMMAND.fullmatch(before):
+    found = _COMMAND.fullmatch(before)
+    if found:
         names = [f"/{name}" for name in commands]
-        names += [f"/skill:{name}" if name in commands else f"/{name}" for name in skills]
+        for name in skills:
+            names.append(f"/skill:{name}" if name in commands else f"/{name}")
         return _begin(f"/{found[1]}", names)
-    if found := _ARGUMENT.fullmatch(before):
+    found = _ARGUMENT.fullmatch(before)
+    if found:
         return _begin(found[1], skills)
-    if found := _DOLLAR.search(before):
-        return _begin(f"${found[1]}", [f"${name}" for name in skills])
-    if found := _FILE.search(before):
-        quoted = found[1] is not None
-        return _files(found[1] if quoted else found[2], cwd, home, len(found[0]))
+    found = _DOLLAR.search(before)
+    if found:
+        names = [f"${name}" for name in skills]
+        return _begin(f"${found[1]}", names)
+    found = _FILE.search(before)
+    if found:
+        quoted, plain = found.groups()
+        typed = plain if quoted is None else quoted
+        return _files(typed, cwd, home, len(found[0]))
     return Completions(0, ())
 
 
 def _begin(typed: str, names: Iterable[str]) -> Completions:
-    fitting = sorted({name for name in names if name.startswith(typed)})
-    return Completions(len(typed), tuple(fitting[:_MOST]))
+    """Returns the names that begin with what was typed."""
+    fitting = {name for name in names if name.startswith(typed)}
+    first = sorted(fitting)[:_MOST]
+    return Completions(len(typed), tuple(first))
 
 
 def _files(typed: str, cwd: str, home: str, length: int) -> Completions:
     """Completes a path. A name with spaces is quoted; the quote of a folder stays open for the names in it."""
     folder, slash, start = typed.rpartition("/")
-    place = f"{home}{folder[1:]}" if folder == "~" or folder.startswith("~/") else folder or slash
+    place = folder or slash
+    if folder == "~" or folder.startswith("~/"):
+        place = f"{home}{folder[1:]}"
+    found: list[tuple[str, bool]] = []
     try:
         with os.scandir(os.path.join(cwd, place)) as entries:
-            found = [
-                (entry.name, entry.is_dir())
-                for entry in entries
-                if entry.name.startswith(start) and (start.startswith(".") or not entry.name.startswith("."))
-            ]
+            for entry in entries:
+                if _fits(entry.name, start):
+                    found.append((entry.name, entry.is_dir()))
     except (OSError, ValueError):  # no such folder, or not readable
         return Completions(0, ())
     texts: list[str] = []
     for name, is_folder in sorted(found)[:_MOST]:
-        if not name.isprintable():
-            continue
-        path = f"{folder}{slash}{name}" + ("/" if is_folder else "")
-        quoted = f'@"{path}' + ("" if is_folder else '"')
-        texts.append(quoted if " " in path or "'" in path else f"@{path}")
+        if name.isprintable():
+            path = f"{folder}{slash}{name}"
+            texts.append(_attachment(path, is_folder))
     return Completions(length, tuple(texts))
+
+
+def _fits(name: str, start: str) -> bool:
+    """True if the name begins so. A hidden file has to be asked for by its dot."""
+    if not name.startswith(start):
+        return False
+    return start.startswith(".") or not name.startswith(".")
+
+
+def _attachment(path: str, is_folder: bool) -> str:
+    if is_folder:
+        path += "/"
+    if " " not in path and "'" not in path:
+        return f"@{path}"
+    if is_folder:
+        return f'@"{path}'
+    return f'@"{path}"'
 
 
 Complete = Callable[[str], Completions]
@@ -152,13 +187,20 @@ class LineReader(Protocol):
 
 
 def open_reader(complete: Complete, history: History, note: Callable[[str], object]) -> LineReader:
-    if sys.stdin is None or not sys.stdin.isatty() or not (sys.stderr.isatty() or sys.stdout.isatty()):
+    """Returns the reader for this standard input: a terminal with a line editor, or a pipe."""
+    if not _is_interactive():
         return PipeReader()
     try:
         return PromptReader(complete, history)
     except ImportError:
         note("The line editor is Python's own; with prowess[chat] there is a better one.")
     return ReadlineReader(complete, history)
+
+
+def _is_interactive() -> bool:
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    return sys.stderr.isatty() or sys.stdout.isatty()
 
 
 class PipeReader:
@@ -232,7 +274,8 @@ class ReadlineReader:
     def __init__(self, complete: Complete, history: History) -> None:
         import readline
 
-        self._history, self._complete = history, complete
+        self._history = history
+        self._complete = complete
         self._found: tuple[str, ...] = ()
         self._readline = readline
         readline.set_auto_history(False)
@@ -260,11 +303,15 @@ class ReadlineReader:
     def _candidate(self, word: str, state: int) -> str | None:
         """Returns completion number `state`. Readline asks for one after the other, and expects whole words."""
         if state == 0:
-            before = self._readline.get_line_buffer()[: self._readline.get_endidx()]
+            end = self._readline.get_endidx()
+            before = self._readline.get_line_buffer()[:end]
             found = self._complete(before)
             typed = before[len(before) - found.length :]
-            self._found = tuple(word + text[len(typed) :] for text in found.texts if text.startswith(typed))
-        return self._found[state] if state < len(self._found) else None
+            fitting = [text for text in found.texts if text.startswith(typed)]
+            self._found = tuple(word + text.removeprefix(typed) for text in fitting)
+        if state < len(self._found):
+            return self._found[state]
+        return None
 
 
 def _ask() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prowess._internal.text import name_some, one_line, render_seconds
@@ -21,96 +21,152 @@ if TYPE_CHECKING:
 
 
 def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: Sequence[str]) -> None:
+    """Shows what `prowess exec` has to say beside the output of the command."""
     data = outcome.data
-    for warning in data["warnings"]:
-        screen.note(f"warning: {printable(warning)}")
-    if missing := data.get("missing_dependency"):
-        hint = printable(str(missing.get("hint")), lines=True).replace("\n", "\n  ")
-        screen.note(f"missing: {printable(str(missing.get('name')))}. {hint}")
-    if packages := data.get("dependencies"):
-        screen.note(f"packages: {printable(', '.join(packages))}")
-    for file in data["output_files"]:
-        where = os.path.join(kit.work.root, file["name"])
-        screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")
-    for path in copied:
-        screen.note(f"copied to: {printable(path)}")
+    show_texts(screen, "warning", data["warnings"])
+    _show_dependencies(screen, data)
+    _show_made(screen, kit.work.root, data["output_files"])
+    show_texts(screen, "copied to", copied)
     for saved in data["artifact_files"]:
-        screen.note(f"saved: artifact://{printable(saved['name'])}@{saved['version']}")
+        name = printable(saved["name"])
+        screen.note(f"saved: artifact://{name}@{saved['version']}")
     show_notes(screen, data["isolation"])
-    screen.note(f"[{describe(data)} · session {kit.recorder.key.session}]")
+    end = describe(data)
+    session = kit.recorder.key.session
+    screen.note(f"[{end} · session {session}]")
+
+
+def show_texts(screen: Screen, label: str, texts: Iterable[str]) -> None:
+    """Shows `label: text` for each of the texts, escaped."""
+    for text in texts:
+        shown = printable(text)
+        screen.note(f"{label}: {shown}")
+
+
+def _show_dependencies(screen: Screen, data: Mapping[str, Any]) -> None:
+    missing = data.get("missing_dependency")
+    if missing:
+        name = printable(str(missing.get("name")))
+        hint = printable(str(missing.get("hint")), lines=True)
+        indented = hint.replace("\n", "\n  ")
+        screen.note(f"missing: {name}. {indented}")
+    packages = data.get("dependencies")
+    if packages:
+        show_texts(screen, "packages", [", ".join(packages)])
+
+
+def _show_made(screen: Screen, root: str, files: Iterable[Mapping[str, Any]]) -> None:
+    for file in files:
+        name = file["name"]
+        shown = printable(name)
+        where = printable(os.path.join(root, name))
+        written = size(file["size_bytes"])
+        screen.note(f"made: {shown}  {written}  {where}")
 
 
 def describe(data: dict[str, Any]) -> str:
     """Renders `exit 0 · 40 ms · sandbox (bwrap+seccomp, user 64321, network none)`."""
-    isolation = data["isolation"]
-    code = data["exit_code"]
-    signal = f" (signal {code - 128})" if code is not None and 128 < code <= 128 + 64 else ""
-    how = "time-out" if data["timed_out"] else f"exit {code}{signal}"
+    ended = _ended(data)
     ms = data["duration_ms"]
-    took = f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
-    return f"{how} · {took} · {describe_isolation(isolation)}"
+    took = f"{ms} ms"
+    if ms >= 1000:
+        took = f"{ms / 1000:.1f} s"
+    isolation = describe_isolation(data["isolation"])
+    return f"{ended} · {took} · {isolation}"
+
+
+def _ended(data: dict[str, Any]) -> str:
+    if data["timed_out"]:
+        return "time-out"
+    code = data["exit_code"]
+    if code is None or not 128 < code <= 128 + 64:
+        return f"exit {code}"
+    return f"exit {code} (signal {code - 128})"
 
 
 def describe_isolation(isolation: dict[str, Any]) -> str:
-    inside = [isolation["mechanism"], f"user {isolation['uid']}", f"network {isolation['network']}"]
-    return f"{isolation['executor']} ({', '.join(inside)})"
+    """Renders `sandbox (bwrap+seccomp, user 64321, network none)`."""
+    mechanism = isolation["mechanism"]
+    user = isolation["uid"]
+    network = isolation["network"]
+    return f"{isolation['executor']} ({mechanism}, user {user}, network {network})"
 
 
 def show_notes(screen: Screen, isolation: dict[str, Any]) -> None:
     """Shows why this isolation was chosen. The reason is the machine, not the run, so only -v and `doctor` show it."""
-    for note in isolation["notes"] if screen.verbose else ():
-        screen.note(f"isolation: {printable(note)}")
+    if screen.verbose:
+        show_texts(screen, "isolation", isolation["notes"])
 
 
 def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, given: dict[str, Any]) -> bool:
     """Shows and copies the files of a run, while its workspace is open. False when not all could be copied."""
     root = session.kit.work.root
     if not screen.is_json:
-        for file in result.files:
-            where = os.path.join(root, file["name"])
-            screen.note(f"made: {printable(file['name'])}  {size(file['size_bytes'])}  {printable(where)}")
+        _show_made(screen, root, result.files)
         if result.left_out:
-            screen.note(f"left out: {printable(name_some(result.left_out))}, hidden files that no pattern named")
-    if given["output_dir"] is None:
+            names = printable(name_some(result.left_out))
+            screen.note(f"left out: {names}, hidden files that no pattern named")
+    folder = given["output_dir"]
+    if folder is None:
         return True
-    names = [file["name"] for file in result.files]
-    copies = copy_files(root, names, cwd=cwd, folder=given["output_dir"], force=given["force"])
-    for path in copies.paths:
-        screen.note(f"copied to: {printable(path)}")
-    for warning in copies.warnings:
-        screen.note(f"warning: {printable(warning)}")
+    made = [file["name"] for file in result.files]
+    copies = copy_files(root, made, cwd=cwd, folder=folder, force=given["force"])
+    show_texts(screen, "copied to", copies.paths)
+    show_texts(screen, "warning", copies.warnings)
     return not copies.warnings
 
 
 def print_answer(text: str) -> None:
     """Prints the answer unchanged. On a terminal it is escaped, so that it cannot move the cursor."""
-    sys.stdout.write((printable(text, lines=True) if sys.stdout.isatty() else text).rstrip("\n") + "\n")
+    if sys.stdout.isatty():
+        text = printable(text, lines=True)
+    whole_lines = text.rstrip("\n") + "\n"
+    sys.stdout.write(whole_lines)
     sys.stdout.flush()
 
 
 def show_run_end(screen: Screen, result: Result, elapsed_s: float, isolation: dict[str, Any] | None) -> None:
     """Shows `[answer · 1 call failed · 3.2 s · 1,204 tokens in, 56 out · sandbox (bwrap+seccomp, network none)]`."""
+    ended = result.stop_reason
+    if result.code:
+        ended = f"{ended}: {result.code}"
+    parts = [ended]
+    if result.failed:
+        calls = count(result.failed, "call")
+        parts.append(f"{calls} failed")
+    parts.append(render_seconds(elapsed_s))
+    usage = render_usage(result.usage)
+    if usage:
+        parts.append(usage)
     if isolation:
         show_notes(screen, isolation)
-    held = describe_isolation(isolation) if isolation else ""
-    failed = f"{count(result.failed, 'call')} failed" if result.failed else ""
-    ended = f"{result.stop_reason}: {result.code}" if result.code else result.stop_reason
-    parts = [ended, failed, render_seconds(elapsed_s), render_usage(result.usage), held]
-    screen.note(f"[{' · '.join(filter(None, parts))}]")
+        parts.append(describe_isolation(isolation))
+    end = " · ".join(parts)
+    screen.note(f"[{end}]")
 
 
 def render_usage(usage: Usage) -> str:
     """Renders `1,204 tokens in (900 cached), 56 out · cost 0.0042`; empty when nothing was counted."""
     if not usage.input and not usage.output:
         return ""
-    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-    cost = f" · cost {usage.cost:.4f}" if usage.cost is not None else ""
-    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{cost}"
+    text = f"{usage.input:,} tokens in"
+    if usage.cached:
+        text += f" ({usage.cached:,} cached)"
+    text += f", {usage.output:,} out"
+    if usage.cost is not None:
+        text += f" · cost {usage.cost:.4f}"
+    return text
 
 
 def show_record(screen: Screen, session: str, run: str = "") -> None:
-    parts = [f"session {session}", *([f"run {run}"] if run else []), f"prowess sessions show {shlex.quote(session)}"]
-    screen.note(printable(f"[{' · '.join(parts)}]"))
+    """Shows `[session s-1 · run r-1 · prowess sessions show s-1]`."""
+    parts = [f"session {session}"]
+    if run:
+        parts.append(f"run {run}")
+    quoted = shlex.quote(session)
+    parts.append(f"prowess sessions show {quoted}")
+    record = " · ".join(parts)
+    screen.note(printable(f"[{record}]"))
 
 
 def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequence[str]) -> None:
@@ -118,15 +174,21 @@ def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequ
 
     `nobody` are the tools for which nobody could be asked.
     """
-    note, session = call.screen.note, result.session
+    note = call.screen.note
+    session = result.session
     for waiting in result.waiting:
-        note(f"Waiting for approval: {printable(one_line(waiting.tool))}, {render_doing(waiting)}")
-        note(f"  to answer: {printable(command_to_answer(call, waiting.id, 'yes', session))}")
+        tool = printable(one_line(waiting.tool))
+        doing = render_doing(waiting)
+        note(f"Waiting for approval: {tool}, {doing}")
+        answer = command_to_answer(call, waiting.id, "yes", session)
+        note(f"  to answer: {printable(answer)}")
     tools = nobody or [waiting.tool for waiting in result.waiting]
-    note(f"If you want it: {printable(command_to_go_on(call, given, session, '--resume', yes=tools))}")
+    command = command_to_go_on(call, given, session, "--resume", yes=tools)
+    note(f"If you want it: {printable(command)}")
 
 
 def note_unredacted_secrets(screen: Screen, kit: Toolkit) -> None:
-    if kit.unredacted_secrets and not screen.is_json:
-        names = ", ".join(kit.unredacted_secrets)
-        screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")
+    if screen.is_json or not kit.unredacted_secrets:
+        return
+    names = ", ".join(kit.unredacted_secrets)
+    screen.note(f"warning: too short to be hidden from what is shown and recorded: {names}")

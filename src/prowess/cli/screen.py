@@ -21,59 +21,64 @@ from prowess.errors import ProwessError
 
 class Screen:
     def __init__(self, *, json: bool = False, verbose: int = 0) -> None:
-        self.is_json, self.verbose = json, verbose
+        self.is_json = json
+        self.verbose = verbose
 
     # --- for programs --------------------------------------------------------------------------------------------
 
     def document(self, document: Mapping[str, Any]) -> None:
-        sys.stdout.write(json_module.dumps(document, indent=2 if sys.stdout.isatty() else None) + "\n")
+        indent = None
+        if sys.stdout.isatty():
+            indent = 2
+        text = json_module.dumps(document, indent=indent)
+        self.text(text)
 
     def long_document(self, document: dict[str, str | Iterable[str]]) -> None:
         """Writes a document whose lists are rows of JSON. In a pipe, rows are written as they come, never all kept."""
         if sys.stdout.isatty():
-            whole = {
-                key: value if isinstance(value, str) else [json_module.loads(row) for row in value]
-                for key, value in document.items()
-            }
-            self.document(whole)
+            self.document(_whole(document))
             return
-        for at, (key, value) in enumerate(document.items()):
-            sys.stdout.write(f'{", " if at else "{"}"{key}": ')
+        mark = "{"
+        for key, value in document.items():
+            sys.stdout.write(f'{mark}"{key}": ')
+            mark = ", "
             if isinstance(value, str):
                 sys.stdout.write(json_module.dumps(value))
-                continue
-            rows = iter(value)
-            mark = "["
-            while some := list(islice(rows, _ROWS_AT_ONCE)):
-                sys.stdout.write(mark + ", ".join(some))
-                mark = ", "
-            sys.stdout.write("[]" if mark == "[" else "]")
+            else:
+                _write_rows(value)
         sys.stdout.write("}\n")
 
     def error(self, error: ProwessError) -> None:
         if self.is_json:
             self.document({"error": error.to_json()})
             return
-        message, hint = (_indented(text or "") for text in (error.message, error.hint))
-        sys.stderr.write(f"{self._styled('Error', 'error', sys.stderr)}: {message}\n")
-        if hint:
+        label = self._styled("Error", "error", sys.stderr)
+        message = _indented(error.message)
+        sys.stderr.write(f"{label}: {message}\n")
+        if error.hint:
+            hint = _indented(error.hint)
             sys.stderr.write(f"  {hint}\n")
         sys.stderr.write(f"  [{error.code}]\n")
 
     # --- for people ----------------------------------------------------------------------------------------------
 
     def text(self, text: str = "") -> None:
+        """Writes a line of the answer, on stdout."""
         sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
+        """Writes a line for people, on stderr."""
         sys.stderr.write(text + "\n")
 
     def heading(self, text: str) -> None:
-        sys.stdout.write(self._styled(text, "heading", sys.stdout) + "\n")
+        styled = self.styled(text, "heading")
+        self.text(styled)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
         """Writes a table. The words in the column `styled` have a colour."""
-        cells = [[visible(cell) for cell in row] for row in rows]
+        cells: list[list[str]] = []
+        for row in rows:
+            cells.append([visible(cell) for cell in row])
         if sys.stdout.isatty():
             self._terminal_table(columns, cells, styled)
         else:
@@ -85,36 +90,46 @@ class Screen:
 
         from rich.cells import cell_len
 
-        columns = [column.upper() for column in columns]
-        lines = [columns, *rows]
-        widths = [min(_WIDEST, max(cell_len(line[n]) for line in lines)) for n in range(len(columns) - 1)]
-        room = max(20, shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths))
-        for line in lines:
-            cells = [_cut(cell, width) for cell, width in zip(line, widths, strict=False)]
-            if line is columns:
-                cells = [self.styled(cell, "heading") for cell in cells]
-                last = self.styled(line[-1], "heading")
-            else:
-                cells = [self.styled(cell, line[n]) if n == styled else cell for n, cell in enumerate(cells)]
-                last = line[-1] if cell_len(line[-1]) <= room else _cut(line[-1], room).rstrip()
-            sys.stdout.write("  ".join([*cells, last]) + "\n")
+        titles = [column.upper() for column in columns]
+        widths = [min(_WIDEST, width) for width in _column_widths([titles, *rows])]
+        gaps = 2 * len(widths)
+        room = max(20, shutil.get_terminal_size().columns - sum(widths) - gaps)
+        self._write_titles(titles, widths)
+        for row in rows:
+            cells = list(map(_cut, row, widths))
+            if styled is not None and styled < len(cells):
+                cells[styled] = self.styled(cells[styled], row[styled])
+            last = row[-1]
+            if cell_len(last) > room:
+                last = _cut(last, room).rstrip()
+            self.text("  ".join([*cells, last]))
+
+    def _write_titles(self, titles: Sequence[str], widths: Sequence[int]) -> None:
+        cells = [*map(_cut, titles, widths), titles[-1]]
+        styled = [self.styled(cell, "heading") for cell in cells]
+        self.text("  ".join(styled))
 
     def fields(self, rows: Sequence[tuple[str, str]], *, gap: int = 2) -> None:
         """Writes labels and texts in two columns. On a terminal a long text is wrapped in its column."""
-        width = max(len(label) for label, _ in rows) + gap
+        longest = max(len(label) for label, _ in rows)
+        width = longest + gap
+        indent = " " * width
         for label, text in rows:
-            self.text(label.ljust(width) + _wrapped(visible(text), " " * width))
+            shown = _wrapped(visible(text), indent)
+            self.text(label.ljust(width) + shown)
 
     def findings(self, findings: Sequence[Finding], *, base: str | None = None) -> None:
         """Writes each finding on two lines: place and message; hint."""
+        indent = " " * 9
         for finding in findings:
-            place = visible(_shorter(finding.path, base))
-            line = f":{finding.line}" if finding.line else ""
-            message = f"{finding.severity}  {place}{line}  {visible(finding.message)}  [{finding.code}]"
-            severity = self._styled(finding.severity, finding.severity, sys.stdout)
-            self.text("  " + _wrapped(message, "         ").replace(finding.severity, severity, 1))
+            message = _finding_line(finding, base)
+            wrapped = _wrapped(message, indent)
+            severity = self.styled(finding.severity, finding.severity)
+            shown = wrapped.replace(finding.severity, severity, 1)
+            self.text(f"  {shown}")
             if finding.hint:
-                self.text("         " + _wrapped(visible(finding.hint), "         "))
+                hint = _wrapped(visible(finding.hint), indent)
+                self.text(indent + hint)
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -134,13 +149,17 @@ class Screen:
             thread.join()
 
     def styled(self, text: str, style: str) -> str:
+        """Returns the text in the colour of a style, if stdout shows colours."""
         return self._styled(text, style, sys.stdout)
 
     def _styled(self, text: str, style: str, stream: Any) -> str:
-        if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        is_plain = not stream.isatty() or os.environ.get("NO_COLOR")
+        if is_plain or os.environ.get("TERM", "dumb") == "dumb":
             return text
         code = _ANSI.get(style)
-        return f"\x1b[{code}m{text}\x1b[0m" if code else text
+        if code is None:
+            return text
+        return f"\x1b[{code}m{text}\x1b[0m"
 
 
 _ROWS_AT_ONCE = 200
@@ -166,6 +185,30 @@ _ANSI = {
 }
 
 
+def _whole(document: Mapping[str, str | Iterable[str]]) -> dict[str, Any]:
+    """Reads the rows of all lists."""
+    whole: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, str):
+            whole[key] = value
+        else:
+            whole[key] = [json_module.loads(row) for row in value]
+    return whole
+
+
+def _write_rows(rows: Iterable[str]) -> None:
+    left = iter(rows)
+    mark = "["
+    while some := list(islice(left, _ROWS_AT_ONCE)):
+        joined = ", ".join(some)
+        sys.stdout.write(mark + joined)
+        mark = ", "
+    end = "]"
+    if mark == "[":
+        end = "[]"
+    sys.stdout.write(end)
+
+
 def is_terminal() -> bool:
     """True if stderr can show lines that change."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -175,7 +218,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     """Escapes control characters in text of a script or a skill. With `lines`, line breaks and tabs stay."""
     if not lines:
         return visible(text)
-    return "\n".join("\t".join(visible(cell) for cell in line.split("\t")) for line in text.split("\n"))
+    escaped: list[str] = []
+    for line in text.split("\n"):
+        cells = map(visible, line.split("\t"))
+        escaped.append("\t".join(cells))
+    return "\n".join(escaped)
 
 
 def size(number: float) -> str:
@@ -190,20 +237,31 @@ def size(number: float) -> str:
 
 
 def _indented(text: str) -> str:
-    return printable(text, lines=True).replace("\n", "\n    ")
+    """Escapes a text. Lines after the first one are indented."""
+    shown = printable(text, lines=True)
+    return shown.replace("\n", "\n    ")
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:
-    return f"{number} {thing if number == 1 else things or thing + 's'}"
+    """Renders `1 skill`, `2 skills`."""
+    if number == 1:
+        return f"1 {thing}"
+    if things is None:
+        things = f"{thing}s"
+    return f"{number} {things}"
 
 
 _WIDEST = 40  # characters of any column but the last, on a terminal
 
 
 def _cut(cell: str, width: int) -> str:
+    """Pads or cuts a text to `width` columns."""
     from rich.cells import cell_len, set_cell_size
 
-    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+    if cell_len(cell) <= width:
+        return set_cell_size(cell, width)
+    beginning = set_cell_size(cell, width - 1)
+    return f"{beginning}…"
 
 
 def _wrapped(text: str, indent: str) -> str:
@@ -213,16 +271,32 @@ def _wrapped(text: str, indent: str) -> str:
     import shutil
     import textwrap
 
-    width = max(40, shutil.get_terminal_size().columns - len(indent))
-    return f"\n{indent}".join(textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""])
+    room = shutil.get_terminal_size().columns - len(indent)
+    width = max(40, room)
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    return f"\n{indent}".join(lines)
 
 
 def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    lines = [[column.upper() for column in columns], *rows]
-    widths = [max(_width(line[n]) for line in lines) for n in range(len(columns) - 1)]
+    titles = [column.upper() for column in columns]
+    lines = [titles, *rows]
+    widths = _column_widths(lines)
     for line in lines:
-        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=False)]
-        sys.stdout.write("  ".join([*padded, line[-1]]).rstrip() + "\n")
+        padded: list[str] = []
+        for cell, width in zip(line, widths, strict=False):
+            missing = width - _width(cell)
+            padded.append(cell + " " * missing)
+        shown = "  ".join([*padded, line[-1]])
+        sys.stdout.write(shown.rstrip() + "\n")
+
+
+def _column_widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Returns the width of each column but the last. The first line has the titles."""
+    widths: list[int] = []
+    for n in range(len(lines[0]) - 1):
+        column = [_width(line[n]) for line in lines]
+        widths.append(max(column))
+    return widths
 
 
 def _width(cell: str) -> int:
@@ -233,10 +307,21 @@ def _width(cell: str) -> int:
     return cell_len(cell)
 
 
+def _finding_line(finding: Finding, base: str | None) -> str:
+    """Renders `error  SKILL.md:3  The name is missing.  [name-missing]`."""
+    place = visible(_shorter(finding.path, base))
+    if finding.line:
+        place += f":{finding.line}"
+    message = visible(finding.message)
+    return f"{finding.severity}  {place}  {message}  [{finding.code}]"
+
+
 def _shorter(path: str, base: str | None) -> str:
-    if base and path.startswith(base.rstrip(os.sep) + os.sep):
-        return path[len(base.rstrip(os.sep)) + 1 :]
-    return path
+    """Returns a path below `base` as a relative one."""
+    if not base:
+        return path
+    folder = base.rstrip(os.sep) + os.sep
+    return path.removeprefix(folder)
 
 
 def _spin(what: str, done: Any) -> None:

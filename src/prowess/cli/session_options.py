@@ -36,12 +36,15 @@ ask_timeout_option = click.option(
     metavar="S",
     help="Seconds to wait for an answer. No answer counts as no.",
 )
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+_Options = tuple[Callable[[Any], Any], ...]
+_TASK: _Options = (
     click.option("--model", metavar="M", help="offline, openai:NAME, anthropic:NAME, scripted:FILE, replay:RUN, …"),
     click.option("--skill", "skills", multiple=True, metavar="NAME", help="Put this skill to use. Repeatable."),
     source_option,
     roots_option,
     click.option("--input", "inputs", multiple=True, metavar="FILE[=TO]", help="Give it a file or folder. Repeatable."),
+)
+_SESSION: _Options = (
     click.option("--session", metavar="ID", help="Go on in this session.  [default: a new one]"),
     click.option("--resume", is_flag=True, help="Go on with the run that was cut off, waits or met a limit."),
     yes_option,
@@ -54,6 +57,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     ask_timeout_option,
     executor_option("What runs scripts."),
+)
+_CONVERSATION: _Options = (
     click.option("--protocol", type=click.Choice(["tools", "actions"]), help="How the model says what it wants."),
     click.option(
         "--load-mode", type=click.Choice(["turn", "once", "session"]), help="How long a loaded skill stays in view."
@@ -63,6 +68,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--instructions", metavar="TEXT", help="What the model is told before anything else."),
     click.option("--summarise", is_flag=True, help="Near the context limit, let the model write a summary."),
+)
+_LIMITS: _Options = (
     click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Model turns.  [default: 12]"),
     click.option("--max-calls", type=click.IntRange(1), metavar="N", help="Tool calls.  [default: 30]"),
     click.option("--max-scripts", type=click.IntRange(0), metavar="N", help="Script runs.  [default: 6]"),
@@ -73,13 +80,17 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--max-cost", type=click.FloatRange(0, min_open=True), metavar="X", help="Money, in the currency of `prices`."
     ),
+)
+_COPIES: _Options = (
     click.option("--output-dir", metavar="DIR", help="Copy the files that it made to DIR; exit code 1 if not all."),
     click.option("--force", is_flag=True, help="Let copies replace what is in DIR."),
 )
 
 
 def session_options(function: Any) -> Any:
-    for option in reversed(_OPTIONS):
+    """Adds the options in this order, which `--help` keeps."""
+    options = _TASK + _SESSION + _CONVERSATION + _LIMITS + _COPIES
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -91,8 +102,9 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
 
 def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Returns arguments for `Runtime.open_session`, without approver, asker and observers."""
+    words = _resume_arguments(given)
     return {
-        "resume_arguments": tuple(_resume_arguments(given)),
+        "resume_arguments": tuple(words),
         "model": given["model"],
         "session": given["session"],
         "protocol": given["protocol"],
@@ -106,42 +118,59 @@ def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
 def check_options(given: dict[str, Any]) -> None:
     """Raises ConfigError for an option that needs another one."""
     if given["resume"] and given["session"] is None:
-        raise ConfigError(
-            "--resume needs the session to go on with.",
-            code="usage",
-            hint="prowess run --session ID --resume; see: prowess sessions list",
-        )
+        hint = "prowess run --session ID --resume; see: prowess sessions list"
+        raise ConfigError("--resume needs the session to go on with.", code="usage", hint=hint)
     if given["source"] is not None and not given["skills"]:
-        raise ConfigError(
-            "--source says which skill is meant, and no --skill is named.", code="usage", hint="Add --skill NAME."
-        )
+        message = "--source says which skill is meant, and no --skill is named."
+        raise ConfigError(message, code="usage", hint="Add --skill NAME.")
     if given["force"] and given["output_dir"] is None:
-        raise ConfigError("--force is about copies, and there is no --output-dir.", code="usage", hint="Name a folder.")
+        message = "--force is about copies, and there is no --output-dir."
+        raise ConfigError(message, code="usage", hint="Name a folder.")
 
 
 def skill_requests_of(given: dict[str, Any]) -> list[SkillRequest]:
-    return [SkillRequest(ref=name, source=given["source"]) for name in given["skills"]]
+    """Returns the skills of --skill, all of the one --source."""
+    source = given["source"]
+    return [SkillRequest(ref=name, source=source) for name in given["skills"]]
 
 
 def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:
-    return shlex.join(["prowess", "approvals", "answer", *call.where(), call_id, answer, "--session", session])
+    """Returns the command that answers the question of one call."""
+    words = ["prowess", "approvals", "answer", *call.where()]
+    words += [call_id, answer, "--session", session]
+    return shlex.join(words)
 
 
 def command_to_go_on(
     call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), command: str = "run"
 ) -> str:
     """Returns the command that goes on in this session, with the options of this call."""
-    words = ["prowess", command, *call.where(), *_resume_arguments(given), "--session", session, *more]
-    return shlex.join([*words, *(word for tool in dict.fromkeys([*given["yes"], *yes]) for word in ("--yes", tool))])
+    words = ["prowess", command, *call.where()]
+    words += _resume_arguments(given)
+    words += ["--session", session, *more]
+    approved = dict.fromkeys([*given["yes"], *yes])
+    for tool in approved:
+        words += ["--yes", tool]
+    return shlex.join(words)
+
+
+_KEPT = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")
 
 
 def _resume_arguments(given: dict[str, Any]) -> list[str]:
-    words = ["--nested"] if click.get_current_context().params.get("nested") else []
+    words: list[str] = []
+    if click.get_current_context().params.get("nested"):
+        words.append("--nested")
     for root in given["roots"]:
         words += ["--root", root]
-    names = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")
-    for name in (*names, *(name for name in SETTINGS if name.startswith("max_")), "output_dir"):
+    limits = [name for name in SETTINGS if name.startswith("max_")]
+    for name in (*_KEPT, *limits, "output_dir"):
         value = given[name]
         if value is not None:
-            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return [*words, *(f"--{flag}" for flag in ("summarise", "force") if given[flag])]
+            words.append(f"--{name.replace('_', '-')}")
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    if given["summarise"]:
+        words.append("--summarise")
+    if given["force"]:
+        words.append("--force")
+    return words

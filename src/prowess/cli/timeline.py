@@ -16,37 +16,63 @@ def show(screen: Screen, runs: Sequence[dict[str, Any]]) -> None:
     for number, run in enumerate(runs):
         if number:
             screen.text()
-        resumed = f" · goes on with {run['resumes']}" if run["resumes"] else ""
-        screen.heading(f"{visible(run['run'])} · {short_time(run['started_at'])} · {visible(run['model'])}{resumed}")
+        screen.heading(_heading(run))
         if run["request"]:
             _paragraph(screen, "> ", run["request"])
         for thing in run["said"]:
-            indent = "" if thing["run"] == run["run"] else "  "
-            _paragraph(screen, indent + _MARKS[thing["kind"]], _line(thing))
+            mark = _MARKS[thing["kind"]]
+            if thing["run"] != run["run"]:
+                mark = f"  {mark}"
+            line = _line(thing)
+            _paragraph(screen, mark, line)
         if run["text"]:
             screen.text()
             _paragraph(screen, "", run["text"])
-        screen.note(f"  {_end(run)}")
+        end = _end(run)
+        screen.note(f"  {end}")
+
+
+def _heading(run: dict[str, Any]) -> str:
+    name = visible(run["run"])
+    started = short_time(run["started_at"])
+    model = visible(run["model"])
+    text = f"{name} · {started} · {model}"
+    if run["resumes"]:
+        text += f" · goes on with {run['resumes']}"
+    return text
 
 
 def short_time(at: str) -> str:
-    return visible(at[:16].replace("T", " "))
+    """Renders `2026-11-16 08:30`."""
+    minute = at[:16]
+    return visible(minute.replace("T", " "))
 
 
 def _line(thing: dict[str, Any]) -> str:
-    status, code = thing.get("status"), thing.get("code")
-    tail = f"  {status}" if status else ""
-    return f"{thing['text']}{tail}{f' [{code}]' if code else ''}"
+    text = f"{thing['text']}"
+    status = thing.get("status")
+    if status:
+        text += f"  {status}"
+    code = thing.get("code")
+    if code:
+        text += f" [{code}]"
+    return text
 
 
 def _end(run: dict[str, Any]) -> str:
+    """Renders `end · 12 events · 3400 tokens`."""
+    reason = run["stop_reason"] or "has not ended"
+    events = count(run["events"], "event")
+    parts = [reason, events]
     usage = run["usage"]
-    parts = [run["stop_reason"] or "has not ended", count(run["events"], "event")]
-    if usage["input"] or usage["output"]:
-        parts.append(f"{usage['input'] + usage['output']} tokens")
+    tokens = usage["input"] + usage["output"]
+    if tokens:
+        parts.append(f"{tokens} tokens")
     return visible(" · ".join(parts))
 
 
 def _paragraph(screen: Screen, mark: str, text: str) -> None:
-    for number, line in enumerate(printable(text.rstrip("\n"), lines=True).split("\n")):
-        screen.text(((" " * len(mark) if number else mark) + line).rstrip())
+    shown = printable(text.rstrip("\n"), lines=True)
+    for line in shown.split("\n"):
+        screen.text(f"{mark}{line}".rstrip())
+        mark = " " * len(mark)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -83,18 +83,22 @@ def artifacts_list(call: Call, session: str | None, **whose: str) -> int:
         found = asyncio.run(list_artifacts(store, key, everywhere=session is None))
         place = str(getattr(store, "path", "memory:"))
         if call.screen.is_json:
+            artifacts = [_versions_row(row) for row in found]
+            findings = [finding_row(finding) for finding in runtime.setup_findings]
             document: ArtifactsDocument = {
                 "schema": "prowess.artifacts/1",
                 "store": place,
-                "artifacts": [_versions_row(row) for row in found],
-                "findings": [finding_row(finding) for finding in runtime.setup_findings],
+                "artifacts": artifacts,
+                "findings": findings,
             }
             call.screen.document(document)
             return 0
         if found:
             columns = ["name", "versions", "size", "type", "saved", "session"]
-            call.screen.table(columns, [_cells(row) for row in found])
-        call.screen.note(f"\n{count(len(found), 'artifact')} · {visible(place)}")
+            rows = [_cells(row) for row in found]
+            call.screen.table(columns, rows)
+        number = count(len(found), "artifact")
+        call.screen.note(f"\n{number} · {visible(place)}")
     return 0
 
 
@@ -112,13 +116,17 @@ def _known(artifact: Artifact, session: str | None) -> ArtifactParts:
 
 
 def _versions_row(row: ArtifactRow) -> ArtifactVersions:
-    return {**_known(row.newest, row.session), "versions": list(row.versions)}
+    newest = _known(row.newest, row.session)
+    return {**newest, "versions": list(row.versions)}
 
 
 def _cells(row: ArtifactRow) -> list[str]:
     newest = row.newest
-    saved, size = newest.created_at[:16].replace("T", " "), render_size(newest.size_bytes)
-    return [newest.name, _spread(row.versions), size, newest.mime_type, saved, row.session or "-"]
+    versions = _spread(row.versions)
+    size = render_size(newest.size_bytes)
+    saved = newest.created_at[:16].replace("T", " ")
+    session = row.session or "-"
+    return [newest.name, versions, size, newest.mime_type, saved, session]
 
 
 def _spread(versions: Sequence[int]) -> str:
@@ -129,7 +137,11 @@ def _spread(versions: Sequence[int]) -> str:
             spans[-1] = [spans[-1][0], version]
         else:
             spans.append([version])
-    return ", ".join("–".join(map(str, span)) for span in spans)
+    texts: list[str] = []
+    for span in spans:
+        ends = map(str, span)
+        texts.append("–".join(ends))
+    return ", ".join(texts)
 
 
 # --- get --------------------------------------------------------------------------------------------------------------
@@ -149,7 +161,8 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
     REF is artifact://NAME@VERSION or just NAME; without a version it is the newest. Text is printed; anything else
     needs -o FILE or a pipe.
     """
-    wanted, key = _parse(ref), SessionKey(session=session or DEFAULT_SESSION, **whose)
+    wanted = _parse(ref)
+    key = SessionKey(session=session or DEFAULT_SESSION, **whose)
     target = find_target(call.cwd, output, force)
 
     async def fetch(store: ArtifactStore) -> tuple[SessionKey, Artifact, str | None]:
@@ -159,31 +172,37 @@ def get(call: Call, ref: str, output: str | None, force: bool, session: str | No
         text = None
         if target is not None:
             with open_target(call.cwd, target, force) as file:
-                async for piece in content:
-                    file.write(piece)
+                await _copy(content, file)
         elif call.screen.is_json:
-            text = decode_text(b"".join([piece async for piece in content]), wanted.name)
+            pieces = [piece async for piece in content]
+            text = decode_text(b"".join(pieces), wanted.name)
         elif sys.stdout.isatty():
             await print_text(content, wanted.name)
         else:
-            async for piece in content:
-                sys.stdout.buffer.write(piece)
+            await _copy(content, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         return there, artifact, text
 
     with _opened(call) as (_, store):
         there, artifact, text = asyncio.run(fetch(store))
     if call.screen.is_json:
+        known = _known(artifact, session_of(there, wanted.name))
         document: ArtifactGetDocument = {
             "schema": "prowess.artifact-get/1",
-            **_known(artifact, session_of(there, wanted.name)),
+            **known,
             "path": target,
             "text": text,
         }
         call.screen.document(document)
     elif target is not None:
-        call.screen.note(f"wrote {visible(target)}  {render_size(artifact.size_bytes)}")
+        size = render_size(artifact.size_bytes)
+        call.screen.note(f"wrote {visible(target)}  {size}")
     return 0
+
+
+async def _copy(content: AsyncIterator[bytes], file: IO[bytes]) -> None:
+    async for piece in content:
+        file.write(piece)
 
 
 # --- put --------------------------------------------------------------------------------------------------------------
@@ -205,7 +224,9 @@ def put(call: Call, file: str, name: str | None, mime: str | None, session: str,
 
     FILE can be - for stdin. What was saved before stays, under its own version.
     """
-    source = None if file == "-" else os.path.abspath(os.path.join(call.cwd, file))
+    source = None
+    if file != "-":
+        source = os.path.abspath(os.path.join(call.cwd, file))
     if name is None:
         if source is None:
             raise ConfigError("What comes from stdin has no name.", code="usage", hint="Give it one: --name NAME.")
@@ -217,7 +238,8 @@ def put(call: Call, file: str, name: str | None, mime: str | None, session: str,
         async def save() -> Artifact:
             return await store.save(key, name, content, mime_type=mime)
 
-        known = _known(asyncio.run(save()), session_of(key, name))
+        saved = asyncio.run(save())
+    known = _known(saved, session_of(key, name))
     if call.screen.is_json:
         document: ArtifactPutDocument = {"schema": "prowess.artifact-put/1", **known}
         call.screen.document(document)
@@ -240,11 +262,13 @@ def rm(call: Call, refs: tuple[str, ...], all_versions: bool, session: str | Non
     REF is artifact://NAME@VERSION or NAME@VERSION, with --all-versions just NAME. The number of a removed version is
     not given again. When one of several is not there, nothing is removed.
     """
-    wanted, key = [_parse(ref) for ref in refs], SessionKey(session=session or DEFAULT_SESSION, **whose)
+    wanted = [_parse(ref) for ref in refs]
+    key = SessionKey(session=session or DEFAULT_SESSION, **whose)
     for ref in wanted:
         if (ref.version is None) != all_versions:
+            message = f"Which versions of '{ref.name}'?"
             either = f"Write {ref.name}@VERSION for one of them, or {ref.name} and --all-versions."
-            raise ConfigError(f"Which versions of '{ref.name}'?", code="needs-version", hint=either)
+            raise ConfigError(message, code="needs-version", hint=either)
     with _opened(call) as (_, store):
         removed = asyncio.run(remove_artifacts(store, key, wanted, everywhere=session is None))
     if call.screen.is_json:
@@ -252,13 +276,18 @@ def rm(call: Call, refs: tuple[str, ...], all_versions: bool, session: str | Non
         call.screen.document(to_json(document))
         return 0
     for each in removed:
-        of = f"  session {each.session}" if each.session else ""
-        call.screen.text(f"removed  {visible(each.ref + of)}")
+        what = each.ref
+        if each.session:
+            what += f"  session {each.session}"
+        call.screen.text(f"removed  {visible(what)}")
     return 0
 
 
 def _parse(text: str) -> ArtifactRef:
-    return parse_artifact_ref(text if "://" in text else f"artifact://{text}")
+    """Reads a reference. `artifact://` may be left out."""
+    if "://" not in text:
+        text = f"artifact://{text}"
+    return parse_artifact_ref(text)
 
 
 command = actions(

@@ -63,21 +63,25 @@ class Leave(NamedTuple):
 
 class Commands:
     def __init__(self, screen: Screen, runtime: Runtime, session: Session, come_back: Callable[[], str]) -> None:
-        self._runtime, self._session, self._come_back = runtime, session, come_back
-        self._say = screen.note if screen.is_json else screen.text
+        self._runtime = runtime
+        self._session = session
+        self._come_back = come_back
         self._note = screen.note
+        self._say = screen.note if screen.is_json else screen.text
         self.skills = SkillsInUse(runtime, session)
         self.usage = Usage()  # of all requests together
 
     async def understand(self, line: str) -> Ask | Leave | None:
         """Returns what a line asks for. A command is executed at once, and the result is None."""
-        if found := _SKILL.fullmatch(line):
+        found = _SKILL.fullmatch(line)
+        if found is not None:
             entry = self._runtime.catalog.get(found["name"])
             return Ask(f"/{entry.qualified}{found['rest']}")
         found = _LINE.fullmatch(line)
         if found is None:
             return Ask(line)
-        name, rest = found["name"], (found["rest"] or "").strip()
+        name = found["name"]
+        rest = found["rest"] or ""
         if name == "quit":
             name = "exit"
         if name not in HELP:
@@ -87,25 +91,33 @@ class Commands:
             self._note(f"/{name} is a command here; the skill of that name is /skill:{name}")
         if name == "exit":
             return Leave()
-        if name in ("load", "unload"):
-            if not rest:
-                raise ConfigError(f"/{name} needs the name of a skill.", code="usage", hint="See: /skills")
-            await (self._load(rest) if name == "load" else self._unload(rest))
-        else:
-            {
-                "skills": self._skills,
-                "plan": self._plan,
-                "cost": self._cost,
-                "session": self._where,
-                "help": self._help,
-            }[name]()
+        await self._execute(name, rest.strip())
         return None
+
+    async def _execute(self, name: str, rest: str) -> None:
+        if name in ("load", "unload") and not rest:
+            raise ConfigError(f"/{name} needs the name of a skill.", code="usage", hint="See: /skills")
+        if name == "load":
+            self._load(rest)
+        elif name == "unload":
+            await self._unload(rest)
+        elif name == "skills":
+            self._skills()
+        elif name == "plan":
+            self._plan()
+        elif name == "cost":
+            self._cost()
+        elif name == "session":
+            self._where()
+        else:
+            self._help()
 
     def names(self) -> list[str]:
         """Returns the names of the skills that a person may use."""
         return [entry.name for entry in self._visible()]
 
     def _visible(self) -> list[Entry]:
+        """Returns the skills that a person may use."""
         catalog = self._runtime.catalog
         return [entry for entry in catalog if catalog.visibility(entry).user_visible]
 
@@ -116,9 +128,8 @@ class Commands:
             return
         near = near_names(name, [*HELP, *names])
         if near:
-            raise ConfigError(
-                f"There is no command and no skill '/{name[:80]}'.", code="usage", hint=f"Did you mean /{near[0]}?"
-            )
+            message = f"There is no command and no skill '/{name[:80]}'."
+            raise ConfigError(message, code="usage", hint=f"Did you mean /{near[0]}?")
 
     # --- the commands -----------------------------------------------------------------------------------------------
 
@@ -132,19 +143,23 @@ class Commands:
         entries = self._visible()
         width = max((len(printable(entry.name)) for entry in entries), default=0)
         for entry in entries:
+            name = printable(entry.name)
             mark = "loaded" if entry.id in loaded else ""
-            self._say(f"  {printable(entry.name):<{width}}  {mark:<6}  {printable(one_line(entry.description, 80))}")
+            description = printable(one_line(entry.description, 80))
+            self._say(f"  {name:<{width}}  {mark:<6}  {description}")
         if not entries:
             self._say("There are no skills. See: prowess doctor")
 
-    async def _load(self, rest: str) -> None:
+    def _load(self, rest: str) -> None:
         ref, _, arguments = rest.partition(" ")
         skill = self.skills.load(ref, arguments.strip())  # its error says why not
-        self._note(f"{printable(skill.name)} is in use from your next message on.")
+        name = printable(skill.name)
+        self._note(f"{name} is in use from your next message on.")
 
     async def _unload(self, ref: str) -> None:
         await self.skills.unload(ref)
-        self._note(f"{printable(ref)} is no longer in use.")
+        name = printable(ref)
+        self._note(f"{name} is no longer in use.")
 
     def sent(self, usage: Usage) -> None:
         """Counts an answered message."""
@@ -155,25 +170,36 @@ class Commands:
         plan = self._session.plan
         if plan is None:
             self._say("There is no plan.")
-        else:
-            for line in render_plan(plan):
-                self._say(line)
+            return
+        for line in render_plan(plan):
+            self._say(line)
 
     def _cost(self) -> None:
-        usage = self.usage
-        asked = count(usage.requests, "request") + " to the model"
-        money = "" if usage.cost is not None else " · no price of this model is known"
-        self._say(f"{asked} · {render_usage(usage) or 'no tokens'}{money}")
+        requests = count(self.usage.requests, "request")
+        tokens = render_usage(self.usage) or "no tokens"
+        text = f"{requests} to the model · {tokens}"
+        if self.usage.cost is None:
+            text += " · no price of this model is known"
+        self._say(text)
 
     def _where(self) -> None:
-        self._say(f"session {self._session.key.session}")
-        self._note(f"To come back: {self._come_back()}")
+        session = self._session.key.session
+        self._say(f"session {session}")
+        command = self._come_back()
+        self._note(f"To come back: {command}")
 
 
 def render_plan(plan: Plan) -> list[str]:
-    lines = [f"Goal: {one_line(plan.goal, 500)}"]
-    lines += [f"  [{_MARKS[step.status]}] {one_line(step.title, 300)}" for step in plan.steps]
-    lines += [f"  assumed: {one_line(text, 300)}" for text in plan.assumptions]
+    """Renders a line for the goal, for each step and for each assumption."""
+    goal = one_line(plan.goal, 500)
+    lines = [f"Goal: {goal}"]
+    for step in plan.steps:
+        mark = _MARKS[step.status]
+        title = one_line(step.title, 300)
+        lines.append(f"  [{mark}] {title}")
+    for assumption in plan.assumptions:
+        text = one_line(assumption, 300)
+        lines.append(f"  assumed: {text}")
     return [printable(line) for line in lines]
 
 
@@ -194,33 +220,35 @@ def command(call: Call, **given: Any) -> int:
     `prowess run`.
     """
     check_options(given)
-    with call.runtime(roots=given["roots"], flags=settings_of(given)) as runtime:
+    flags = settings_of(given)
+    with call.runtime(roots=given["roots"], flags=flags) as runtime:
         show_findings(call, runtime)
         with asyncio.Runner() as runner:
-            return Chat(call, runtime, given, runner).go()
+            chat = Chat(call, runtime, given, runner)
+            return chat.go()
 
 
 class Chat:
     def __init__(self, call: Call, runtime: Runtime, given: dict[str, Any], runner: asyncio.Runner) -> None:
-        self._call, self._runtime, self._given, self._screen = call, runtime, given, call.screen
+        self._call = call
+        self._runtime = runtime
+        self._given = given
+        self._screen = call.screen
         self._runner = runner  # nothing runs between two lines: Ctrl-C goes to the request or to the prompt
         self._display, self._watch, self._approver, self._asker = open_terminal(call, given)
         self._files = named_files(call, given["inputs"])  # for the first request
         self._code = 0
-        self._busy = self._talked = False
+        self._busy = False
+        self._talked = False
 
     def go(self) -> int:
+        """Opens the session, talks until the person leaves, and returns the exit code."""
         stack = AsyncExitStack()
-        session = self._runner.run(
-            stack.enter_async_context(
-                self._runtime.open_session(
-                    **session_arguments(self._given),
-                    approver=self._approver,
-                    asker=self._asker,
-                    on_event=(self._watch,),
-                )
-            )
+        options = session_arguments(self._given)
+        opening = self._runtime.open_session(
+            **options, approver=self._approver, asker=self._asker, on_event=(self._watch,)
         )
+        session = self._runner.run(stack.enter_async_context(opening))
         try:
             return self._talk(session)
         finally:
@@ -230,8 +258,7 @@ class Chat:
         commands = Commands(self._screen, self._runtime, session, lambda: self._come_back(session))
         reader = self._open_reader(commands)
         if reader.interactive:
-            skills = count(len(commands.names()), "skill")
-            self._screen.note(f"[session {session.key.session} · {session.agent.model.name} · {skills} · /help]")
+            self._greet(session, commands)
         if self._given["resume"]:
             self._answer(session, commands, "", (), resume=True)
         warned = False
@@ -249,17 +276,33 @@ class Chat:
                 self._failed(error)
                 continue
             if line is None or not self._obey(session, commands, line.strip()):
-                return self._left(session, reader, 0 if reader.interactive else self._code)
-            if session.kit.recorder.broken or (self._display is None and self._watch.problem is not None):
+                code = 0 if reader.interactive else self._code
+                return self._left(session, reader, code)
+            if session.kit.recorder.broken or self._is_output_closed:
                 return self._left(session, reader, 1)
+
+    def _greet(self, session: Session, commands: Commands) -> None:
+        skills = count(len(commands.names()), "skill")
+        model = session.agent.model.name
+        self._screen.note(f"[session {session.key.session} · {model} · {skills} · /help]")
+
+    @property
+    def _is_output_closed(self) -> bool:
+        """True with --json when stdout can no longer be written."""
+        if self._display is not None:
+            return False
+        return self._watch.problem is not None
 
     def _open_reader(self, commands: Commands) -> LineReader:
         places = self._runtime.places
+        known = list(HELP)
 
         def find(before: str) -> Completions:
-            return complete(before, commands=list(HELP), skills=commands.names(), cwd=self._call.cwd, home=places.home)
+            skills = commands.names()
+            return complete(before, commands=known, skills=skills, cwd=self._call.cwd, home=places.home)
 
-        history = History(os.path.join(places.state_dir, "chat-history"), self._screen.note)
+        path = os.path.join(places.state_dir, "chat-history")
+        history = History(path, self._screen.note)
         return open_reader(find, history, self._screen.note)
 
     def _obey(self, session: Session, commands: Commands, line: str) -> bool:
@@ -270,9 +313,8 @@ class Chat:
         try:
             meant = self._runner.run(commands.understand(line))
             if isinstance(meant, Ask):
-                text, attached = find_attachments(
-                    meant.text, self._call.cwd, self._runtime.places.home, taken_names(self._files)
-                )
+                taken = taken_names(self._files)
+                text, attached = find_attachments(meant.text, self._call.cwd, self._runtime.places.home, taken)
                 self._answer(session, commands, text, [*self._files, *attached])
             return not isinstance(meant, Leave)
         except ProwessError as error:
@@ -290,10 +332,13 @@ class Chat:
     def _answer(
         self, session: Session, commands: Commands, text: str, files: Sequence[InputFile], *, resume: bool = False
     ) -> None:
-        requests = [*skill_requests_of(self._given), *commands.skills.requests.values()]
-        skills = list({request.ref: request for request in requests}.values())
+        requests: dict[str, SkillRequest] = {}
+        for request in (*skill_requests_of(self._given), *commands.skills.requests.values()):
+            requests[request.ref] = request
+        skills = list(requests.values())
         self._approver.nobody.clear()
-        self._busy = self._talked = True
+        self._busy = True
+        self._talked = True
         with self._display or nullcontext():  # is closed also when several Ctrl-C end the request
             if self._display is not None:
                 self._display.begin()
@@ -319,8 +364,9 @@ class Chat:
                 self._code = 1
             return result
         except asyncio.CancelledError:
-            if self._watch.problem is not None and self._display is None:
-                raise output_closed(self._come_back(session)) from None
+            if self._is_output_closed:
+                command = self._come_back(session)
+                raise output_closed(command) from None
             raise
         finally:
             self._busy = False
@@ -345,9 +391,12 @@ class Chat:
 
     def _left(self, session: Session, reader: LineReader, code: int) -> int:
         if reader.interactive and self._talked:
-            self._screen.note(f"To come back: {self._come_back(session)}")
+            command = self._come_back(session)
+            self._screen.note(f"To come back: {command}")
         sys.stdout.flush()
         return code
 
     def _come_back(self, session: Session) -> str:
-        return command_to_go_on(self._call, self._given, session.key.session, command="chat")
+        """Returns the command that goes on with this chat."""
+        name = session.key.session
+        return command_to_go_on(self._call, self._given, name, command="chat")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from prowess.cli.app import Call, cli_command
+from prowess.cli.screen import Screen
 from prowess.core.codec import to_json
+from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
-from prowess.runtime.services.settings_in_force import find_environment, find_settings
+from prowess.runtime.services.settings_in_force import SettingInForce, find_environment, find_settings
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.skills import ConfigDocument
@@ -41,17 +44,35 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
             }
             call.screen.document(document)
             return 0
-        rows = [
-            [each.name, json.dumps(each.value, ensure_ascii=False), *([each.origin] if origin else [])]
-            for each in chosen
-        ]
-        call.screen.table(["setting", "value", *(["from"] if origin else [])], rows)
+        _show_settings(call.screen, chosen, with_origin=origin)
         if origin and environment:
             call.screen.text()
-            call.screen.fields([(name, f"{value}  (environment)") for name, value in environment.items()])
+            rows = [(name, f"{value}  (environment)") for name, value in environment.items()]
+            call.screen.fields(rows)
         call.screen.findings(findings)
-        trusted = "trusted" if runtime.loaded.project_trusted else "not trusted: its configuration may only restrict"
-        if file := call.options.get("config_file"):  # replaces the project's own file, trusted or not
-            trusted = f"configured by {file}, which counts because you named it"
+        trusted = _trusted(call, runtime)
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
     return 0
+
+
+def _show_settings(screen: Screen, settings: Sequence[SettingInForce], *, with_origin: bool) -> None:
+    columns = ["setting", "value"]
+    if with_origin:
+        columns.append("from")
+    rows: list[list[str]] = []
+    for each in settings:
+        value = json.dumps(each.value, ensure_ascii=False)
+        row = [each.name, value]
+        if with_origin:
+            row.append(each.origin)
+        rows.append(row)
+    screen.table(columns, rows)
+
+
+def _trusted(call: Call, runtime: Runtime) -> str:
+    file = call.options.get("config_file")
+    if file:  # replaces the project's own file, trusted or not
+        return f"configured by {file}, which counts because you named it"
+    if runtime.loaded.project_trusted:
+        return "trusted"
+    return "not trusted: its configuration may only restrict"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,7 +20,7 @@ from prowess.runtime.services.doctor import examine, problem_of
 from prowess.runtime.services.doctor_workspace import DIFFERS, examine_isolation, examine_workspace
 
 if TYPE_CHECKING:
-    from prowess.runtime.documents.skills import DoctorDocument, DoctorIsolation, DoctorRoot
+    from prowess.runtime.documents.skills import DoctorCatalog, DoctorDocument, DoctorIsolation, DoctorRoot
 
 
 @cli_command("doctor", example="prowess doctor\nprowess doctor --workspace\nprowess doctor --root ./skills --json")
@@ -40,11 +40,13 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
     except ConfigError as error:  # doctor must answer above all when the configuration is broken
         broken.append(problem_of(error, "configuration"))
     with call.runtime(roots=roots, without_files=bool(broken)) as runtime:
+        tried = None
         with call.screen.working("Reading every skill"):
             examined = examine(runtime, broken)
-            document: DoctorDocument = {**examined, "isolation": asyncio.run(examine_isolation(runtime))}
-            tried = asyncio.run(examine_workspace(runtime)) if workspace else None
-            if tried is not None:
+            isolation = asyncio.run(examine_isolation(runtime))
+            document: DoctorDocument = {**examined, "isolation": isolation}
+            if workspace:
+                tried = asyncio.run(examine_workspace(runtime))
                 document["workspace"] = tried
         if call.screen.is_json:
             call.screen.document(document)
@@ -53,72 +55,107 @@ def command(call: Call, workspace: bool, roots: tuple[str, ...]) -> int:
             if tried is not None:
                 show_workspace(call.screen, tried)
             else:
-                _show_isolation(call.screen, document["isolation"])
-        unable = tried is not None and tried["error"] is not None
-        return 1 if unable or any(row["severity"] == "error" for row in document["findings"]) else 0
+                _show_isolation(call.screen, isolation)
+        if tried is not None and tried["error"] is not None:
+            return 1
+        has_errors = any(row["severity"] == "error" for row in document["findings"])
+        return 1 if has_errors else 0
 
 
 def _show(call: Call, runtime: Runtime, document: DoctorDocument) -> None:
     screen = call.screen
     screen.heading("Roots")
-    absent = [root for root in document["roots"] if not root["exists"] and root["origin"] == "default"]
-    for root in document["roots"]:
-        if root not in absent:
-            _show_root(call, root)
-    if absent:
-        screen.text(f"  {count(len(absent), 'default place')} not there: {', '.join(root['path'] for root in absent)}")
-    catalog = document["catalog"]
+    _show_roots(call, document["roots"])
     screen.text()
     screen.heading("Catalog")
-    tokens = catalog["tokens"]
-    shown, why = count(catalog["shown"], "skill"), visible(catalog["budget_why"])
-    screen.text(f"  {shown} shown to models, {tokens['used']} of {tokens['budget']} tokens ({why})")
-    if catalog["name_only"]:
-        screen.text(f"  {count(catalog['name_only'], 'skill')} shown by name only")
-    if catalog["over_budget"]:
-        screen.text(
-            f"  {len(catalog['over_budget'])} over the budget, found by search: {_some(catalog['over_budget'])}"
-        )
-    if catalog["hidden"]:
-        screen.text(f"  {len(catalog['hidden'])} kept from models: {_some(catalog['hidden'])}")
+    _show_catalog(screen, document["catalog"])
     screen.text()
     screen.heading("Findings")
     findings = [Finding(**row) for row in document["findings"]]
-    told = [finding for finding in findings if finding.severity != "info" or screen.verbose]
-    screen.findings(told, base=runtime.places.project)
-    remarks = len(findings) - len(told)
-    if not told:
-        screen.text("  none")
-    if remarks:
-        screen.text(f"  and {count(remarks, 'remark')}, shown with -v")
+    _show_findings(screen, findings, base=runtime.places.project)
     screen.text()
     screen.heading("Installation")
     for key, value in document["installation"].items():
-        shown = (
-            ", ".join(f"{name}: {_word(on)}" for name, on in value.items()) if isinstance(value, dict) else _word(value)
-        )
-        screen.text(f"  {key.replace('_', ' ')}: {shown}")
+        label = key.replace("_", " ")
+        text = _word(value)
+        screen.text(f"  {label}: {text}")
+
+
+def _show_roots(call: Call, roots: Sequence[DoctorRoot]) -> None:
+    absent: list[str] = []
+    for root in roots:
+        if not root["exists"] and root["origin"] == "default":
+            absent.append(root["path"])
+        else:
+            _show_root(call, root)
+    if absent:
+        places = count(len(absent), "default place")
+        named = ", ".join(absent)
+        call.screen.text(f"  {places} not there: {named}")
+
+
+def _show_catalog(screen: Screen, catalog: DoctorCatalog) -> None:
+    shown = count(catalog["shown"], "skill")
+    tokens = catalog["tokens"]
+    why = visible(catalog["budget_why"])
+    screen.text(f"  {shown} shown to models, {tokens['used']} of {tokens['budget']} tokens ({why})")
+    if catalog["name_only"]:
+        skills = count(catalog["name_only"], "skill")
+        screen.text(f"  {skills} shown by name only")
+    over_budget = catalog["over_budget"]
+    if over_budget:
+        screen.text(f"  {len(over_budget)} over the budget, found by search: {_some(over_budget)}")
+    hidden = catalog["hidden"]
+    if hidden:
+        screen.text(f"  {len(hidden)} kept from models: {_some(hidden)}")
+
+
+def _show_findings(screen: Screen, findings: Sequence[Finding], *, base: str | None) -> None:
+    shown = findings
+    if not screen.verbose:
+        shown = [finding for finding in findings if finding.severity != "info"]
+    screen.findings(shown, base=base)
+    if not shown:
+        screen.text("  none")
+    remarks = len(findings) - len(shown)
+    if remarks:
+        more = count(remarks, "remark")
+        screen.text(f"  and {more}, shown with -v")
 
 
 def _show_isolation(screen: Screen, found: DoctorIsolation) -> None:
     screen.text()
     screen.heading("Isolation")
-    kind = f"{found['executor']} ({found['mechanism']})" if found["executor"] else "NOTHING CAN RUN"
-    screen.text(f"  {printable('; '.join([kind, *found['notes']]))}")
-    if found["hint"]:
-        screen.text(f"  {printable(found['hint'])}")
+    kind = "NOTHING CAN RUN"
+    if found["executor"]:
+        kind = f"{found['executor']} ({found['mechanism']})"
+    told = "; ".join([kind, *found["notes"]])
+    screen.text(f"  {printable(told)}")
+    hint = found["hint"]
+    if hint:
+        shown = printable(hint)
+        screen.text(f"  {shown}")
     screen.text("  more: prowess doctor --workspace")
 
 
 def _show_root(call: Call, root: DoctorRoot) -> None:
     screen = call.screen
-    trusted = "" if root["trusted"] else ", not trusted"
-    state = ", ".join(f"{number} {status}" for status, number in root["statuses"].items())
-    there = "" if root["exists"] else ", not there"
-    number = count(root["skills"], "skill")
-    screen.text(f"  {root['source']}  {visible(root['path'])}{there}{trusted}: {number}{': ' if state else ''}{state}")
+    path = visible(root["path"])
+    text = f"  {root['source']}  {path}"
+    if not root["exists"]:
+        text += ", not there"
+    if not root["trusted"]:
+        text += ", not trusted"
+    skills = count(root["skills"], "skill")
+    text += f": {skills}"
+    states = [f"{number} {status}" for status, number in root["statuses"].items()]
+    if states:
+        joined = ", ".join(states)
+        text += f": {joined}"
+    screen.text(text)
     if root["repaired"]:
-        screen.text(f"    repaired: {_some(root['repaired'])}")
+        repaired = _some(root["repaired"])
+        screen.text(f"    repaired: {repaired}")
     for id, why in root["shadowed"].items():
         screen.text(f"    shadowed: {visible(id)}: {visible(why)}")
     for path in root["skipped"]:
@@ -126,11 +163,22 @@ def _show_root(call: Call, root: DoctorRoot) -> None:
 
 
 def _some(ids: list[str]) -> str:
-    return visible(", ".join(ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    """Names the first five."""
+    named = visible(", ".join(ids[:5]))
+    left_out = len(ids) - 5
+    if left_out > 0:
+        return f"{named} and {left_out} more"
+    return named
 
 
 def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    """Renders `yes` for True, and `sandbox: yes, ray: no` for a table."""
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        return ", ".join(f"{name}: {_word(on)}" for name, on in table.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 # --- executors --------------------------------------------------------------------------------------------------------
@@ -141,52 +189,90 @@ YOUR_MODES = "as you, a script can change the mode and times of files that are y
 
 
 def show_workspace(screen: Screen, document: dict[str, Any]) -> None:
+    """Shows what can run a script here, and what was tried."""
     screen.text()
     screen.heading("Workspace")
-    isolation, error = document["isolation"], document["error"]
+    configured = document["configured"]
+    isolation = document["isolation"]
     if isolation is not None:
-        inside = f"{isolation['mechanism']}, user {isolation['uid']}, network {isolation['network']}"
-        screen.text(f"  executor: {document['configured']}, which here means {isolation['executor']} ({inside})")
-        limits = " · ".join(f"{name} {held}" for name, held in isolation["limits"].items())
-        screen.text(f"  limits: {limits}")
-        for note in isolation["notes"]:
-            screen.text(f"  note: {printable(note)}")
-        kind = recorded_kind(isolation)
-        if kind in ("none", "process") and is_ours(isolation["uid"]):
-            screen.text(f"  note: {AS_YOU}")
-        if kind == "process":
-            _show_differences(screen, DIFFERS["none"])
+        _show_chosen(screen, configured, isolation)
+    error = document["error"]
     if error is not None:
-        screen.text(f"  executor: {document['configured']}: NOTHING CAN RUN: {printable(error['message'])}")
-        screen.text(f"    {printable(error['hint'] or '')} [{error['code']}]")
+        message = printable(error["message"])
+        screen.text(f"  executor: {configured}: NOTHING CAN RUN: {message}")
+        hint = printable(error["hint"] or "")
+        screen.text(f"    {hint} [{error['code']}]")
     for sandbox in document["sandboxes"]:
-        held = [promise for promise, holds in sandbox["held"].items() if holds]
-        broken = [promise for promise, holds in sandbox["held"].items() if not holds]
-        state = f"works, {len(held)} of {len(sandbox['held'])} promises held" if sandbox["works"] else "does not work"
-        screen.text(f"  {sandbox['mechanism']}: {state}")
-        if sandbox["error"]:
-            screen.text(f"    {printable(sandbox['error'])}")
-        if broken:
-            screen.text(f"    broken: {', '.join(broken)}")
-        elif held:
-            screen.text(f"    {' · '.join(held)}")
-        if sandbox["works"] and sandbox["mechanism"] == "landlock+seccomp" and is_ours(sandbox["uid"]):
+        _show_sandbox(screen, sandbox)
+    _show_container(screen, document["container"])
+    workspaces = count(document["workspaces"], "workspace")
+    used = size(document["size_bytes"])
+    screen.text(f"  {workspaces}, {used}, in {document['dir']}")
+
+
+def _show_chosen(screen: Screen, configured: str, isolation: dict[str, Any]) -> None:
+    """Shows the isolation that a script gets."""
+    inside = f"{isolation['mechanism']}, user {isolation['uid']}, network {isolation['network']}"
+    screen.text(f"  executor: {configured}, which here means {isolation['executor']} ({inside})")
+    limits = _limits(isolation)
+    screen.text(f"  limits: {limits}")
+    for note in isolation["notes"]:
+        shown = printable(note)
+        screen.text(f"  note: {shown}")
+    kind = recorded_kind(isolation)
+    if kind in ("none", "process") and is_ours(isolation["uid"]):
+        screen.text(f"  note: {AS_YOU}")
+    if kind == "process":
+        _show_differences(screen, DIFFERS["none"])
+
+
+def _limits(isolation: dict[str, Any]) -> str:
+    """Renders `time enforced · memory absent`."""
+    limits = [f"{name} {held}" for name, held in isolation["limits"].items()]
+    return " · ".join(limits)
+
+
+def _show_sandbox(screen: Screen, sandbox: dict[str, Any]) -> None:
+    promises = sandbox["held"]
+    held = [promise for promise, holds in promises.items() if holds]
+    broken = [promise for promise, holds in promises.items() if not holds]
+    mechanism = sandbox["mechanism"]
+    works = sandbox["works"]
+    state = "does not work"
+    if works:
+        state = f"works, {len(held)} of {len(promises)} promises held"
+    screen.text(f"  {mechanism}: {state}")
+    if sandbox["error"]:
+        error = printable(sandbox["error"])
+        screen.text(f"    {error}")
+    if broken:
+        named = ", ".join(broken)
+        screen.text(f"    broken: {named}")
+    elif held:
+        named = " · ".join(held)
+        screen.text(f"    {named}")
+    if works:
+        if mechanism == "landlock+seccomp" and is_ours(sandbox["uid"]):
             screen.text(f"    not held: {YOUR_MODES}")
-        if sandbox["works"]:
-            _show_differences(screen, sandbox["differs"])
-    container = document["container"]
-    if container["works"]:
-        found = container["isolation"]
-        limits = " · ".join(f"{name} {held}" for name, held in found["limits"].items())
-        screen.text(f"  container: works ({found['mechanism']}, user {found['uid']}); {limits}")
-        _show_differences(screen, container["differs"])
-    else:
-        screen.text(
-            f"  container: {printable(container['error']['message'])} {printable(container['error']['hint'] or '')}"
-        )
-    screen.text(f"  {count(document['workspaces'], 'workspace')}, {size(document['size_bytes'])}, in {document['dir']}")
+        _show_differences(screen, sandbox["differs"])
+
+
+def _show_container(screen: Screen, container: dict[str, Any]) -> None:
+    if not container["works"]:
+        error = container["error"]
+        message = printable(error["message"])
+        hint = printable(error["hint"] or "")
+        screen.text(f"  container: {message} {hint}")
+        return
+    isolation = container["isolation"]
+    limits = _limits(isolation)
+    inside = f"{isolation['mechanism']}, user {isolation['uid']}"
+    screen.text(f"  container: works ({inside}); {limits}")
+    _show_differences(screen, container["differs"])
 
 
 def _show_differences(screen: Screen, differences: Sequence[str]) -> None:
-    if differences:
-        screen.text(f"    differs: {' · '.join(differences)}")
+    if not differences:
+        return
+    told = " · ".join(differences)
+    screen.text(f"    differs: {told}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,18 +22,24 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
 def _list(call: Call, limit: int) -> int:
     """Show the eval runs there are, the last one first."""
+    rows: list[dict[str, Any]] = []
     with call.runtime() as runtime:
         ids = list_runs(runtime.places)[::-1]
-        headers = [read_run(find_run(runtime.places, name))[0] for name in ids[:limit]]
-    rows = [header.model_dump(mode="json", by_alias=True) for header in headers]
+        for name in ids[:limit]:
+            path = find_run(runtime.places, name)
+            header = read_run(path)[0]
+            rows.append(header.model_dump(mode="json", by_alias=True))
+    has_more = len(ids) > limit
     if call.screen.is_json:
-        call.screen.document({"schema": "prowess.eval-runs/1", "runs": rows, "more": len(ids) > limit})
+        call.screen.document({"schema": "prowess.eval-runs/1", "runs": rows, "more": has_more})
         return 0
     if rows:
         cells = [[row["id"], row["suite"], row["model"], ", ".join(row["arms"])] for row in rows]
         call.screen.table(["run", "suite", "model", "arms"], cells)
-    more = f" · there are more: --limit {limit * 5}" if len(ids) > limit else ""
-    call.screen.note(f"\n{count(len(rows), 'run')}{more}")
+    summary = count(len(rows), "run")
+    if has_more:
+        summary += f" · there are more: --limit {limit * 5}"
+    call.screen.note(f"\n{summary}")
     return 0
 
 
@@ -56,12 +62,15 @@ def _show(call: Call, run: str) -> int:
 def _diff(call: Call, before: str, after: str) -> int:
     """Compare eval run B with A: better, worse, inconclusive or same. Exit code 1 if B is worse."""
     with call.runtime() as runtime:
-        document = find_finished(after, runtime.places).against(find_finished(before, runtime.places)).to_json()
+        new = find_finished(after, runtime.places)
+        old = find_finished(before, runtime.places)
+        document = new.against(old).to_json()
+    gate = document["gate"]
     if call.screen.is_json:
         call.screen.document(document)
     else:
-        show_gate(call.screen, document["gate"])
-    return 1 if document["gate"]["verdict"] == "worse" else 0
+        show_gate(call.screen, gate)
+    return 1 if gate["verdict"] == "worse" else 0
 
 
 @cli_command("init", example="prowess evals init pdf-forms")
@@ -69,7 +78,8 @@ def _diff(call: Call, before: str, after: str) -> int:
 def _init(call: Call, skill: str) -> int:
     """Write starter cases for a skill, into its folder evals/."""
     with call.runtime() as runtime:
-        file = write_starter(find_skill_folder(skill, runtime))
+        folder = find_skill_folder(skill, runtime)
+        file = write_starter(folder)
     if call.screen.is_json:
         document: EvalsInitDocument = {"schema": "prowess.evals-init/1", "file": file}
         call.screen.document(document)

@@ -14,6 +14,7 @@ import click
 
 from prowess.cli.app import Call, cli_command, executor_option, roots_option, source_option
 from prowess.cli.approver import TerminalApprover
+from prowess.cli.call import note_findings
 from prowess.cli.inputs import split_inputs
 from prowess.cli.run_result import note_unredacted_secrets, show_end
 from prowess.cli.screen import printable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT, FAILED, DENIED, NOT_FOUND, PIPE_CLOSED = 124, 125, 126, 127, 141
 _NOT_FOUND = ("script-not-found", "skill-not-found")
+_LONGEST_STDIN = 4 << 20
 _EMPTY: dict[str, Any] = {
     "stdout": "",
     "stderr": "",
@@ -83,25 +85,30 @@ def command(call: Call, skill: str, words: tuple[str, ...], executor: str | None
     scripts/. Exit code: the command's own; 124 when its time was up, 125 when Prowess failed, 126 when it was denied,
     nobody could be asked or there is no isolation, 127 when the skill or the program was not found.
     """
+    flags = {"workspace.executor": executor}
+    options = {**given, "executor": executor}
     try:
-        with call.runtime(roots=given["roots"], flags={"workspace.executor": executor}) as runtime:
-            for finding in runtime.setup_findings:
-                if finding.severity != "info" and not call.screen.is_json:
-                    call.screen.note(f"{finding.severity}: {printable(finding.message)} [{finding.code}]")
-            return asyncio.run(_exec(call, runtime, skill, words, {**given, "executor": executor}))
+        with call.runtime(roots=given["roots"], flags=flags) as runtime:
+            note_findings(call, runtime)
+            return asyncio.run(_exec(call, runtime, skill, words, options))
     except ProwessError as error:
         return _refused(call, error)
     except KeyboardInterrupt:
         if not call.screen.is_json:
             raise
-        return _answer(call, ProwessError("It was interrupted, and has ended.", code="interrupted"), "failed", 130)
+        interrupted = ProwessError("It was interrupted, and has ended.", code="interrupted")
+        return _answer(call, interrupted, "failed", 130)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        reason = f"{place}{(error.strerror or type(error).__name__).lower()}"
-        return _refused(call, ProwessError(f"The system refused: {reason}.", code="system-error", hint=_SYSTEM))
+        return _refused(call, _system_error(error))
 
 
-_SYSTEM = "Check that the path exists, may be written, and that the disk is not full."
+def _system_error(error: OSError) -> ProwessError:
+    reason = error.strerror or type(error).__name__
+    told = reason.lower()
+    if error.filename:
+        told = f"{error.filename}: {told}"
+    hint = "Check that the path exists, may be written, and that the disk is not full."
+    return ProwessError(f"The system refused: {told}.", code="system-error", hint=hint)
 
 
 async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any]) -> int:
@@ -112,7 +119,8 @@ async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], 
     except asyncio.CancelledError:
         if live.problem is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
         if isinstance(live.problem, BrokenPipeError):
             return PIPE_CLOSED
         raise live.problem from None
@@ -121,25 +129,35 @@ async def _exec(call: Call, runtime: Runtime, skill: str, words: Sequence[str], 
 async def _run(
     call: Call, runtime: Runtime, skill: str, words: Sequence[str], given: dict[str, Any], live: _LiveOutput
 ) -> int:
-    approver = TerminalApprover(parse_yes(given["yes"]), ask=not call.screen.is_json, timeout_s=given["ask_timeout"])
-    given["bare"] = not call.screen.is_json  # nobody sees the content of files here; they are on disk
+    is_json = call.screen.is_json
+    approved = parse_yes(given["yes"])
+    approver = TerminalApprover(approved, ask=not is_json, timeout_s=given["ask_timeout"])
+    given["bare"] = not is_json  # nobody sees the content of files here; they are on disk
     granted, refs = split_inputs(given["inputs"], call.cwd)
-    resume_arguments = [word for root in given["roots"] for word in ("--root", root)]
-    resume_arguments += ["--executor", given["executor"]] if given["executor"] else []
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
-    options["resume_arguments"] = tuple(resume_arguments)
-    if not call.screen.is_json:
+    options["resume_arguments"] = _resume_arguments(given)
+    if not is_json:
         options["on_output"] = live
     async with runtime.open_kit(**options) as kit:
         loaded = await kit.activate(skill, source=given["source"])
         note_unredacted_secrets(call.screen, kit)
-        args = run_arguments(loaded.skill.entry.id, words, refs, given, loaded.tree.path)
+        name = loaded.skill.entry.id
+        args = run_arguments(name, words, refs, given, loaded.tree.path)
         if given["with_stdin"]:
             args["stdin"] = await asyncio.to_thread(_read_stdin)
         outcome = await kit.call("skill_run", args)
         if "duration_ms" not in outcome.data:
             return _not_run(call, outcome, approver)
         return await asyncio.to_thread(_ran, call, kit, outcome, given)
+
+
+def _resume_arguments(given: dict[str, Any]) -> tuple[str, ...]:
+    words: list[str] = []
+    for root in given["roots"]:
+        words += ["--root", root]
+    if given["executor"]:
+        words += ["--executor", given["executor"]]
+    return tuple(words)
 
 
 def run_arguments(
@@ -149,39 +167,58 @@ def run_arguments(
     if not words:
         raise ConfigError("There is no command.", code="usage", hint="prowess exec SKILL -- COMMAND…")
     args: dict[str, Any] = {"skill": skill, "inputs": list(refs), "output_files": list(given["outputs"])}
-    args |= {"omit_inline_content": True} if given["bare"] else {}
-    args |= {"install": list(given["install"])} if given["install"] else {}
-    args["env"] = dict(_variable(text) for text in given["variables"])
+    if given["bare"]:
+        args["omit_inline_content"] = True
+    if given["install"]:
+        args["install"] = list(given["install"])
+    args["env"] = dict(map(_variable, given["variables"]))
     if given["shell"]:
-        if len(words) > 1:
-            raise ConfigError(
-                "With --shell the command is one text.", code="usage", hint="Put quotes around it: -- 'a | b'"
-            )
-        args["command"] = words[0]
-    elif (script := _script(words[0], tree)) is not None:
-        args |= {"script": script, "args": list(words[1:])}
+        args["command"] = _shell_text(words)
     else:
-        args["command"] = shlex.join(words)
-    if given["timeout"] is not None:
-        args["timeout"] = given["timeout"]
-    if given["cwd"] is not None:
-        args["cwd"] = given["cwd"]
-    return args | ({"save_as_artifacts": True} if given["save"] else {})
+        args |= _command_arguments(words, tree)
+    for name in ("timeout", "cwd"):
+        value = given[name]
+        if value is not None:
+            args[name] = value
+    if given["save"]:
+        args["save_as_artifacts"] = True
+    return args
+
+
+def _shell_text(words: Sequence[str]) -> str:
+    if len(words) == 1:
+        return words[0]
+    hint = "Put quotes around it: -- 'a | b'"
+    raise ConfigError("With --shell the command is one text.", code="usage", hint=hint)
+
+
+def _command_arguments(words: Sequence[str], tree: str) -> dict[str, Any]:
+    script = _script(words[0], tree)
+    if script is None:
+        return {"command": shlex.join(words)}
+    rest = list(words[1:])
+    return {"script": script, "args": rest}
 
 
 def _script(word: str, tree: str) -> str | None:
     """Returns the path when the word names a file of the skill. For scripts/ the folder may be left out."""
-    for path in (word if "/" in word else "", f"scripts/{word}" if "/" not in word else ""):
-        if path and not path.startswith("/") and ".." not in path and os.path.isfile(os.path.join(tree, path)):
-            return path
+    path = word
+    if "/" not in word:
+        path = f"scripts/{word}"
+    if path.startswith("/") or ".." in path:
+        return None
+    if os.path.isfile(os.path.join(tree, path)):
+        return path
     return None
 
 
 def _variable(text: str) -> tuple[str, str]:
+    """Splits NAME=VALUE."""
     name, mark, value = text.partition("=")
-    if not mark or not name:
-        raise ConfigError(f"'{text}' is no NAME=VALUE.", code="usage", hint="Write --env NAME=VALUE.")
-    return name, value
+    if mark and name:
+        return name, value
+    message = f"'{text}' is no NAME=VALUE."
+    raise ConfigError(message, code="usage", hint="Write --env NAME=VALUE.")
 
 
 class _LiveOutput:
@@ -191,7 +228,7 @@ class _LiveOutput:
         self._task = task
         self.problem: OSError | None = None
         decoder = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {stream: decoder("replace") for stream in ("stdout", "stderr")}
+        self._decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}
 
     def __call__(self, stream: str, data: bytes) -> None:
         if self.problem is not None:
@@ -205,50 +242,80 @@ class _LiveOutput:
 
     def _write(self, stream: str, data: bytes) -> None:
         out = sys.stdout if stream == "stdout" else sys.stderr
-        if out.isatty():
-            out.write(printable(self._decoders[stream].decode(data).replace("\r\n", "\n"), lines=True))
-            out.flush()
-        else:
+        if not out.isatty():
             out.buffer.write(data)
             out.buffer.flush()
+            return
+        text = self._decoders[stream].decode(data)
+        unix_text = text.replace("\r\n", "\n")
+        out.write(printable(unix_text, lines=True))
+        out.flush()
 
 
 def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> int:
+    """Copies and shows what the command made, and returns the exit code."""
     data = outcome.data
-    code = TIMED_OUT if data["timed_out"] else data["exit_code"] if data["exit_code"] is not None else FAILED
-    status = "timeout" if data["timed_out"] else "ok" if code == 0 else "failed"
-    names = [file.name for file in kit.work.last.files] if kit.work.last else []
+    code = _code(data)
+    last = kit.work.last
+    names = [file.name for file in last.files] if last else []
     copied: Sequence[str] = ()
-    whole = True
-    if given["output_dir"]:
-        where = {"cwd": call.cwd, "folder": given["output_dir"], "force": given["force"]}
+    is_whole = True
+    folder = given["output_dir"]
+    if folder:
+        where = {"cwd": call.cwd, "folder": folder, "force": given["force"]}
         copies = copy_files(kit.work.root, names, patterns=given["outputs"], **where)
-        copied, whole = copies.paths, not copies.warnings
+        copied = copies.paths
+        is_whole = not copies.warnings
         data["warnings"] += copies.warnings
     if given["save"] and code == 0:
-        whole = whole and 0 < len(names) <= len(data["artifact_files"])
+        saved = len(data["artifact_files"])
+        if not 0 < len(names) <= saved:
+            is_whole = False
     if call.screen.is_json:
-        told = {"copied": copied} if given["output_dir"] else {}
-        session = kit.recorder.key.session
-        call.screen.document({"schema": "prowess.exec/1", "status": status, **data, "session": session, **told})
+        document = _document(data, kit.recorder.key.session)
+        if folder:
+            document["copied"] = copied
+        call.screen.document(document)
     else:
         show_end(call.screen, kit, outcome, copied)
-    return code if whole else FAILED
+    return code if is_whole else FAILED
+
+
+def _code(data: dict[str, Any]) -> int:
+    if data["timed_out"]:
+        return TIMED_OUT
+    code = data["exit_code"]
+    if code is None:
+        return FAILED
+    return code
+
+
+def _document(data: dict[str, Any], session: str) -> dict[str, Any]:
+    status = "failed"
+    if data["timed_out"]:
+        status = "timeout"
+    elif data["exit_code"] == 0:
+        status = "ok"
+    return {"schema": "prowess.exec/1", "status": status, **data, "session": session}
 
 
 def _not_run(call: Call, outcome: Outcome, approver: TerminalApprover) -> int:
     """Answers for a call that did not start: denied, nobody to ask, or a requirement is missing."""
     hint = outcome.hint
     if outcome.status == "denied":
-        hint = f"What decided: {outcome.data.get('rule')}"
+        rule = outcome.data.get("rule")
+        hint = f"What decided: {rule}"
     if approver.nobody:
-        hint = f"Nobody is there to be asked. If you want it to run: --yes {approver.nobody[0]}"
+        tool = approver.nobody[0]
+        hint = f"Nobody is there to be asked. If you want it to run: --yes {tool}"
     error = ProwessError(outcome.content, code=outcome.code or "failed", hint=hint)
     if outcome.status in ("denied", "waiting"):
         return _answer(call, error, "denied", DENIED)
     if outcome.data.get("unavailable"):
         return _answer(call, error, "unavailable", DENIED)
-    return _answer(call, error, "failed", NOT_FOUND if error.code in _NOT_FOUND else FAILED)
+    if error.code in _NOT_FOUND:
+        return _answer(call, error, "failed", NOT_FOUND)
+    return _answer(call, error, "failed", FAILED)
 
 
 def _refused(call: Call, error: ProwessError) -> int:
@@ -262,21 +329,22 @@ def _refused(call: Call, error: ProwessError) -> int:
 
 
 def _answer(call: Call, error: ProwessError, status: str, code: int) -> int:
-    if call.screen.is_json:
-        document = {"schema": "prowess.exec/1", "status": status, **_EMPTY, "session": None, "error": error.to_json()}
-        call.screen.document(document)
-    else:
+    """Shows an error in place of a result, and returns the exit code."""
+    if not call.screen.is_json:
         call.screen.error(error)
+        return code
+    told = error.to_json()
+    document = {"schema": "prowess.exec/1", "status": status, **_EMPTY, "session": None, "error": told}
+    call.screen.document(document)
     return code
 
 
 def _read_stdin() -> str:
-    data = sys.stdin.buffer.read((4 << 20) + 1)
-    if len(data) > 4 << 20:
-        raise ConfigError("Standard input has more than 4 MiB.", code="stdin-too-large", hint="Give it as --input.")
+    hint = "Give it as --input."
+    data = sys.stdin.buffer.read(_LONGEST_STDIN + 1)
+    if len(data) > _LONGEST_STDIN:
+        raise ConfigError("Standard input has more than 4 MiB.", code="stdin-too-large", hint=hint)
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ConfigError(
-            "Standard input is not UTF-8 text.", code="stdin-not-text", hint="Give it as --input."
-        ) from None
+        raise ConfigError("Standard input is not UTF-8 text.", code="stdin-not-text", hint=hint) from None

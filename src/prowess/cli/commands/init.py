@@ -29,8 +29,10 @@ def command(call: Call) -> int:
         call.screen.document(document)
         return 0
     for path in made.written:
-        call.screen.text(f"wrote  {os.path.relpath(path, call.cwd)}")
+        below = os.path.relpath(path, call.cwd)
+        call.screen.text(f"wrote  {below}")
     for path in made.kept:
-        call.screen.text(f"kept   {os.path.relpath(path, call.cwd)}")
+        below = os.path.relpath(path, call.cwd)
+        call.screen.text(f"kept   {below}")
     call.screen.note("Next: prowess new NAME, and prowess trust to let models use the skills of this folder.")
     return 0

@@ -13,7 +13,7 @@ from prowess.runtime.services.inspect_skill import inspect_skill
 from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
-    from prowess.runtime.documents.skills import InspectDocument
+    from prowess.runtime.documents.skills import InspectDocument, InspectedSkill
 
 
 @cli_command("inspect", example="prowess inspect csv-report\nprowess inspect csv-report --why")
@@ -47,50 +47,68 @@ _IN_PROMPT = {
 
 
 def _show_why(call: Call, document: InspectDocument) -> None:
-    skill, why = document["skill"], document["why"]
     screen = call.screen
-    screen.text(
-        f"{visible(skill['id'])}: {screen.styled(why['status'], why['status'])}: {_IN_PROMPT[why['in_prompt']]}."
-    )
+    why = document["why"]
+    id = visible(document["skill"]["id"])
+    status = screen.styled(why["status"], why["status"])
+    in_prompt = _IN_PROMPT[why["in_prompt"]]
+    screen.text(f"{id}: {status}: {in_prompt}.")
     for reason in why["reasons"]:
-        screen.text(f"  because {visible(reason)}")
+        shown = visible(reason)
+        screen.text(f"  because {shown}")
 
 
 def _show(call: Call, entry: Entry, document: InspectDocument) -> None:
-    skill, screen = document["skill"], call.screen
+    screen = call.screen
+    skill = document["skill"]
     _show_why(call, document)
     screen.text()
-    rows = [
-        ("description", " ".join(skill["description"].split())),
-        ("location", skill["location"]),
-        ("version", skill["version"] or "-"),
-        ("digest", skill["digest"] or "-"),
-        ("allowed tools", _listed(skill["controls"]["allowed_tools"], "not declared", "none")),
-        ("run mode", skill["controls"]["run_mode"]),
-        ("tokens", f"about {skill['tokens']['catalog']} in the catalog, {skill['tokens']['body']} when loaded"),
-    ]
-    if skill["declared_name"] != skill["name"]:
-        rows.insert(0, ("declared name", skill["declared_name"]))
-    if skill["requires"]:
-        needs = "; ".join(f"{kind}: {', '.join(items)}" for kind, items in skill["requires"].items())
-        rows.append(("requires", needs))
-    if skill["missing"]:
-        rows.append(("missing here", ", ".join(skill["missing"])))
-    screen.fields(rows)
+    screen.fields(_rows(skill))
     if skill["files"]:
         screen.text()
         screen.heading("Files")
         for file in skill["files"]:
-            screen.text(
-                f"  {visible(file['path'])}  {file['size_bytes']} bytes{'  executable' if file['executable'] else ''}"
-            )
+            path = visible(file["path"])
+            line = f"  {path}  {file['size_bytes']} bytes"
+            if file["executable"]:
+                line += "  executable"
+            screen.text(line)
     if document["findings"]:
         screen.text()
         screen.heading("Findings")
-        screen.findings([Finding(**row) for row in document["findings"]], base=entry.path)
+        findings = [Finding(**row) for row in document["findings"]]
+        screen.findings(findings, base=entry.path)
+
+
+def _rows(skill: InspectedSkill) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if skill["declared_name"] != skill["name"]:
+        rows.append(("declared name", skill["declared_name"]))
+    description = skill["description"].split()
+    controls = skill["controls"]
+    allowed_tools = _listed(controls["allowed_tools"], "not declared", "none")
+    tokens = skill["tokens"]
+    rows += [
+        ("description", " ".join(description)),
+        ("location", skill["location"]),
+        ("version", skill["version"] or "-"),
+        ("digest", skill["digest"] or "-"),
+        ("allowed tools", allowed_tools),
+        ("run mode", controls["run_mode"]),
+        ("tokens", f"about {tokens['catalog']} in the catalog, {tokens['body']} when loaded"),
+    ]
+    if skill["requires"]:
+        needs = [f"{kind}: {', '.join(items)}" for kind, items in skill["requires"].items()]
+        rows.append(("requires", "; ".join(needs)))
+    if skill["missing"]:
+        missing = ", ".join(skill["missing"])
+        rows.append(("missing here", missing))
+    return rows
 
 
 def _listed(items: list[str] | None, undeclared: str, empty: str) -> str:
     if items is None:
         return undeclared
-    return ", ".join(items) or empty
+    if not items:
+        return empty
+    return ", ".join(items)

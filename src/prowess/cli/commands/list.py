@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -50,12 +51,14 @@ def command(
     with call.runtime(roots=roots) as runtime:
         with call.screen.working("Reading skills"):
             shown, hidden = find_shown(runtime.catalog, everything=everything, source=source)
-        if call.screen.is_json:
-            whole = digest or tokens
-            rows = _whole_rows(runtime, shown, digest, tokens) if whole else render_skill_rows(runtime.catalog, shown)
-            write_list(call, runtime, rows)
-        else:
+        if not call.screen.is_json:
             _show(call, runtime, shown, hidden=hidden, digest=digest)
+            return 0
+        if digest or tokens:
+            rows = _whole_rows(runtime, shown, digest, tokens)
+        else:
+            rows = render_skill_rows(runtime.catalog, shown)
+        write_list(call, runtime, rows)
     return 0
 
 
@@ -63,11 +66,15 @@ def _whole_rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], digest:
     """Yields rows of JSON with digest or tokens, for which whole skills are read."""
     for entry, seen in shown:
         skill = _load(runtime, entry, seen)
-        row = skill_row(runtime.catalog, entry, digest=skill.digest if skill and digest else None)
-        yield json.dumps({**row, "tokens": skill_tokens(skill)} if skill and tokens else row)
+        found_digest = skill.digest if skill and digest else None
+        row: dict[str, Any] = {**skill_row(runtime.catalog, entry, digest=found_digest)}
+        if skill and tokens:
+            row["tokens"] = skill_tokens(skill)
+        yield json.dumps(row)
 
 
 def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
+    """Loads a skill. None if it is invalid."""
     if seen.status == "invalid":
         return None
     try:
@@ -79,53 +86,70 @@ def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
 def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, hidden: int, digest: bool) -> None:
     screen = call.screen
     if shown:
-        times = Counter(entry.name for entry, _ in shown)
-        columns = ["name", "status", "source", *(["digest"] if digest else []), "description"]
-        rows = []
-        for entry, seen in shown:
-            skill = _load(runtime, entry, seen) if digest else None
-            rows.append(
-                [
-                    entry.name if times[entry.name] == 1 else entry.id,
-                    _status(entry, seen),
-                    entry.source,
-                    *([skill.digest[:19] if skill else ""] if digest else []),
-                    " ".join(entry.description.split()) or "(no description)",
-                ]
-            )
+        columns = ["name", "status", "source", "description"]
+        if digest:
+            columns.insert(3, "digest")
+        rows = _rows(runtime, shown, digest=digest)
         screen.table(columns, rows, styled=1)
     problems = [finding for finding in runtime.findings if finding.severity != "info"]
     if screen.verbose:
         screen.text()
         screen.findings(problems, base=runtime.places.project)
-    _summarise(call, runtime, [seen.status for _, seen in shown], hidden, problems)
+    statuses: list[Status] = [seen.status for _, seen in shown]
+    _summarise(call, runtime, statuses, hidden, problems)
+
+
+def _rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, digest: bool) -> list[list[str]]:
+    """Returns the cells of each skill. Skills that share a name are shown by their id."""
+    times = Counter(entry.name for entry, _ in shown)
+    rows: list[list[str]] = []
+    for entry, seen in shown:
+        name = entry.name
+        if times[name] > 1:
+            name = entry.id
+        row = [name, _status(entry, seen), entry.source]
+        if digest:
+            skill = _load(runtime, entry, seen)
+            row.append(skill.digest[:19] if skill else "")
+        words = entry.description.split()
+        row.append(" ".join(words) or "(no description)")
+        rows.append(row)
+    return rows
 
 
 def _status(entry: Entry, seen: Visibility) -> str:
     """Returns the status; it also says when only the model may start the skill."""
-    is_kept = seen.status == "active" and not entry.controls.user_invocable
-    return "active, model only" if is_kept else seen.status
+    if seen.status == "active" and not entry.controls.user_invocable:
+        return "active, model only"
+    return seen.status
 
 
 def _summarise(call: Call, runtime: Runtime, shown: list[Status], hidden: int, problems: list[Finding]) -> None:
     """Shows counts and problems that the table leaves out, and the commands to see more."""
     screen = call.screen
-    named = [root for root in runtime.catalog.roots if root.origin == "flag"]
-    doctor = call.follow_up("prowess doctor", [root.shown for root in named])
+    roots = runtime.catalog.roots
     summary = [count(len(shown), "skill")]
     if hidden:
         summary.append(f"{hidden} more with --all")
     if problems:
-        summary.append(f"{count(len(problems), 'finding')}: {doctor}")
+        findings = count(len(problems), "finding")
+        named = [root.shown for root in roots if root.origin == "flag"]
+        doctor = call.follow_up("prowess doctor", named)
+        summary.append(f"{findings}: {doctor}")
     if "untrusted" in shown:
-        urls = [root.shown for root in runtime.catalog.roots if root.url and not root.trusted]
-        summary.append(f"untrusted skills are kept from models: prowess trust{' ' + urls[0] if urls else ''}")
-    screen.note(("\n" if shown else "") + " · ".join(summary))
+        urls = [root.shown for root in roots if root.url and not root.trusted]
+        trust = " ".join(["prowess trust", *urls[:1]])
+        summary.append(f"untrusted skills are kept from models: {trust}")
+    text = " · ".join(summary)
     if shown:
-        screen.findings([finding for finding in problems if finding.code.startswith(_TOLD)])
+        screen.note(f"\n{text}")
+        told = [finding for finding in problems if finding.code.startswith(_TOLD)]
+        screen.findings(told)
         return
+    screen.note(text)
     if problems:
         screen.findings(problems[:3])
         return
-    places = [root.shown for root in runtime.catalog.roots if root.origin != "default" or root.exists]
-    screen.note(f"Looked in: {visible(', '.join(places)) or 'the default places'}. Make one with: prowess new NAME")
+    searched = [root.shown for root in roots if root.origin != "default" or root.exists]
+    places = visible(", ".join(searched)) or "the default places"
+    screen.note(f"Looked in: {places}. Make one with: prowess new NAME")

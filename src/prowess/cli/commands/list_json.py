@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from prowess.cli.call import Call, answer
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import find_shown, render_finding_rows, render_skill_rows
+from prowess.skills.skill import RootReport
 
 
 def run(args: Sequence[str]) -> int:
@@ -18,21 +19,26 @@ def run(args: Sequence[str]) -> int:
         roots = [arg for arg in args[1:] if not arg.startswith("-")]
         with call.complete_hints(roots), call.runtime(roots=roots) as runtime:
             shown, _ = find_shown(runtime.catalog)
-            write_list(call, runtime, render_skill_rows(runtime.catalog, shown))
+            rows = render_skill_rows(runtime.catalog, shown)
+            write_list(call, runtime, rows)
         return 1 if call.missing_roots else 0
 
     return answer(list_skills, as_json=True)
 
 
 def write_list(call: Call, runtime: Runtime, rows: Iterable[str]) -> None:
+    """Writes the document. Rows are written as they come."""
+    roots = [_root_row(root) for root in runtime.catalog.roots]
     call.screen.long_document(
         {
             "schema": "prowess.list/1",
             "skills": rows,
             "findings": render_finding_rows(runtime.findings),
-            "roots": [
-                json.dumps({"source": r.source, "path": r.shown, "skills": r.skills, "exists": r.exists})
-                for r in runtime.catalog.roots
-            ],
+            "roots": roots,
         }
     )
+
+
+def _root_row(root: RootReport) -> str:
+    row = {"source": root.source, "path": root.shown, "skills": root.skills, "exists": root.exists}
+    return json.dumps(row)

@@ -30,25 +30,31 @@ def command(
 
     For people who want to see it, and, with --as-model, for agents that only have a shell.
     """
+    trigger = "model" if as_model else "caller"
     with call.runtime(roots=roots) as runtime:
-        skill = runtime.load(name, source=source, trigger="model" if as_model else "caller")
-        parts = [render_skill(skill)]
+        skill = runtime.load(name, source=source, trigger=trigger)
         chosen = select_docs(skill, docs)
-        parts += [render_doc(skill, doc, read_resource(skill, doc)) for doc in chosen]
+        parts = [render_skill(skill)]
+        for doc in chosen:
+            content = read_resource(skill, doc)
+            parts.append(render_doc(skill, doc, content))
         text = "\n".join(parts)
         if call.screen.is_json:
+            ref = skill.entry.ref._replace(digest=skill.digest)
+            findings = [finding_row(finding) for finding in skill.findings]
             document: LoadDocument = {
                 "schema": "prowess.load/1",
-                "skill": to_json(skill.entry.ref._replace(digest=skill.digest)),
+                "skill": to_json(ref),
                 "directory": skill.directory,
                 "docs": chosen,
                 "text": text,
-                "findings": [finding_row(finding) for finding in skill.findings],
+                "findings": findings,
             }
             call.screen.document(document)
         else:
             call.screen.text(text)
             for finding in skill.findings:
                 if finding.severity != "info":
-                    call.screen.note(f"{finding.severity}: {visible(finding.message)} [{finding.code}]")
+                    message = visible(finding.message)
+                    call.screen.note(f"{finding.severity}: {message} [{finding.code}]")
     return 0

@@ -30,7 +30,9 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
     Failure modes, Checklist, Resources.
     """
     places = find_places(call.cwd, os.environ)
-    folder = os.path.join(call.cwd, to) if to else os.path.join(places.project, ".agent", "skills")
+    folder = os.path.join(places.project, ".agent", "skills")
+    if to:
+        folder = os.path.join(call.cwd, to)
     made = write_skill(name, folder, description)
     if call.screen.is_json:
         document: NewDocument = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -51,16 +52,21 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
         problem = f"'{tool[:80]}' is an entry of allowed-tools, not a call."
         raise ConfigError(problem, code="usage", hint="Write a tool, and what it is told: Bash 'git status'.")
     args = parse_words(tool, words)
-    with call.runtime(roots=given["roots"], flags={"workspace.executor": given["executor"]}) as runtime:
-        document = asyncio.run(check_call(runtime, tool, args, given["skills"], isolation=given["isolation"]))
+    flags = {"workspace.executor": given["executor"]}
+    with call.runtime(roots=given["roots"], flags=flags) as runtime:
+        checked = check_call(runtime, tool, args, given["skills"], isolation=given["isolation"])
+        document = asyncio.run(checked)
         if call.screen.is_json:
             call.screen.document(document)
         else:
             _show(call, document)
-    met = given["require"] in (None, document["effective"])
-    if not met and not call.screen.is_json:
-        call.screen.note(f"What would come of it is {document['effective']}, and {given['require']} was required.")
-    return 0 if met else _NOT_MET
+    required = given["require"]
+    effective = document["effective"]
+    if required in (None, effective):
+        return 0
+    if not call.screen.is_json:
+        call.screen.note(f"What would come of it is {effective}, and {required} was required.")
+    return _NOT_MET
 
 
 # --- for people -----------------------------------------------------------------------------------------------------
@@ -68,65 +74,112 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 
 def _show(call: Call, document: dict[str, Any]) -> None:
     screen = call.screen
-    place, skill, notes = document["place"], document["skill"], list(document["notes"])
-    rows = []
-    headline = screen.styled(document["effective"], "heading")
-    if document["effective"] != document["verdict"]:
-        rows.append(("because", notes.pop(0)))
+    effective = document["effective"]
+    verdict = document["verdict"]
+    headline = screen.styled(effective, "heading")
+    if effective != verdict:
         alone = "policy" if document["loads"] is None else document["tool"]
-        headline += f" ({alone} alone: {document['verdict']})"
-    screen.text(f"{headline}  {visible(_call_text(document))}")
-    rows += [("why", document["why"]), ("rule", document["rule"])]
-    if place is not None:
-        rows[-1:] = [("rule", f"rule {place['number']} of {place['path']}, line {place['line']}")]
-    if document["kind"] == "call":
-        rows.append(("risk", document["risk"]))
-    if skill is not None:
-        rows.append(("skill", f"{skill['id']} ({'trusted' if skill['trusted'] else 'not trusted'})"))
-    rows += [("limit", _limit(name, value)) for name, value in document["limits"].items()]
-    if document["isolation"] is not None:
-        rows.append(("isolation", _isolation(document["isolation"])))
-    elif document["isolation_error"] is not None:
-        rows.append(("isolation", f"none: {document['isolation_error']['message']}"))
-    rows += [("note", note) for note in notes]
-    rows += [("to change", text) for text in document["change"]]
-    screen.fields([(f"  {label}", text) for label, text in rows])
+        headline += f" ({alone} alone: {verdict})"
+    told = visible(_call_text(document))
+    screen.text(f"{headline}  {told}")
+    rows = [(f"  {label}", text) for label, text in _rows(document)]
+    screen.fields(rows)
     screen.text()
     screen.heading("Asked, in this order")
-    screen.fields(list(_steps(document)))
+    screen.fields(_steps(document))
+
+
+def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields labels and texts about the decision. The first note says why the effective verdict is another."""
+    notes = list(document["notes"])
+    if document["effective"] != document["verdict"]:
+        yield "because", notes.pop(0)
+    yield "why", document["why"]
+    yield "rule", _rule(document)
+    if document["kind"] == "call":
+        yield "risk", document["risk"]
+    skill = document["skill"]
+    if skill is not None:
+        trusted = "trusted" if skill["trusted"] else "not trusted"
+        yield "skill", f"{skill['id']} ({trusted})"
+    for name, value in document["limits"].items():
+        yield "limit", _limit(name, value)
+    error = document["isolation_error"]
+    if document["isolation"] is not None:
+        yield "isolation", _isolation(document["isolation"])
+    elif error is not None:
+        yield "isolation", f"none: {error['message']}"
+    for note in notes:
+        yield "note", note
+    for text in document["change"]:
+        yield "to change", text
+
+
+def _rule(document: dict[str, Any]) -> str:
+    place = document["place"]
+    if place is None:
+        return document["rule"]
+    return f"rule {place['number']} of {place['path']}, line {place['line']}"
 
 
 def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = []
+    """Returns a row for each part of policy that was asked. A grant that looked at nothing is left out."""
+    rows: list[tuple[str, str]] = []
     for step in document["steps"]:
-        if step["by"] == "grant" and step["verdict"] is None and not step["looked_at"]:
+        looked_at = step["looked_at"]
+        if step["by"] == "grant" and step["verdict"] is None and not looked_at:
             continue
-        narrows = step["tightens"] or step["by"] in ("configuration", "allowed-tools")
-        says = f"{step['verdict']}: {step['why']}" if step["verdict"] else "no objection" if narrows else "no answer"
-        about = f" [{'; '.join(step['looked_at'])}]" if step["looked_at"] else ""
+        says = _says(step)
+        if looked_at:
+            says += f" [{'; '.join(looked_at)}]"
         mark = "=> " if step["decided"] else "   "
-        rows.append((f"{mark}{_who(step)}", f"{says}{about}"))
+        who = _who(step)
+        rows.append((f"{mark}{who}", says))
     return rows
 
 
+def _says(step: dict[str, Any]) -> str:
+    verdict = step["verdict"]
+    if verdict:
+        return f"{verdict}: {step['why']}"
+    if step["tightens"] or step["by"] in ("configuration", "allowed-tools"):
+        return "no objection"
+    return "no answer"
+
+
 def _who(step: dict[str, Any]) -> str:
-    if step["by"] == "policy":
-        return f"{visible(step['path'])}{' (can only tighten)' if step['tightens'] else ''}"
-    return "always asked" if step["by"] == "require_approval_for" else str(step["by"])
+    by = step["by"]
+    if by == "require_approval_for":
+        return "always asked"
+    if by != "policy":
+        return str(by)
+    path = visible(step["path"])
+    if step["tightens"]:
+        return f"{path} (can only tighten)"
+    return path
 
 
 def _call_text(document: dict[str, Any]) -> str:
+    tool = document["tool"]
     args = json.dumps(document["args"], ensure_ascii=False)
-    return f"{document['tool']} {args if len(args) <= 400 else args[:399] + '…'}"
+    if len(args) > 400:
+        args = f"{args[:399]}…"
+    return f"{tool} {args}"
 
 
 def _limit(name: str, value: Any) -> str:
     if name == "roots":  # for writing and deleting, besides work/ and out/
-        return f"only below {', '.join(('work/', 'out/', *value))}"
-    return f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        folders = ", ".join(["work/", "out/", *value])
+        return f"only below {folders}"
+    shown = json.dumps(value, ensure_ascii=False)
+    return f"{name}: {shown}"
 
 
 def _isolation(held: dict[str, Any]) -> str:
-    limits = " · ".join(f"{name} {state}" for name, state in held["limits"].items())
-    inside = f"{held['executor']} ({held['mechanism']}, user {held['uid']}, network {held['network']})"
-    return f"{inside}; {limits}" if limits else inside
+    where = f"user {held['uid']}, network {held['network']}"
+    inside = f"{held['executor']} ({held['mechanism']}, {where})"
+    limits = [f"{name} {state}" for name, state in held["limits"].items()]
+    if not limits:
+        return inside
+    listed = " · ".join(limits)
+    return f"{inside}; {listed}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
-from prowess.cli.screen import count, printable
+from prowess.cli.screen import Screen, count, printable
+from prowess.core.catalog_values import CatalogPlan
 from prowess.core.codec import to_json
 from prowess.runtime.runtime import check_model
 from prowess.skills.render import FORMATS, Format, render_catalog
@@ -42,23 +43,15 @@ def command(
     Nothing is printed when there are no skills to show, because the model gets nothing then.
     """
     check_model(model)
-    with call.runtime(roots=roots, flags={"model.provider": model} if model else None) as runtime:
+    screen = call.screen
+    flags = {"model.provider": model} if model else None
+    with call.runtime(roots=roots, flags=flags) as runtime:
         tokens, why = runtime.budget() if budget is None else (budget, "--budget")
         if model and budget is None and "is not known" in why:
-            call.screen.note(f"warning: nothing is known about the model '{printable(model)}': the budget is {why}.")
+            screen.note(f"warning: nothing is known about the model '{printable(model)}': the budget is {why}.")
         plan = runtime.offer(runtime.plan(budget_tokens=tokens))
-        screen = call.screen
         if as_plan:
-            document = {"schema": "prowess.plan/1", **to_json(plan), "budget_why": why}
-            if screen.is_json:
-                screen.document(document)
-                return 0
-            screen.text(f"{plan.tokens.used} of {tokens} tokens (estimated; {why})")
-            for kind in ("shown", "name_only", "searchable", "hidden"):
-                ids = getattr(plan, kind)
-                screen.text(f"{kind.replace('_', ' ')}: {len(ids)}")
-                for id in ids:
-                    screen.text(f"  {id}")
+            _show_plan(screen, plan, tokens, why)
             return 0
         text = render_catalog(runtime.catalog, plan, format=format, locations=locations)
         if screen.is_json:
@@ -74,8 +67,20 @@ def command(
         if text:
             screen.text(text)
         if plan.searchable:
-            screen.note(
-                f"{count(len(plan.searchable), 'skill is', 'skills are')} over the budget of {tokens} tokens ({why}) "
-                "and found by search only."
-            )
+            skills = count(len(plan.searchable), "skill is", "skills are")
+            screen.note(f"{skills} over the budget of {tokens} tokens ({why}) and found by search only.")
     return 0
+
+
+def _show_plan(screen: Screen, plan: CatalogPlan, tokens: int, why: str) -> None:
+    if screen.is_json:
+        document = {"schema": "prowess.plan/1", **to_json(plan), "budget_why": why}
+        screen.document(document)
+        return
+    screen.text(f"{plan.tokens.used} of {tokens} tokens (estimated; {why})")
+    for kind in ("shown", "name_only", "searchable", "hidden"):
+        ids = getattr(plan, kind)
+        label = kind.replace("_", " ")
+        screen.text(f"{label}: {len(ids)}")
+        for id in ids:
+            screen.text(f"  {id}")

@@ -20,7 +20,12 @@ def read_properties(call: Call, path: str) -> int:
 
     PATH is the skill's folder or its SKILL.md.
     """
-    return _answer(call, [path], lambda places: json.dumps(reference.read_properties(places[0]).to_dict(), indent=2))
+    return _answer(call, [path], _properties)
+
+
+def _properties(places: list[str]) -> str:
+    properties = reference.read_properties(places[0])
+    return json.dumps(properties.to_dict(), indent=2)
 
 
 @cli_command("to-prompt", example="prowess to-prompt ./skills/pdf ./skills/csv-report")
@@ -39,11 +44,12 @@ def _answer(call: Call, paths: Sequence[str], make: Callable[[list[str]], str]) 
         if not os.path.exists(place):
             raise ConfigError(f"Path '{place}' does not exist.", code="no-path", hint="Check the path.")
     try:
-        call.screen.text(make(places))
+        text = make(places)
     except SkillInvalid as error:
         if call.screen.is_json:
             call.screen.error(error)
         else:
             call.screen.note(f"Error: {error.message}")
         return 1
+    call.screen.text(text)
     return 0

@@ -32,6 +32,7 @@ from prowess.cli.session_options import (
     settings_of,
     skill_requests_of,
 )
+from prowess.core.catalog_values import Finding
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.policy_files import load_rules, unknown_tools
 from prowess.runtime.runtime import Runtime
@@ -65,13 +66,15 @@ def command(call: Call, request: str | None, **given: Any) -> int:
     """
     check_options(given)
     parse_yes(given["yes"])
+    flags = settings_of(given)
     with (
         tempfile.TemporaryDirectory(prefix="prowess-stdin-") as folder,
-        call.runtime(roots=given["roots"], flags=settings_of(given)) as runtime,
+        call.runtime(roots=given["roots"], flags=flags) as runtime,
     ):
         text, files = _read(call, runtime, request, given, folder)
         show_findings(call, runtime)
-        return RunCommand(call, given).go(runtime, text, files)
+        run = RunCommand(call, given)
+        return run.go(runtime, text, files)
 
 
 def _read(
@@ -79,63 +82,84 @@ def _read(
 ) -> tuple[str, list[InputFile]]:
     """Returns the request, and the files that belong to it."""
     files = named_files(call, given["inputs"])
-    if request is None and not given["resume"] and has_stdin():
+    is_resumed = given["resume"]
+    if request is not None:
+        if has_stdin():
+            staged = stage_stdin(folder)
+            if staged is not None:
+                files.append(staged)
+    elif not is_resumed and has_stdin():
         request = read_request()
-    elif request is not None and has_stdin() and (staged := stage_stdin(folder)) is not None:
-        files.append(staged)
-    if not (request or "").strip() and not given["resume"] and not given["skills"]:
+    asked = request or ""
+    if not asked.strip() and not is_resumed and not given["skills"]:
         raise ConfigError("There is no request.", code="usage", hint='Say what is wanted: prowess run "…"')
-    text, attached = find_attachments(request or "", call.cwd, runtime.places.home, taken_names(files))
+    taken = taken_names(files)
+    text, attached = find_attachments(asked, call.cwd, runtime.places.home, taken)
     return text, [*files, *attached]
 
 
 def named_files(call: Call, inputs: Sequence[str]) -> list[InputFile]:
+    """Returns the files of --input. A ref to a thing elsewhere is refused."""
     files, refs = split_inputs(inputs, call.cwd)
-    if refs:
-        raise ConfigError(
-            f"--input takes files of this machine, and '{refs[0]['from'][:80]}' is none.",
-            code="usage",
-            hint="Name it in the request: the model can read it.",
-        )
-    return files
+    if not refs:
+        return files
+    named = refs[0]["from"][:80]
+    message = f"--input takes files of this machine, and '{named}' is none."
+    raise ConfigError(message, code="usage", hint="Name it in the request: the model can read it.")
 
 
 def taken_names(files: Sequence[InputFile]) -> list[str]:
-    return [os.path.basename(to or os.path.abspath(path)) for path, to in files]
+    """Returns the names that these files have in the workspace."""
+    places = [to or os.path.abspath(path) for path, to in files]
+    return [os.path.basename(place) for place in places]
 
 
 def show_findings(call: Call, runtime: Runtime) -> None:
     """Shows problems of the configuration, rules that can never match, and named places that do not exist."""
-    if not call.screen.is_json:
+    screen = call.screen
+    if not screen.is_json:
         for text in unknown_tools(load_rules(runtime), ()):
-            call.screen.note(f"warning: {printable(text)} [rule-tool-unknown]")
-    roots = [
-        finding
-        for finding in runtime.catalog.findings
-        if finding.code.startswith("root-") and finding.path not in call.missing_roots
-    ]
-    for finding in (*runtime.setup_findings, *roots):
-        if finding.severity != "info" and not call.screen.is_json:
-            where = f"{printable(finding.path)}: " if finding.code.startswith("root-") else ""
-            call.screen.note(f"{finding.severity}: {where}{printable(finding.message)} [{finding.code}]")
+            shown = printable(text)
+            screen.note(f"warning: {shown} [rule-tool-unknown]")
+    findings = [*runtime.setup_findings]
+    for finding in runtime.catalog.findings:
+        if finding.code.startswith("root-") and finding.path not in call.missing_roots:
+            findings.append(finding)
+    for finding in findings:
+        if finding.severity != "info" and not screen.is_json:
+            _show_finding(screen, finding)
+
+
+def _show_finding(screen: Screen, finding: Finding) -> None:
+    text = printable(finding.message)
+    if finding.code.startswith("root-"):
+        path = printable(finding.path)
+        text = f"{path}: {text}"
+    screen.note(f"{finding.severity}: {text} [{finding.code}]")
 
 
 def open_terminal(call: Call, given: dict[str, Any]) -> tuple[Display | None, Watch, TerminalApprover, TerminalAsker]:
     """Returns the parts that show a run to a person and ask that person. With --json nothing is shown, and nobody is
     asked."""
-    display = None if call.screen.is_json else Display(verbose=call.screen.verbose)
-    watch = Watch(print_line if display is None else display.show)
-    asking: dict[str, Any] = {"ask": display is not None}
-    asking["around"] = nullcontext if display is None else display.paused
-    approver = TerminalApprover(parse_yes(given["yes"]), timeout_s=given["ask_timeout"], **asking)
-    return display, watch, approver, TerminalAsker(**asking)
+    approved = parse_yes(given["yes"])
+    timeout_s = given["ask_timeout"]
+    if call.screen.is_json:
+        approver = TerminalApprover(approved, timeout_s=timeout_s, ask=False)
+        return None, Watch(print_line), approver, TerminalAsker(ask=False)
+    display = Display(verbose=call.screen.verbose)
+    watch = Watch(display.show)
+    approver = TerminalApprover(approved, timeout_s=timeout_s, around=display.paused)
+    asker = TerminalAsker(around=display.paused)
+    return display, watch, approver, asker
 
 
 class RunCommand:
     """Runs one request from the command line to its end."""
 
     def __init__(self, call: Call, given: dict[str, Any]) -> None:
-        self._call, self._given, self._screen = call, given, call.screen
+        self._call = call
+        self._given = given
+        self._screen = call.screen
         self._display, self._watch, self._approver, self._asker = open_terminal(call, given)
         self._session = ""
         self._limits: Limits | None = None
@@ -143,6 +167,7 @@ class RunCommand:
         self._whole = True
 
     def go(self, runtime: Runtime, text: str, files: Sequence[InputFile]) -> int:
+        """Runs the request, shows how it ended, and returns the exit code."""
         try:
             with self._display or nullcontext():  # is closed also when several Ctrl-C end the run
                 result = asyncio.run(self._run(runtime, text, files))
@@ -174,11 +199,14 @@ class RunCommand:
 
     async def _in_session(self, runtime: Runtime, text: str, files: Sequence[InputFile]) -> Result:
         given = self._given
+        options = session_arguments(given)
+        requests = skill_requests_of(given)
         async with runtime.open_session(
-            **session_arguments(given), approver=self._approver, asker=self._asker, on_event=(self._watch,)
+            **options, approver=self._approver, asker=self._asker, on_event=(self._watch,)
         ) as session:
-            self._session, self._limits = session.key.session, session.agent.limits
-            result = await session.run(text, skills=skill_requests_of(given), files=files, resume=given["resume"])
+            self._session = session.key.session
+            self._limits = session.agent.limits
+            result = await session.run(text, skills=requests, files=files, resume=given["resume"])
             await self._watch.wait_for_end()
             self._result = result
             note_unredacted_secrets(self._screen, session.kit)
@@ -188,24 +216,32 @@ class RunCommand:
             return result
 
     def _end(self, result: Result) -> int:
+        is_waiting = result.stop_reason == "waiting"
         if self._display is not None:
-            if result.stop_reason != "waiting":
+            if not is_waiting:
                 print_answer(result.text)
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
             show_record(self._screen, result.session, result.run)
-        if result.stop_reason == "waiting":
+        if is_waiting:
             show_waiting(self._call, self._given, result, self._approver.nobody)
             return WAITING
         if not result.ok and result.stop_reason != "error":  # a run that ended with an error is not resumed
-            self._screen.note(f"To go on: {self._to_go_on(result)}")
+            command = self._to_go_on(result)
+            self._screen.note(f"To go on: {command}")
         return 0 if result.ok and self._whole else 1
 
     def _interrupted(self) -> int:
-        self._screen.note("Interrupted." + (f" To go on: {self._to_go_on()}" if self._watch.started else ""))
+        text = "Interrupted."
+        if self._watch.started:
+            command = self._to_go_on()
+            text += f" To go on: {command}"
+        self._screen.note(text)
         return INTERRUPTED
 
     def _say_where(self) -> None:
-        if self._watch.started and not self._screen.is_json:
+        if self._screen.is_json:
+            return
+        if self._watch.started:
             show_record(self._screen, self._session)
 
     def _to_go_on(self, result: Result | None = None) -> str:
@@ -213,5 +249,7 @@ class RunCommand:
         given = self._given
         if result is not None and self._limits is not None:
             raised = raise_limit(self._limits, result.stop_reason, result.usage)
-            given = given if raised is None else {**given, f"max_{raised[0]}": raised[1]}
+            if raised is not None:
+                name, limit = raised
+                given = {**given, f"max_{name}": limit}
         return command_to_go_on(self._call, given, self._session, "--resume")

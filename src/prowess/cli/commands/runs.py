@@ -30,6 +30,7 @@ from prowess.runtime.services.verify_run import VerifiedRun, VerifiedSession, Ve
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.runs import (
+        PrunedCopy,
         RunReplayedDocument,
         RunsDocument,
         RunsPrunedDocument,
@@ -58,7 +59,8 @@ def runs_list(call: Call, session: str | None, limit: int) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
         store, runs, more, damaged = asyncio.run(list_runs(runtime, session=session, limit=limit))
-    if call.screen.is_json:
+    screen = call.screen
+    if screen.is_json:
         rows = [row._replace(request=one_line(row.request, _LONG_REQUEST)) for row in runs]
         document: RunsDocument = {
             "schema": "prowess.runs/1",
@@ -67,26 +69,37 @@ def runs_list(call: Call, session: str | None, limit: int) -> int:
             "more": more,
             "damaged": damaged,
         }
-        call.screen.document(document)
+        screen.document(document)
         return 0
     if runs:
         columns = ["run", "began", "session", "model", "ended", "request"]
-        call.screen.table(columns, [_cells(row) for row in runs])
-    others = f" · there are more: --limit {limit * 5}" if more else ""
-    call.screen.note(f"\n{count(len(runs), 'run')}{others} · {visible(store)}")
+        cells = [_cells(row) for row in runs]
+        screen.table(columns, cells)
+    counted = count(len(runs), "run")
+    if more:
+        counted += f" · there are more: --limit {limit * 5}"
+    screen.note(f"\n{counted} · {visible(store)}")
     for name in damaged:
-        call.screen.note(f"warning: session {visible(name)} is damaged: prowess runs verify --all")
+        shown = visible(name)
+        screen.note(f"warning: session {shown} is damaged: prowess runs verify --all")
     return 0
 
 
 def _cells(row: RunRow) -> list[str]:
-    ended = row.stop_reason or ("cut off" if row.cut_off else "has not ended")
+    ended = row.stop_reason
+    if not ended:
+        ended = "cut off" if row.cut_off else "has not ended"
     if row.cut_off and row.resumed_by:
         ended += f", resumed by {row.resumed_by}"
-    session = row.session if row.in_log else f"{row.session} (copy)"
-    instead = f"(goes on with {row.resumes})" if row.resumes else "-"
-    request = one_line(one_line(row.request, _LONG_REQUEST) or instead, _REQUEST)
-    return [row.run, short_time(row.started_at), session, row.model, ended, request]
+    session = row.session
+    if not row.in_log:
+        session += " (copy)"
+    request = one_line(row.request, _LONG_REQUEST)
+    if not request:
+        request = f"(goes on with {row.resumes})" if row.resumes else "-"
+    began = short_time(row.started_at)
+    short_request = one_line(request, _REQUEST)
+    return [row.run, began, session, row.model, ended, short_request]
 
 
 # --- verify -----------------------------------------------------------------------------------------------------------
@@ -105,11 +118,13 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
     The log and the folder of the run are checked, and compared with each other. Exit code 1 when a record is not valid.
     """
     if (run is None) == (not everything):
-        raise ConfigError("Name a run, or say --all.", code="usage", hint="prowess runs verify RUN; see: prowess runs")
+        hint = "prowess runs verify RUN; see: prowess runs"
+        raise ConfigError("Name a run, or say --all.", code="usage", hint=hint)
     with call.runtime() as runtime:
         note_findings(call, runtime)
         if run is None:
-            return _show_all(call, asyncio.run(verify_store(runtime)))
+            found = asyncio.run(verify_store(runtime))
+            return _show_all(call, found)
         result = asyncio.run(verify_run(runtime, run))
     if call.screen.is_json:
         document: RunVerifiedDocument = {"schema": "prowess.run-verified/1", **result.to_json()}
@@ -120,59 +135,94 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
 
 
 def _show_all(call: Call, found: VerifiedStore) -> int:
-    sessions, runs, code = found.sessions, found.runs, 1 if found.invalid else 0
-    if call.screen.is_json:
+    screen = call.screen
+    if screen.is_json:
         document: RunsVerifiedDocument = {
             "schema": "prowess.runs-verified/1",
             "valid": not found.invalid,
-            "sessions": [each.to_json() for each in sessions],
-            "runs": [each.to_json() for each in runs],
+            "sessions": [each.to_json() for each in found.sessions],
+            "runs": [each.to_json() for each in found.runs],
         }
-        call.screen.document(document)
-        return code
-    for session in sessions:
-        if not session.check.valid or call.screen.verbose:
-            call.screen.text(_session_line(session))
-    for run in runs:
-        if not run.check.valid or run.copy_lacks or call.screen.verbose:
-            call.screen.text(_run_line(run))
-    parts = [count(len(sessions), "session"), count(len(runs), "run")]
-    parts.append(f"{count(found.invalid, 'of them is', 'of them are')} not valid" if found.invalid else "all valid")
-    if alone := sum(each.checked == ["copy"] and not each.other_store for each in runs):
-        parts.append(f"{count(alone, 'run is', 'runs are')} not in the log, only as a copy")
-    if short := sum(each.copy_lacks is not None for each in runs):
-        parts.append(f"{count(short, 'copy is', 'copies are')} incomplete")
-    if bare := sum(each.checked == ["log"] for each in runs) - short:
-        parts.append(f"{count(bare, 'run has', 'runs have')} no copy")
-    if others := sum(each.other_store for each in runs):
-        parts.append(f"{count(others, 'copy is', 'copies are')} of another store, whose log was not checked")
-    call.screen.note(" · ".join(parts))
-    return code
+        screen.document(document)
+    else:
+        for session in found.sessions:
+            if not session.check.valid or screen.verbose:
+                screen.text(_session_line(session))
+        for run in found.runs:
+            if not run.check.valid or run.copy_lacks or screen.verbose:
+                screen.text(_run_line(run))
+        screen.note(_summary(found))
+    return 1 if found.invalid else 0
+
+
+def _summary(found: VerifiedStore) -> str:
+    """Renders `2 sessions · 5 runs · all valid · 1 run has no copy`."""
+    runs = found.runs
+    parts = [count(len(found.sessions), "session"), count(len(runs), "run")]
+    if found.invalid:
+        invalid = count(found.invalid, "of them is", "of them are")
+        parts.append(f"{invalid} not valid")
+    else:
+        parts.append("all valid")
+    alone = sum(each.checked == ["copy"] and not each.other_store for each in runs)
+    if alone:
+        them = count(alone, "run is", "runs are")
+        parts.append(f"{them} not in the log, only as a copy")
+    short = sum(each.copy_lacks is not None for each in runs)
+    if short:
+        them = count(short, "copy is", "copies are")
+        parts.append(f"{them} incomplete")
+    bare = sum(each.checked == ["log"] for each in runs) - short
+    if bare:
+        them = count(bare, "run has", "runs have")
+        parts.append(f"{them} no copy")
+    others = sum(each.other_store for each in runs)
+    if others:
+        them = count(others, "copy is", "copies are")
+        parts.append(f"{them} of another store, whose log was not checked")
+    return " · ".join(parts)
 
 
 def _session_line(session: VerifiedSession) -> str:
     name = f"session {session.session}"
-    return _valid(name, session.check) if session.check.valid else _invalid(name, session.check)
+    if session.check.valid:
+        return _valid(name, session.check)
+    return _invalid(name, session.check)
 
 
 def _run_line(run: VerifiedRun) -> str:
     if not run.check.valid:
-        where = f" (in the {run.where})" if run.where else ""
-        return _invalid(run.run, run.check) + where
-    checked = f" · {' and '.join(run.checked)}" if run.checked else ""
-    checked += " · of another store, whose log was not checked" if run.other_store else ""
-    lacks = f" · its copy lacks {run.copy_lacks} until the session is opened again" if run.copy_lacks else ""
-    return _valid(run.run, run.check, checked) + lacks
+        line = _invalid(run.run, run.check)
+        if run.where:
+            line += f" (in the {run.where})"
+        return line
+    checked = ""
+    if run.checked:
+        places = " and ".join(run.checked)
+        checked = f" · {places}"
+    if run.other_store:
+        checked += " · of another store, whose log was not checked"
+    line = _valid(run.run, run.check, checked)
+    if run.copy_lacks:
+        line += f" · its copy lacks {run.copy_lacks} until the session is opened again"
+    return line
 
 
 def _valid(name: str, check: Check, checked: str = "") -> str:
-    anchored = "anchored" if check.anchored else "not anchored: its end may have been cut off"
-    return f"valid    {visible(name)}  {count(check.events, 'event')}{checked} · {anchored}"
+    shown = visible(name)
+    events = count(check.events, "event")
+    anchored = "not anchored: its end may have been cut off"
+    if check.anchored:
+        anchored = "anchored"
+    return f"valid    {shown}  {events}{checked} · {anchored}"
 
 
 def _invalid(name: str, check: Check) -> str:
-    place = f"event {check.first_bad}: " if check.first_bad is not None else ""
-    return f"INVALID  {visible(name)}  {place}{visible(str(check.why))}"
+    shown = visible(name)
+    why = visible(str(check.why))
+    if check.first_bad is not None:
+        why = f"event {check.first_bad}: {why}"
+    return f"INVALID  {shown}  {why}"
 
 
 # --- replay -----------------------------------------------------------------------------------------------------------
@@ -197,7 +247,8 @@ def replay(
     """
     from prowess.runtime.services.replay_run import choose_settings, find_recorded, replay_run  # imports the agent
 
-    ask = TerminalApprover(parse_yes(yes), ask=not call.screen.is_json)
+    approved = parse_yes(yes)
+    ask = TerminalApprover(approved, ask=not call.screen.is_json)
     with call.runtime() as runtime:
         note_findings(call, runtime)
         found = asyncio.run(find_recorded(runtime, run))
@@ -206,32 +257,45 @@ def replay(
     with call.runtime(roots=settings.roots, flags=settings.flags) as runtime:
         replayed = asyncio.run(replay_run(runtime, found, settings, ask))
     if call.screen.is_json:
-        document: RunReplayedDocument = {
-            "schema": "prowess.run-replayed/1",
-            "run": recorded.run,
-            "same": replayed.difference is None,
-            "first": to_json(replayed.difference),
-            "events": len(recorded.events),
-            "replayed": len(replayed.events),
-            "error": None if replayed.error is None else error_row(replayed.error),
-            "notes": replayed.notes,
-        }
+        document = _replayed_document(recorded, replayed)
         call.screen.document(document)
     else:
-        for note in replayed.notes:
-            call.screen.note(f"note: {visible(note)}")
         _show_replay(call, recorded, replayed)
     return 0 if replayed.difference is None else 1
 
 
+def _replayed_document(recorded: Recorded, replayed: Replayed) -> RunReplayedDocument:
+    error = None
+    if replayed.error is not None:
+        error = error_row(replayed.error)
+    return {
+        "schema": "prowess.run-replayed/1",
+        "run": recorded.run,
+        "same": replayed.difference is None,
+        "first": to_json(replayed.difference),
+        "events": len(recorded.events),
+        "replayed": len(replayed.events),
+        "error": error,
+        "notes": replayed.notes,
+    }
+
+
 def _show_replay(call: Call, recorded: Recorded, replayed: Replayed) -> None:
+    screen = call.screen
+    for note in replayed.notes:
+        shown = visible(note)
+        screen.note(f"note: {shown}")
     if replayed.difference is None:
         same = "same as far as it goes" if recorded.was_cut_off else "same"
-        call.screen.text(f"{same}  {visible(recorded.run)}  {count(len(replayed.events), 'event')}")
+        run = visible(recorded.run)
+        events = count(len(replayed.events), "event")
+        screen.text(f"{same}  {run}  {events}")
         return
-    show_difference(call.screen, replayed.difference, "recorded", "today")
-    if replayed.error is not None:
-        call.screen.note(f"It ended with: {visible(replayed.error.message)} [{replayed.error.code}]")
+    show_difference(screen, replayed.difference, "recorded", "today")
+    error = replayed.error
+    if error is not None:
+        message = visible(error.message)
+        screen.note(f"It ended with: {message} [{error.code}]")
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -258,14 +322,19 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
         note_findings(call, runtime)
         before = time.time() - (age or 0.0)
         old = asyncio.run(find_old_records(runtime, before=before, keep=keep or 0, with_sessions=sessions))
-        if not dry_run and not yes and (old.copies or old.sessions):
-            confirm_removal(_what(old), paths=[each.path for each in old.copies])
+        is_asked = not dry_run and not yes
+        if is_asked and (old.copies or old.sessions):
+            paths = [each.path for each in old.copies]
+            confirm_removal(_what(old), paths=paths)
         removed, kept = asyncio.run(remove_records(runtime, old, dry_run=dry_run))
     if call.screen.is_json:
+        copies: list[PrunedCopy] = []
+        for each in removed.copies:
+            copies.append({"run": each.run, "path": each.path, "size_bytes": each.size_bytes})
         document: RunsPrunedDocument = {
             "schema": "prowess.runs-pruned/1",
             "dry_run": dry_run,
-            "removed": [{"run": each.run, "path": each.path, "size_bytes": each.size_bytes} for each in removed.copies],
+            "removed": copies,
             "sessions": [key.session for key in removed.sessions],
             "kept": kept,
         }
@@ -276,22 +345,32 @@ def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, 
 
 
 def _what(old: OldRecords) -> str:
+    """Renders `3 folders of runs (1.2 MB) and 1 session of the log, for good`."""
     freed = size(sum(each.size_bytes for each in old.copies))
-    parts = [f"{count(len(old.copies), 'folder')} of runs ({freed})"]
+    folders = count(len(old.copies), "folder")
+    text = f"{folders} of runs ({freed})"
     if old.sessions:
-        parts.append(f"{count(len(old.sessions), 'session')} of the log, for good")
-    return " and ".join(parts)
+        sessions = count(len(old.sessions), "session")
+        text += f" and {sessions} of the log, for good"
+    return text
 
 
 def _show_prune(screen: Screen, removed: OldRecords, kept: Sequence[str], dry_run: bool) -> None:
     word = "would remove" if dry_run else "removed"
     for each in removed.copies:
-        screen.text(f"{word}  {visible(each.run)}  {size(each.size_bytes)}  {visible(each.path)}")
+        run = visible(each.run)
+        freed = size(each.size_bytes)
+        path = visible(each.path)
+        screen.text(f"{word}  {run}  {freed}  {path}")
     for key in removed.sessions:
-        screen.text(f"{word}  session {visible(key.session)}")
+        session = visible(key.session)
+        screen.text(f"{word}  session {session}")
     for each in kept:
         screen.text(f"kept  {visible(each)}")
-    screen.note(f"{_what(removed)}{' (nothing was removed)' if dry_run else ''}")
+    summary = _what(removed)
+    if dry_run:
+        summary += " (nothing was removed)"
+    screen.note(summary)
 
 
 command = actions(

@@ -25,19 +25,34 @@ def command(call: Call, name: str | None) -> int:
     """
     names = sorted(file.removesuffix(".json") for file in os.listdir(FOLDER) if file.endswith(".json"))
     if name is None:
-        if call.screen.is_json:
-            document: SchemasDocument = {"schema": "prowess.schemas/1", "schemas": names}
-            call.screen.document(document)
-        else:
-            call.screen.text("\n".join(names))
+        _show_names(call, names)
         return 0
     wanted = name.removeprefix("prowess.").split("/")[0]
     if wanted not in names:
-        import difflib
-
-        near = difflib.get_close_matches(wanted, names, n=1)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}"
-        raise ConfigError(f"No schema '{name[:80]}'.", code="schema-unknown", hint=hint)
-    with open(os.path.join(FOLDER, f"{wanted}.json"), encoding="utf-8") as file:
-        call.screen.text(file.read().rstrip("\n"))
+        raise _unknown(name, wanted, names)
+    path = os.path.join(FOLDER, f"{wanted}.json")
+    with open(path, encoding="utf-8") as file:
+        schema = file.read()
+    call.screen.text(schema.rstrip("\n"))
     return 0
+
+
+def _show_names(call: Call, names: list[str]) -> None:
+    if call.screen.is_json:
+        document: SchemasDocument = {"schema": "prowess.schemas/1", "schemas": names}
+        call.screen.document(document)
+        return
+    lines = "\n".join(names)
+    call.screen.text(lines)
+
+
+def _unknown(name: str, wanted: str, names: list[str]) -> ConfigError:
+    import difflib
+
+    near = difflib.get_close_matches(wanted, names, n=1)
+    if near:
+        hint = f"Did you mean '{near[0]}'?"
+    else:
+        known = ", ".join(names)
+        hint = f"There are: {known}"
+    return ConfigError(f"No schema '{name[:80]}'.", code="schema-unknown", hint=hint)

@@ -9,6 +9,7 @@ import click
 
 from prowess.cli.app import Call, cli_command, roots_option
 from prowess.skills.search import find_telling_words
+from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.skills import SearchResult, SearchResultsDocument
@@ -26,44 +27,53 @@ def command(call: Call, query: tuple[str, ...], limit: int, everything: bool, ro
     others.
     """
     words = " ".join(query)
+    keep = _every_skill if everything else None
     with call.runtime(roots=roots) as runtime:
-        catalog = runtime.catalog
         started = time.perf_counter()
-        found, trouble = runtime.search(words, limit=limit, keep=(lambda entry: True) if everything else None)
-        took_ms = round((time.perf_counter() - started) * 1000, 1)
+        found, trouble = runtime.search(words, limit=limit, keep=keep)
+        took_s = time.perf_counter() - started
         if call.screen.is_json:
-            results: list[SearchResult] = [
-                {
-                    "id": entry.id,
-                    "name": entry.name,
-                    "source": entry.source,
-                    "score": score,
-                    "description": entry.description,
-                }
-                for entry, score in found
-            ]
             document: SearchResultsDocument = {
                 "schema": "prowess.search/1",
                 "query": words,
-                "results": results,
-                "took_ms": took_ms,
+                "results": [_result(entry, score) for entry, score in found],
+                "took_ms": round(took_s * 1000, 1),
             }
             call.screen.document(document)
             return 0
         if found:
-            call.screen.table(
-                ["name", "source", "score", "description"],
-                [[e.name, e.source, f"{score:.2f}", " ".join(e.description.split())] for e, score in found],
-            )
+            rows = [_cells(entry, score) for entry, score in found]
+            call.screen.table(["name", "source", "score", "description"], rows)
         elif not find_telling_words(words):
             call.screen.note(
                 f"'{words}' has only words that every text has. Name what the skill is for: a task, a file type."
             )
         else:
+            catalog = runtime.catalog
             visible = sum(catalog.visibility(entry).model_visible for entry in catalog)
-            call.screen.note(
-                f"None of {visible} skills matches '{words}'. See: {call.follow_up('prowess list', roots)}"
-            )
+            command = call.follow_up("prowess list", roots)
+            call.screen.note(f"None of {visible} skills matches '{words}'. See: {command}")
         for finding in trouble:
             call.screen.note(f"{finding.message} {finding.hint}")
     return 0
+
+
+def _every_skill(entry: Entry) -> bool:
+    return True
+
+
+def _result(entry: Entry, score: float) -> SearchResult:
+    return {
+        "id": entry.id,
+        "name": entry.name,
+        "source": entry.source,
+        "score": score,
+        "description": entry.description,
+    }
+
+
+def _cells(entry: Entry, score: float) -> list[str]:
+    words = entry.description.split()
+    description = " ".join(words)
+    rounded = f"{score:.2f}"
+    return [entry.name, entry.source, rounded, description]

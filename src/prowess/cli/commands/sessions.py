@@ -42,10 +42,11 @@ def sessions_list(call: Call, limit: int) -> int:
 
     Expired sessions are removed.
     """
+    screen = call.screen
     with call.runtime() as runtime:
         note_findings(call, runtime)
         store, sessions, more, pruned = asyncio.run(list_sessions(runtime, limit=limit))
-        if call.screen.is_json:
+        if screen.is_json:
             rows = [_document(row) for row in sessions]
             findings = [finding_row(finding) for finding in runtime.setup_findings]
             document: SessionsDocument = {
@@ -56,30 +57,50 @@ def sessions_list(call: Call, limit: int) -> int:
                 "pruned": pruned,
                 "findings": findings,
             }
-            call.screen.document(document)
+            screen.document(document)
             return 0
     if sessions:
         columns = ["session", "used", "runs", "events", "ended", "last request"]
-        call.screen.table(columns, [_cells(row) for row in sessions])
-    others = f" · {more} more: --limit {len(sessions) + more}" if more else ""
-    gone = f" · removed {count(pruned, 'expired session')}" if pruned else ""
-    call.screen.note(f"\n{count(len(sessions) + more, 'session')}{others}{gone} · {visible(store)}")
+        cells = [_cells(row) for row in sessions]
+        screen.table(columns, cells)
+    total = len(sessions) + more
+    summary = count(total, "session")
+    if more:
+        summary += f" · {more} more: --limit {total}"
+    if pruned:
+        expired = count(pruned, "expired session")
+        summary += f" · removed {expired}"
+    screen.note(f"\n{summary} · {visible(store)}")
     return 0
 
 
 def _document(row: SessionRow) -> SessionParts:
-    return to_json(row._replace(last_request=_request(row)))
+    request = _request(row)
+    return to_json(row._replace(last_request=request))
 
 
 def _request(row: SessionRow) -> str | None:
-    return row.last_request and one_line(row.last_request, _LONG_REQUEST)
+    if not row.last_request:
+        return row.last_request
+    return one_line(row.last_request, _LONG_REQUEST)
 
 
 def _cells(row: SessionRow) -> list[str]:
-    ended = "damaged" if row.damage else row.stop_reason or ("has not ended" if row.runs else "-")
+    used = short_time(row.updated_at)
     runs = "?" if row.runs is None else str(row.runs)
-    asked = one_line(_request(row) or "-", _REQUEST)
-    return [row.session, short_time(row.updated_at), runs, str(row.events), ended, asked]
+    ended = _ended(row)
+    asked = _request(row) or "-"
+    return [row.session, used, runs, str(row.events), ended, one_line(asked, _REQUEST)]
+
+
+def _ended(row: SessionRow) -> str:
+    if row.damage:
+        return "damaged"
+    if row.stop_reason:
+        return row.stop_reason
+    if row.runs:
+        return "has not ended"
+    return "-"
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
@@ -99,18 +120,23 @@ def show_session(call: Call, id: str, events: bool) -> int:
         info, envelopes = asyncio.run(_read(runtime, key))
     runs = tell(envelopes)
     if call.screen.is_json:
-        row = _document(session_row(info, summarise(envelopes)))
-        call.screen.document({"schema": "prowess.session/1", **row, "conversation": runs})
+        row = session_row(info, summarise(envelopes))
+        call.screen.document({"schema": "prowess.session/1", **_document(row), "conversation": runs})
         return 0
     show(call.screen, runs)
-    expiry = f" · expires {short_time(info.expires_at)}" if info.expires_at else ""
-    call.screen.note(f"\n{count(len(runs), 'run')} · {count(info.head.seq, 'event')}{expiry}")
+    parts = [count(len(runs), "run"), count(info.head.seq, "event")]
+    if info.expires_at:
+        expiry = short_time(info.expires_at)
+        parts.append(f"expires {expiry}")
+    summary = " · ".join(parts)
+    call.screen.note(f"\n{summary}")
     return 0
 
 
 async def _read(runtime: Runtime, key: SessionKey) -> tuple[SessionInfo, list[Envelope]]:
     async with opened_session(runtime, key) as (info, log):
-        return info, [envelope async for envelope in log.read(key)]
+        envelopes = [envelope async for envelope in log.read(key)]
+        return info, envelopes
 
 
 async def _print_lines(runtime: Runtime, key: SessionKey) -> None:
@@ -135,12 +161,17 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
         events, artifacts = asyncio.run(look_at_session(runtime, key))
+        number = count(events, "event")
+        saved = count(len(artifacts), "saved file")
         if not yes:
-            with_files = f", its workspace and {count(len(artifacts), 'saved file')}" if files else ""
-            what = f"session '{id}' with {count(events, 'event')}{with_files}"
+            what = f"session '{id}' with {number}"
+            if files:
+                what += f", its workspace and {saved}"
             confirm_removal(what, refused=f"The {what}", hint="Add --yes.")
         workspace = asyncio.run(delete_session(runtime, key, artifacts if files else None))
-    removed = [render_artifact_ref(name, version) for name, version in artifacts] if files else []
+    removed: list[str] = []
+    if files:
+        removed += [render_artifact_ref(name, version) for name, version in artifacts]
     if call.screen.is_json:
         document: SessionDeletedDocument = {
             "schema": "prowess.session-deleted/1",
@@ -151,11 +182,13 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
         }
         call.screen.document(document)
         return 0
-    call.screen.text(f"removed  {visible(id)}  {count(events, 'event')}")
-    for thing in (*([workspace] if workspace else []), *removed):
-        call.screen.text(f"removed  {visible(thing)}")
+    call.screen.text(f"removed  {visible(id)}  {number}")
+    if workspace:
+        call.screen.text(f"removed  {visible(workspace)}")
+    for ref in removed:
+        call.screen.text(f"removed  {visible(ref)}")
     if artifacts and not files:
-        call.screen.note(f"{count(len(artifacts), 'saved file')} of it left: prowess artifacts list --session {id}")
+        call.screen.note(f"{saved} of it left: prowess artifacts list --session {id}")
     return 0
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from prowess._internal.tokens import get_counter
 from prowess.cli.app import Call, cli_command, roots_option
+from prowess.cli.screen import Screen
 from prowess.core.codec import to_json
-from prowess.runtime.services.inspect_skill import count_fixed, count_skills
+from prowess.core.tool_table import Profile
+from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens, count_fixed, count_skills
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.skills import TokensDocument
@@ -26,37 +31,56 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     """
     counter = get_counter(exact)
     with call.runtime(roots=roots) as runtime:
-        catalog = runtime.catalog
         plan = runtime.plan(counter=counter)
-        chosen = [catalog.get(name) for name in names] or [e for e in catalog if catalog.visibility(e).model_visible]
+        chosen = _chosen(runtime.catalog, names)
         with call.screen.working("Counting"):
             rows = count_skills(runtime, chosen, counter)
             fixed = count_fixed(runtime, counter)
-        shown = plan.tokens.used
+        profile = runtime.config.tools.profile
+    budget = plan.tokens.budget
+    used = plan.tokens.used
+    shown = len(plan.shown)
+    if call.screen.is_json:
         document: TokensDocument = {
             "schema": "prowess.tokens/1",
             "method": counter.method,
             "exact": counter.exact,
-            "catalog": {"tokens": shown, "budget": plan.tokens.budget, "shown": len(plan.shown)},
+            "catalog": {"tokens": used, "budget": budget, "shown": shown},
             "fixed": to_json(fixed),
             "skills": to_json(rows),
         }
-        if call.screen.is_json:
-            call.screen.document(document)
-            return 0
-        if rows:
-            call.screen.table(
-                ["catalog", "body", "name"],
-                [[str(row.catalog), "-" if row.body is None else str(row.body), row.name] for row in rows],
-            )
-        call.screen.note(
-            f"\nThe catalog takes {shown} of {plan.tokens.budget} tokens for {len(plan.shown)} skills "
-            f"({counter.method}{'' if counter.exact else '; --exact counts with a real vocabulary'})."
-        )
-        profile = runtime.config.tools.profile
-        others = ", ".join(f"{name} {cost.tokens}" for name, cost in fixed.items() if name != profile)
-        call.screen.note(
-            f"Guidance and tool schemas take another {fixed[profile].tokens} tokens of every request "
-            f"(profile {profile}; {others})."
-        )
+        call.screen.document(document)
+        return 0
+    _show_rows(call.screen, rows)
+    method = counter.method
+    if not counter.exact:
+        method += "; --exact counts with a real vocabulary"
+    call.screen.note(f"\nThe catalog takes {used} of {budget} tokens for {shown} skills ({method}).")
+    _show_fixed(call.screen, fixed, profile)
     return 0
+
+
+def _chosen(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
+    """Returns the skills with these names. Without names, those that models see."""
+    if names:
+        return [catalog.get(name) for name in names]
+    return [skill for skill in catalog if catalog.visibility(skill).model_visible]
+
+
+def _show_rows(screen: Screen, rows: Sequence[SkillTokens]) -> None:
+    cells: list[list[str]] = []
+    for row in rows:
+        body = "-" if row.body is None else str(row.body)
+        cells.append([str(row.catalog), body, row.name])
+    if cells:
+        screen.table(["catalog", "body", "name"], cells)
+
+
+def _show_fixed(screen: Screen, fixed: Mapping[Profile, FixedTokens], profile: Profile) -> None:
+    """Shows the tokens that every request takes, in this profile and in the others."""
+    others = [f"{name} {cost.tokens}" for name, cost in fixed.items() if name != profile]
+    listed = ", ".join(others)
+    tokens = fixed[profile].tokens
+    screen.note(
+        f"Guidance and tool schemas take another {tokens} tokens of every request (profile {profile}; {listed})."
+    )

@@ -10,7 +10,7 @@ import click
 
 from prowess._internal.urls import shown_url
 from prowess.cli.app import Call, cli_command
-from prowess.cli.screen import count
+from prowess.cli.screen import Screen, count
 from prowess.core.codec import to_json
 from prowess.core.findings import visible
 from prowess.errors import ConfigError, SkillDenied
@@ -26,8 +26,10 @@ from prowess.runtime.services.trust import (
     revoke_trust,
 )
 from prowess.skills.roots import is_url
+from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
+    from prowess.policy.trust import Trust
     from prowess.runtime.documents.permissions import TrustGivenDocument, TrustListDocument, TrustRevokedDocument
 
 
@@ -46,19 +48,24 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
     and kept from models. An address is trusted by its content: when that changes, you are asked again.
     """
     places = find_places(call.cwd, os.environ)
+    state_dir = places.state_dir
     if listing:
-        return _list(call, places.state_dir)
-    target = place if place and is_url(place) else os.path.realpath(os.path.join(call.cwd, place or places.project))
+        return _list(call, state_dir)
+    target = place or places.project
+    if not is_url(target):
+        target = os.path.realpath(os.path.join(call.cwd, target))
     if revoking:
-        return _revoke(call, places.state_dir, target)
+        return _revoke(call, state_dir, target)
     if is_url(target):
-        return _trust_url(call, places.state_dir, places.cache_dir, target, yes)
+        return _trust_url(call, state_dir, places.cache_dir, target, yes)
     content = preview_folder(target)
-    wide = " That is your home folder, with everything in it." if target == os.path.realpath(places.home) else ""
     _show_content(call, content)
     if not yes:
-        _confirm(f"Trust {visible(target)} and what is below it?{wide}")
-    give_trust(places.state_dir, content)
+        question = f"Trust {visible(target)} and what is below it?"
+        if target == os.path.realpath(places.home):
+            question += " That is your home folder, with everything in it."
+        _confirm(question)
+    give_trust(state_dir, content)
     return _done(call, "folder", target, content)
 
 
@@ -67,7 +74,8 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
         content = preview_url(url, cache_dir)
     shown = shown_url(url)
     for finding in content.findings:
-        call.screen.note(f"{finding.severity}: {visible(finding.message)}")
+        message = visible(finding.message)
+        call.screen.note(f"{finding.severity}: {message}")
     _show_content(call, content)
     if not yes:
         _confirm(f"Trust this content of {shown}?\n  {content.digest}")
@@ -76,25 +84,44 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
 
 
 def _show_content(call: Call, content: TrustPreview) -> None:
-    screen, catalog = call.screen, content.catalog
+    """Shows what would be trusted: skills, records, and files of configuration and policy."""
+    screen = call.screen
     if screen.is_json:
         return
     for place in content.records:
-        screen.note(f"  {visible(place)} is a record that is here already. If you did not make it, it was shipped.")
+        shown = visible(place)
+        screen.note(f"  {shown} is a record that is here already. If you did not make it, it was shipped.")
         screen.note("    Answers in it count only where you gave them; everything else is asked again.")
-    screen.note(f"{count(len(catalog), 'skill')} here:" if len(catalog) else "No skills here yet.")
-    for entry in catalog:
-        description = visible(" ".join(entry.description.split()))
-        short = description if len(description) <= 100 else description[:99] + "…"
-        screen.note(f"  {visible(entry.name)}: {short}  ({visible(entry.path)})")
+    if len(content.catalog):
+        skills = count(len(content.catalog), "skill")
+        screen.note(f"{skills} here:")
+    else:
+        screen.note("No skills here yet.")
+    for entry in content.catalog:
+        _show_skill(screen, entry)
     for path in content.files:
-        screen.note(f"  {visible(path)} will be in force as it is now:")
-        file = preview_file(path)
-        for line in file.lines:
-            screen.note(f"    {visible(line)}")
-        if file.problem:
-            problem = visible(file.problem)
-            screen.note(f"  It has a mistake, and once it is trusted nothing runs until that is mended: {problem}")
+        _show_file(screen, path)
+
+
+def _show_skill(screen: Screen, entry: Entry) -> None:
+    words = entry.description.split()
+    description = visible(" ".join(words))
+    if len(description) > 100:
+        description = f"{description[:99]}…"
+    name = visible(entry.name)
+    path = visible(entry.path)
+    screen.note(f"  {name}: {description}  ({path})")
+
+
+def _show_file(screen: Screen, path: str) -> None:
+    screen.note(f"  {visible(path)} will be in force as it is now:")
+    file = preview_file(path)
+    for line in file.lines:
+        shown = visible(line)
+        screen.note(f"    {shown}")
+    if file.problem:
+        problem = visible(file.problem)
+        screen.note(f"  It has a mistake, and once it is trusted nothing runs until that is mended: {problem}")
 
 
 def _confirm(question: str) -> None:
@@ -107,18 +134,19 @@ def _confirm(question: str) -> None:
 
 
 def _done(call: Call, kind: Literal["folder", "url"], place: str, content: TrustPreview) -> int:
-    if call.screen.is_json:
-        document: TrustGivenDocument = {
-            "schema": "prowess.trust-given/1",
-            "kind": kind,
-            "place": place,
-            "digest": content.digest,
-            "skills": [entry.name for entry in content.catalog],
-            "records": list(content.records),
-        }
-        call.screen.document(document)
-    else:
+    if not call.screen.is_json:
         call.screen.note(f"Trusted: {place}. Take it back with: prowess trust --revoke {place}")
+        return 0
+    skills = [entry.name for entry in content.catalog]
+    document: TrustGivenDocument = {
+        "schema": "prowess.trust-given/1",
+        "kind": kind,
+        "place": place,
+        "digest": content.digest,
+        "skills": skills,
+        "records": list(content.records),
+    }
+    call.screen.document(document)
     return 0
 
 
@@ -135,23 +163,37 @@ def _revoke(call: Call, state_dir: str, target: str) -> int:
 def _list(call: Call, state_dir: str) -> int:
     trust = load_trust(state_dir)
     if call.screen.is_json:
+        findings = [finding_row(finding) for finding in trust.findings]
         document: TrustListDocument = {
             "schema": "prowess.trust-list/1",
             "folders": to_json(trust.folders),
             "files": to_json(trust.files),
             "urls": to_json(trust.urls),
             "skills": to_json(trust.skills),
-            "findings": [finding_row(finding) for finding in trust.findings],
+            "findings": findings,
         }
         call.screen.document(document)
         return 0
-    rows = [["folder", folder.path, folder.at] for folder in trust.folders]
-    rows += [["url", f"{url.url} {url.digest[:19]}", url.at] for url in trust.urls]
-    newest = {skill.path: skill for skill in trust.skills}  # without a digest: accepted no more
-    rows += [["skill", f"{skill.path} {skill.digest[:19]}", skill.at] for skill in newest.values() if skill.digest]
+    rows = _rows(trust)
     if rows:
-        call.screen.table(["kind", "since", "place"], [[kind, at, what] for kind, what, at in rows])
+        call.screen.table(["kind", "since", "place"], rows)
     else:
         call.screen.note("Nothing is trusted yet. See: prowess trust --help")
     call.screen.findings(trust.findings)
     return 0
+
+
+def _rows(trust: Trust) -> list[list[str]]:
+    """Returns kind, time and place of everything that is trusted now."""
+    rows: list[list[str]] = []
+    for folder in trust.folders:
+        rows.append(["folder", folder.at, folder.path])
+    for url in trust.urls:
+        place = f"{url.url} {url.digest[:19]}"
+        rows.append(["url", url.at, place])
+    newest = {skill.path: skill for skill in trust.skills}
+    for skill in newest.values():
+        if skill.digest:  # without a digest: accepted no more
+            place = f"{skill.path} {skill.digest[:19]}"
+            rows.append(["skill", skill.at, place])
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ from prowess.skills.scanner import Bounds
 from prowess.skills.validate import PROFILES, Profile
 
 if TYPE_CHECKING:
-    from prowess.runtime.documents.skills import ChosenProfile, ValidateDocument
+    from prowess.runtime.documents.skills import ChosenProfile, ValidateDocument, ValidatedSkill
 
 
 @cli_command(
@@ -45,17 +46,13 @@ def command(call: Call, paths: tuple[str, ...], profile: ChosenProfile, sarif: b
     """
     cwd = call.cwd
     for path in paths:
-        if is_url(path):
-            raise ConfigError(
-                "Only folders on this machine can be checked.",
-                code="not-a-folder",
-                hint="Look at what an address holds with: prowess doctor --root URL",
-            )
-        if profile == "spec" and not os.path.exists(os.path.join(cwd, path)):
-            raise ConfigError(f"Path '{path}' does not exist.", code="no-path", hint="Check the path.")
+        _check_path(cwd, path, profile)
+    places = list(paths)
+    if cwd != os.getcwd():
+        places = [os.path.join(cwd, path) for path in paths]
     with call.screen.working("Checking"):
-        places = list(paths) if cwd == os.getcwd() else [os.path.join(cwd, path) for path in paths]
-        reports = list(check(places, profile=profile, bounds=_bounds(call, profile)))
+        bounds = _bounds(call, profile)
+        reports = list(check(places, profile=profile, bounds=bounds))
     valid = all(report.valid for report in reports)
     if sarif:
         call.screen.document(render_sarif(reports, cwd))
@@ -64,15 +61,7 @@ def command(call: Call, paths: tuple[str, ...], profile: ChosenProfile, sarif: b
             "schema": "prowess.validate/1",
             "valid": valid,
             "profile": profile,
-            "skills": [
-                {
-                    "path": report.path,
-                    "name": report.name,
-                    "valid": report.valid,
-                    "findings": [finding_row(finding) for finding in report.findings],
-                }
-                for report in reports
-            ],
+            "skills": [_row(report) for report in reports],
         }
         call.screen.document(document)
     elif profile == "spec":
@@ -80,6 +69,20 @@ def command(call: Call, paths: tuple[str, ...], profile: ChosenProfile, sarif: b
     else:
         _show(call, reports, quiet=quiet)
     return 0 if valid else 1
+
+
+def _check_path(cwd: str, path: str, profile: Profile) -> None:
+    """Raises ConfigError for an address, and for what the reference library would not find."""
+    if is_url(path):
+        hint = "Look at what an address holds with: prowess doctor --root URL"
+        raise ConfigError("Only folders on this machine can be checked.", code="not-a-folder", hint=hint)
+    if profile == "spec" and not os.path.exists(os.path.join(cwd, path)):
+        raise ConfigError(f"Path '{path}' does not exist.", code="no-path", hint="Check the path.")
+
+
+def _row(report: Report) -> ValidatedSkill:
+    findings = [finding_row(finding) for finding in report.findings]
+    return {"path": report.path, "name": report.name, "valid": report.valid, "findings": findings}
 
 
 def _bounds(call: Call, profile: Profile) -> Bounds:
@@ -92,31 +95,48 @@ def _bounds(call: Call, profile: Profile) -> Bounds:
 
 def _show_as_reference(call: Call, paths: tuple[str, ...], reports: list[Report]) -> None:
     """Shows reports in the reference library's words: valid skills on stdout, invalid ones on stderr."""
+    screen = call.screen
     for path, report in zip(paths, reports, strict=True):
         place = visible(folder_of(path))
         if report.valid:
-            call.screen.text(f"Valid skill: {place}")
-        else:
-            call.screen.note(f"Validation failed for {place}:")
-            for finding in report.findings:
-                call.screen.note(f"  - {visible(finding.message)}")
+            screen.text(f"Valid skill: {place}")
+            continue
+        screen.note(f"Validation failed for {place}:")
+        for finding in report.findings:
+            message = visible(finding.message)
+            screen.note(f"  - {message}")
 
 
 def _show(call: Call, reports: list[Report], *, quiet: bool) -> None:
     screen = call.screen
     for report in reports:
-        findings = [f for f in report.findings if not quiet or f.severity != "info"]
-        if quiet and not findings:
-            continue
-        verdict = "valid" if report.valid else "invalid"
+        findings = report.findings
+        if quiet:
+            findings = [finding for finding in findings if finding.severity != "info"]
+            if not findings:
+                continue
         place = visible(report.path)
-        screen.text(f"{screen.styled(verdict, verdict)}  {place}" if report.name else place)
+        if report.name:
+            verdict = "valid" if report.valid else "invalid"
+            styled = screen.styled(verdict, verdict)
+            place = f"{styled}  {place}"
+        screen.text(place)
         screen.findings(findings, base=report.path)
+    summary = _summary(reports)
+    screen.note(f"\n{summary}")
+
+
+def _summary(reports: list[Report]) -> str:
+    """Renders `3 skills checked · 1 invalid · 2 errors · 1 warning`."""
     skills = [report for report in reports if report.name]
-    findings = [finding for report in reports for finding in report.findings]
-    parts = [f"{count(len(skills), 'skill')} checked", f"{sum(not report.valid for report in skills)} invalid"]
+    checked = count(len(skills), "skill")
+    invalid = sum(not report.valid for report in skills)
+    parts = [f"{checked} checked", f"{invalid} invalid"]
+    severities: Counter[str] = Counter()
+    for report in reports:
+        severities.update(finding.severity for finding in report.findings)
     for severity, word in (("error", "error"), ("warning", "warning"), ("info", "remark")):
-        number = sum(finding.severity == severity for finding in findings)
+        number = severities[severity]
         if number:
             parts.append(count(number, word))
-    screen.note("\n" + " · ".join(parts))
+    return " · ".join(parts)

@@ -10,7 +10,8 @@ import click
 
 from prowess._internal.unpack import ARCHIVE_ENDINGS
 from prowess.cli.app import Call, cli_command
-from prowess.cli.pack_plan import end_in_order, other_place_hint, pack_options, shown_path, to_option
+from prowess.cli.pack_calls import end_in_order, other_place_hint, pack_options, to_option
+from prowess.cli.pack_plan import shown_path
 from prowess.cli.progress import ProgressBars
 from prowess.cli.screen import count
 from prowess.core.codec import to_json
@@ -36,38 +37,56 @@ def command(call: Call, targets: tuple[str, ...], everything: bool, to: str) -> 
 
     Prints the digest of each. Every file is read and hashed. Exit code 1 when anything differs.
     """
-    lock = read_lock(find_place(to, find_places(call.cwd, os.environ)))
+    places = find_places(call.cwd, os.environ)
+    place = find_place(to, places)
+    lock = read_lock(place)
     files = [target for target in targets if target not in lock and _is_path(call, target)]
     names = [target for target in targets if target not in files]
     installed = None
     with end_in_order(), ProgressBars(call.screen) as bars, other_place_hint(call, names, to):
         if names or everything or not targets:
-            installed = api.verify(*([] if everything else names), progress=bars, **pack_options(call, to))
-        packs = []
-        for number, path in enumerate(files):
+            chosen = [] if everything else names
+            options = pack_options(call, to)
+            installed = api.verify(*chosen, progress=bars, **options)
+        packs: list[VerifiedPack] = []
+        for number, file in enumerate(files):
             bars("Verifying packs", number, len(files))
-            packs.append(verify_file(os.path.join(call.cwd, path)))
-    same = (installed is None or installed.same) and all(pack.same for pack in packs)
+            path = os.path.join(call.cwd, file)
+            packs.append(verify_file(path))
+    same = all(pack.same for pack in packs)
+    if installed is not None and not installed.same:
+        same = False
     if call.screen.is_json:
-        call.screen.document(_document(same, installed, packs))
+        document = _document(same, installed, packs)
+        call.screen.document(document)
     else:
-        if installed is not None:
-            _show_installed(call, installed)
-        for number, pack in enumerate(packs):
-            if number or installed is not None:
-                call.screen.text()
-            _show_pack(call, pack)
-        _summarise(call, installed, packs, same=same)
+        _show(call, installed, packs, same=same)
     return 0 if same else 1
 
 
 def _is_path(call: Call, target: str) -> bool:
     """True for what is a file or a folder, or is written like one. Anything else is the name of a skill."""
-    is_written_so = os.sep in target or target in (".", "..") or target.lower().endswith(ARCHIVE_ENDINGS)
-    return is_written_so or os.path.exists(os.path.join(call.cwd, target))
+    if os.sep in target or target in (".", ".."):
+        return True
+    if target.lower().endswith(ARCHIVE_ENDINGS):
+        return True
+    path = os.path.join(call.cwd, target)
+    return os.path.exists(path)
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _show(call: Call, installed: api.Verified | None, packs: list[VerifiedPack], *, same: bool) -> None:
+    is_first = installed is None
+    if installed is not None:
+        _show_installed(call, installed)
+    for pack in packs:
+        if not is_first:
+            call.screen.text()
+        _show_pack(call, pack)
+        is_first = False
+    _summarise(call, installed, packs, same=same)
 
 
 def _show_installed(call: Call, installed: api.Verified) -> None:
@@ -75,87 +94,153 @@ def _show_installed(call: Call, installed: api.Verified) -> None:
     if installed.unknown:
         call.screen.text()
     for name in installed.unknown:
-        call.screen.note(f"not in the lock: {visible(shown_path(call, installed.place.folder(name)))}")
+        folder = installed.place.folder(name)
+        path = visible(shown_path(call, folder))
+        call.screen.note(f"not in the lock: {path}")
 
 
 def _show_pack(call: Call, pack: VerifiedPack) -> None:
-    screen, path = call.screen, visible(shown_path(call, pack.path))
+    screen = call.screen
+    path = visible(shown_path(call, pack.path))
     screen.heading(path)
     if pack.sha256:
         screen.text(f"sha256  {pack.sha256}")
-    only = os.path.splitext(os.path.basename(pack.path))[0]  # a pack that is one skill itself
-    _show_skills(call, {name or only: found for name, found in pack.skills.items()}, "manifest")
+    file = os.path.basename(pack.path)
+    only, _ = os.path.splitext(file)  # a pack that is one skill itself
+    skills = {name or only: found for name, found in pack.skills.items()}
+    _show_skills(call, skills, "manifest")
     if not pack.has_manifest:
         screen.note(f"{path} has no manifest to compare with.")
     elif pack.others:
         screen.text()
-        _show_lines(call, [f"not in the manifest: {name}" for name in pack.others])
+        lines = [f"not in the manifest: {name}" for name in pack.others]
+        _show_lines(call, lines)
 
 
 def _show_skills(call: Call, skills: Mapping[str, Comparison], record: str) -> None:
     screen = call.screen
-    if skills:
-        rows = [[_verdict(found), name, found.digest or "-"] for name, found in skills.items()]
+    rows: list[list[str]] = []
+    for name, found in skills.items():
+        verdict = _verdict(found)
+        rows.append([verdict, name, found.digest or "-"])
+    if rows:
         screen.table(["status", "skill", "digest"], rows, styled=0)
     for name, found in skills.items():
-        if not found.same:
-            screen.text(f"\n{visible(name)}")
-            if found.expected_digest:
-                screen.text(f"  {record}: {found.expected_digest}")
-            words = [f"{_WORDS[kind].format(record)}: {path}" for kind, path in found.differences]
-            _show_lines(call, [*words, *found.notes])
+        if found.same:
+            continue
+        shown = visible(name)
+        screen.text(f"\n{shown}")
+        if found.expected_digest:
+            screen.text(f"  {record}: {found.expected_digest}")
+        lines: list[str] = []
+        for kind, path in found.differences:
+            word = _WORDS[kind].format(record)
+            lines.append(f"{word}: {path}")
+        lines += found.notes
+        _show_lines(call, lines)
 
 
 def _verdict(found: Comparison) -> str:
     if found.digest is None:
         return "missing"
-    return "differs" if not found.same else "same" if found.expected_digest else "hashed"
+    if not found.same:
+        return "differs"
+    if found.expected_digest:
+        return "same"
+    return "hashed"
 
 
 def _show_lines(call: Call, lines: Sequence[str]) -> None:
-    most = len(lines) if call.screen.verbose else _MOST_LINES
+    screen = call.screen
+    most = _MOST_LINES
+    if screen.verbose:
+        most = len(lines)
     for line in lines[:most]:
-        call.screen.text(f"  {visible(line)}")
-    if len(lines) > most:
-        call.screen.text(f"  and {len(lines) - most} more with -v")
+        shown = visible(line)
+        screen.text(f"  {shown}")
+    left_out = len(lines) - most
+    if left_out > 0:
+        screen.text(f"  and {left_out} more with -v")
 
 
 def _summarise(call: Call, installed: api.Verified | None, packs: list[VerifiedPack], *, same: bool) -> None:
     screen = call.screen
-    skills = list(installed.skills.values()) if installed else []
+    skills: list[Comparison] = []
+    if installed is not None:
+        skills += installed.skills.values()
     if installed is not None and not skills:
         where = visible(shown_path(call, installed.place.root))
         screen.note(f"Nothing is installed in {where}.")
     if not skills and not packs:
         return
-    wrong = sum(not found.same for found in skills) + sum(not pack.same for pack in packs)
-    parts = [count(len(skills), "skill")] if skills else []
-    parts += [count(len(packs), "pack")] if packs else []
-    is_compared = bool(skills) or any(pack.has_manifest for pack in packs)
-    result = f"{wrong} with differences" if not same else "no difference" if is_compared else "nothing to compare with"
-    screen.note(f"\n{' and '.join(parts)} {'verified' if is_compared else 'hashed'} · {result}")
-    if any(not found.same for found in skills):
-        force = " --force" if any(not found.same and found.digest for found in skills) else ""
-        screen.note(f"Return to the lock: {call.follow_up('prowess install')}{force}")
+    what = _verified_counts(skills, packs)
+    result = _result(skills, packs, same=same)
+    screen.note(f"\n{what} · {result}")
+    differing = [found for found in skills if not found.same]
+    if differing:
+        command = call.follow_up("prowess install")
+        if any(found.digest for found in differing):
+            command += " --force"
+        screen.note(f"Return to the lock: {command}")
+
+
+def _verified_counts(skills: Sequence[Comparison], packs: Sequence[VerifiedPack]) -> str:
+    """Renders `2 skills and 1 pack verified`."""
+    parts: list[str] = []
+    if skills:
+        parts.append(count(len(skills), "skill"))
+    if packs:
+        parts.append(count(len(packs), "pack"))
+    counts = " and ".join(parts)
+    if _is_compared(skills, packs):
+        return f"{counts} verified"
+    return f"{counts} hashed"
+
+
+def _result(skills: Sequence[Comparison], packs: Sequence[VerifiedPack], *, same: bool) -> str:
+    if not same:
+        wrong = [each for each in (*skills, *packs) if not each.same]
+        return f"{len(wrong)} with differences"
+    if _is_compared(skills, packs):
+        return "no difference"
+    return "nothing to compare with"
+
+
+def _is_compared(skills: Sequence[Comparison], packs: Sequence[VerifiedPack]) -> bool:
+    if skills:
+        return True
+    return any(pack.has_manifest for pack in packs)
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
 def _document(same: bool, installed: api.Verified | None, packs: list[VerifiedPack]) -> VerifiedDocument:
-    rows: list[NamedComparison] = []
-    if installed is not None:
-        folder = installed.place.folder
-        rows = [{"name": name, **_row(found, folder(name))} for name, found in installed.skills.items()]
-    return {
+    document: VerifiedDocument = {
         "schema": "prowess.verified/1",
         "same": same,
-        "folder": installed.place.root if installed else None,
-        "lock": installed.place.lock if installed else None,
-        "skills": rows,
-        "unknown": list(installed.unknown) if installed else [],
+        "folder": None,
+        "lock": None,
+        "skills": [],
+        "unknown": [],
         "packs": [_pack_row(pack) for pack in packs],
     }
+    if installed is not None:
+        place = installed.place
+        document["folder"] = place.root
+        document["lock"] = place.lock
+        document["skills"] = _named_rows(installed)
+        document["unknown"] = list(installed.unknown)
+    return document
+
+
+def _named_rows(installed: api.Verified) -> list[NamedComparison]:
+    rows: list[NamedComparison] = []
+    for name, found in installed.skills.items():
+        folder = installed.place.folder(name)
+        row = _row(found, folder)
+        rows.append({"name": name, **row})
+    return rows
 
 
 def _row(found: Comparison, path: str) -> ComparedSkill:
@@ -170,11 +255,12 @@ def _row(found: Comparison, path: str) -> ComparedSkill:
 
 
 def _pack_row(pack: VerifiedPack) -> ComparedPack:
+    skills = [_row(found, path) for path, found in pack.skills.items()]
     return {
         "path": pack.path,
         "same": pack.same,
         "sha256": pack.sha256,
         "has_manifest": pack.has_manifest,
-        "skills": [_row(found, path) for path, found in pack.skills.items()],
+        "skills": skills,
         "others": list(pack.others),
     }

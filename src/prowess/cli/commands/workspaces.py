@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from prowess.cli.app import Call, cli_command, confirm_removal
-from prowess.cli.screen import count, size
+from prowess.cli.screen import Screen, count, size
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.cleanup import CleanedWorkspaces, WorkspaceList, clean_workspaces, list_workspaces
@@ -64,122 +64,177 @@ def command(call: Call, action: str, **given: Any) -> int:
         with call.runtime() as runtime:
             found = list_workspaces(runtime)
         return _list(call, found)
-    older, keep = parse_age(given["older_than"]), parse_size(given["keep"])
+    older = parse_age(given["older_than"])
+    keep = parse_size(given["keep"])
     if older is None and keep is None and not given["everything"]:
-        raise ConfigError(
-            "Say what to clean.", code="usage", hint="--older-than 7d, --keep 2G, or --all for everything not in use."
-        )
+        hint = "--older-than 7d, --keep 2G, or --all for everything not in use."
+        raise ConfigError("Say what to clean.", code="usage", hint=hint)
+    is_dry = given["dry_run"]
     with call.runtime() as runtime:
-        if not given["dry_run"] and not given["yes"]:
-            would_go = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=True).removed
-            if any(would_go):
-                confirm_removal(_counted(would_go))
-        cleaned = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=given["dry_run"])
-    return _show_cleaned(call, cleaned, given["dry_run"])
+        if not is_dry and not given["yes"]:
+            planned = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=True)
+            if any(planned.removed):
+                confirm_removal(_counted(planned.removed))
+        cleaned = clean_workspaces(runtime, older_than_s=older, keep_bytes=keep, dry_run=is_dry)
+    if call.screen.is_json:
+        document = _cleaned_document(cleaned, is_dry)
+        call.screen.document(document)
+    else:
+        _show_cleaned(call, cleaned, is_dry)
+    return 0
 
 
 def parse_age(text: str | None) -> float | None:
+    """Returns seconds: 43200 for `12h`."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     if not found:
-        raise ConfigError(f"'{text}' is no age.", code="usage", hint="Write a number and s, m, h, d or w: 12h, 7d.")
-    return float(found[1]) * _UNITS[found[2]]
+        hint = "Write a number and s, m, h, d or w: 12h, 7d."
+        raise ConfigError(f"'{text}' is no age.", code="usage", hint=hint)
+    number = float(found[1])
+    return number * _UNITS[found[2]]
 
 
 def parse_size(text: str | None) -> int | None:
+    """Returns bytes: 2147483648 for `2G`."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found:
-        raise ConfigError(f"'{text}' is no size.", code="usage", hint="Write a number and K, M, G or T: 500M, 2G.")
-    return int(float(found[1]) * _SIZES[found[2].upper()])
+        hint = "Write a number and K, M, G or T: 500M, 2G."
+        raise ConfigError(f"'{text}' is no size.", code="usage", hint=hint)
+    number = float(found[1])
+    unit = found[2].upper()
+    return int(number * _SIZES[unit])
 
 
 def _list(call: Call, found: WorkspaceList) -> int:
     dir, trees, left = found
     published: PublishedSkills = {"path": trees, "skills": len(left.trees), "size_bytes": _total(left.trees)}
     if call.screen.is_json:
+        workspaces = [_row(info) for info in left.places]
+        environments = [_environment_row(info) for info in left.environments]
         document: WorkspacesDocument = {
             "schema": "prowess.workspaces/1",
             "dir": dir,
-            "workspaces": [_row(info) for info in left.places],
-            "environments": [_environment_row(info) for info in left.environments],
+            "workspaces": workspaces,
+            "environments": environments,
             "published": published,
         }
         call.screen.document(document)
         return 0
-    if left.places:
-        rows = [
-            [info.session, _used(info), size(info.size_bytes), _store(info), info.path]
-            for info in reversed(left.places)
-        ]
-        call.screen.table(["session", "used", "size", "store", "path"], rows)
+    _show_left(call.screen, left)
+    counted = _counted(left)
+    call.screen.note(f"\n{counted} · {dir}")
+    return 0
+
+
+def _show_left(screen: Screen, left: Leftovers) -> None:
+    """Shows workspaces, environments and published skills, with an empty line between them."""
+    _show_places(screen, left.places)
     if left.places and left.environments:
-        call.screen.text()
-    if left.environments:
-        rows = [[info.key, _used(info), size(info.size_bytes), _packages(info)] for info in reversed(left.environments)]
-        call.screen.table(["environment", "used", "size", "packages"], rows)
-    if left.trees and (left.places or left.environments):
-        call.screen.text()
-    if left.trees:
-        call.screen.text(f"published: {count(len(left.trees), 'skill')}  {size(_total(left.trees))}")
-    call.screen.note(f"\n{_counted(left)} · {dir}")
-    return 0
+        screen.text()
+    _show_environments(screen, left.environments)
+    if not left.trees:
+        return
+    if left.places or left.environments:
+        screen.text()
+    skills = count(len(left.trees), "skill")
+    total = size(_total(left.trees))
+    screen.text(f"published: {skills}  {total}")
 
 
-def _show_cleaned(call: Call, cleaned: CleanedWorkspaces, dry: bool) -> int:
-    removed, in_use = cleaned.removed, cleaned.in_use
-    if call.screen.is_json:
-        document: WorkspacesCleanedDocument = {
-            "schema": "prowess.workspaces-cleaned/1",
-            "dir": cleaned.dir,
-            "dry_run": dry,
-            "removed": [_row(info) for info in removed.places],
-            "in_use": [_row(info) for info in in_use.places],
-            "environments": {
-                "removed": [_environment_row(info) for info in removed.environments],
-                "in_use": [_environment_row(info) for info in in_use.environments],
-            },
-            "published": {
-                "removed": [_tree_row(info) for info in removed.trees],
-                "in_use": [_tree_row(info) for info in in_use.trees],
-                "needed": cleaned.needed,
-                "needed_by_others": list(cleaned.others),
-                "problem": cleaned.problem,
-            },
-        }
-        call.screen.document(document)
-        return 0
-    for said, found in (("would remove" if dry else "removed", removed), ("in use, kept", in_use)):
-        for name, info in _named_lines(found):
-            call.screen.text(f"{said}  {visible(name)}  {size(info.size_bytes)}  {visible(info.path)}")
+def _show_places(screen: Screen, places: Sequence[PlaceInfo]) -> None:
+    rows: list[list[str]] = []
+    for info in reversed(places):
+        used = _used(info)
+        written = size(info.size_bytes)
+        store = _store(info)
+        rows.append([info.session, used, written, store, info.path])
+    if rows:
+        screen.table(["session", "used", "size", "store", "path"], rows)
+
+
+def _show_environments(screen: Screen, environments: Sequence[EnvironmentInfo]) -> None:
+    rows: list[list[str]] = []
+    for info in reversed(environments):
+        used = _used(info)
+        written = size(info.size_bytes)
+        rows.append([info.key, used, written, _packages(info)])
+    if rows:
+        screen.table(["environment", "used", "size", "packages"], rows)
+
+
+def _cleaned_document(cleaned: CleanedWorkspaces, dry: bool) -> WorkspacesCleanedDocument:
+    removed = cleaned.removed
+    in_use = cleaned.in_use
+    return {
+        "schema": "prowess.workspaces-cleaned/1",
+        "dir": cleaned.dir,
+        "dry_run": dry,
+        "removed": [_row(info) for info in removed.places],
+        "in_use": [_row(info) for info in in_use.places],
+        "environments": {
+            "removed": [_environment_row(info) for info in removed.environments],
+            "in_use": [_environment_row(info) for info in in_use.environments],
+        },
+        "published": {
+            "removed": [_tree_row(info) for info in removed.trees],
+            "in_use": [_tree_row(info) for info in in_use.trees],
+            "needed": cleaned.needed,
+            "needed_by_others": list(cleaned.others),
+            "problem": cleaned.problem,
+        },
+    }
+
+
+def _show_cleaned(call: Call, cleaned: CleanedWorkspaces, dry: bool) -> None:
+    screen = call.screen
+    _show_lines(screen, "would remove" if dry else "removed", cleaned.removed)
+    _show_lines(screen, "in use, kept", cleaned.in_use)
     if cleaned.problem is not None:
-        call.screen.note(
-            f"warning: No published skill was removed, because it is not known which are needed: "
-            f"{visible(cleaned.problem)}"
-        )
+        problem = visible(cleaned.problem)
+        screen.note(f"warning: No published skill was removed, because it is not known which are needed: {problem}")
     if cleaned.needed:
-        others = f"; some by sessions in {visible(', '.join(cleaned.others))}" if cleaned.others else ""
-        call.screen.note(f"kept: {count(cleaned.needed, 'published skill')} that sessions may go on from{others}")
-    call.screen.note(f"{_counted(removed)}{' (nothing was removed)' if dry else ''}")
-    return 0
+        skills = count(cleaned.needed, "published skill")
+        text = f"kept: {skills} that sessions may go on from"
+        if cleaned.others:
+            others = visible(", ".join(cleaned.others))
+            text += f"; some by sessions in {others}"
+        screen.note(text)
+    counted = _counted(cleaned.removed)
+    if dry:
+        counted += " (nothing was removed)"
+    screen.note(counted)
 
 
-def _named_lines(found: Leftovers) -> list[tuple[str, PlaceInfo | EnvironmentInfo | TreeInfo]]:
-    return [
-        *((info.session, info) for info in found.places),
-        *((f"environment {_packages(info)}", info) for info in found.environments),
-        *(("published skill", info) for info in found.trees),
-    ]
+def _show_lines(screen: Screen, said: str, found: Leftovers) -> None:
+    for info in found.places:
+        _show_line(screen, said, info.session, info)
+    for info in found.environments:
+        packages = _packages(info)
+        _show_line(screen, said, f"environment {packages}", info)
+    for info in found.trees:
+        _show_line(screen, said, "published skill", info)
+
+
+def _show_line(screen: Screen, said: str, name: str, info: PlaceInfo | EnvironmentInfo | TreeInfo) -> None:
+    shown = visible(name)
+    written = size(info.size_bytes)
+    path = visible(info.path)
+    screen.text(f"{said}  {shown}  {written}  {path}")
 
 
 def _counted(left: Leftovers) -> str:
     """Renders `2 workspaces · 1 environment · 31.4 MB`. Leaves out zero counts, except that of workspaces."""
     parts = [count(len(left.places), "workspace")]
-    parts += [count(len(left.environments), "environment")] if left.environments else []
-    parts += [count(len(left.trees), "published skill")] if left.trees else []
-    return " · ".join([*parts, size(left.size_bytes)])
+    if left.environments:
+        parts.append(count(len(left.environments), "environment"))
+    if left.trees:
+        parts.append(count(len(left.trees), "published skill"))
+    parts.append(size(left.size_bytes))
+    return " · ".join(parts)
 
 
 def _build(call: Call, base: str | None, tag: str, offline: bool) -> int:
@@ -188,19 +243,20 @@ def _build(call: Call, base: str | None, tag: str, offline: bool) -> int:
     if base is not None and offline:
         raise ConfigError("--from and --offline exclude each other.", code="usage", hint="Leave one of them out.")
     built = build_container_image(tag=tag, base=base, offline=offline, on_line=call.screen.note)
-    if call.screen.is_json:
-        document: ImageDocument = {
-            "schema": "prowess.image/1",
-            "tag": built.tag,
-            "id": built.id,
-            "size_bytes": built.size_bytes,
-            "python": built.python,
-            "built_from": built.built_from,
-            "packages": list(built.packages),
-        }
-        call.screen.document(document)
-    else:
-        call.screen.text(f"{built.tag}  {built.id}  {size(built.size_bytes)}")
+    if not call.screen.is_json:
+        written = size(built.size_bytes)
+        call.screen.text(f"{built.tag}  {built.id}  {written}")
+        return 0
+    document: ImageDocument = {
+        "schema": "prowess.image/1",
+        "tag": built.tag,
+        "id": built.id,
+        "size_bytes": built.size_bytes,
+        "python": built.python,
+        "built_from": built.built_from,
+        "packages": list(built.packages),
+    }
+    call.screen.document(document)
     return 0
 
 
@@ -224,10 +280,12 @@ def _tree_row(info: TreeInfo) -> TreeRow:
 
 
 def _on_disk(info: PlaceInfo | EnvironmentInfo | TreeInfo) -> OnDisk:
+    used = time.gmtime(info.used_at)
+    used_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", used)
     return {
         "path": info.path,
         "size_bytes": info.size_bytes,
-        "used_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(info.used_at)),
+        "used_at": used_at,
         "in_use": info.in_use,
     }
 
@@ -237,24 +295,35 @@ def _packages(info: EnvironmentInfo) -> str:
     if not info.is_whole:
         return "(unfinished)"
     text = ", ".join(info.dependencies)
-    return text if len(text) <= _PACKAGES else f"{text[: _PACKAGES - 1]}…"
+    if len(text) <= _PACKAGES:
+        return text
+    return f"{text[: _PACKAGES - 1]}…"
 
 
 def _used(info: PlaceInfo | EnvironmentInfo) -> str:
-    return "in use" if info.in_use else _ago(info.used_at)
+    if info.in_use:
+        return "in use"
+    return _ago(info.used_at)
 
 
 def _store(info: PlaceInfo) -> str:
-    return f"{info.store or 'unknown'}{' (gone)' if info.store_is_gone else ''}"
+    """Names the store that has the records of this session."""
+    store = info.store or "unknown"
+    if info.store_is_gone:
+        return f"{store} (gone)"
+    return store
 
 
 def _total(trees: Collection[TreeInfo]) -> int:
+    """Returns the bytes that published skills take."""
     return sum(info.size_bytes for info in trees)
 
 
 def _ago(used_at: float) -> str:
+    """Renders `3d ago`."""
     seconds = max(0.0, time.time() - used_at)
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
-            return f"{seconds / length:.0f}{unit} ago"
+            number = seconds / length
+            return f"{number:.0f}{unit} ago"
     return "just now"
