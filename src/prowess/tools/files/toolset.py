@@ -21,5 +21,6 @@ def file_tools(
     skill_at: Callable[[str], str | None] | None = None,
 ) -> list[Tool]:
     """Returns the tools, always in this order. An enabled tool is not yet allowed: policy decides every call."""
-    reading = (ReadFile(work, activate=activate, skill_at=skill_at), ListDir(work), Grep(work))
-    return switched_on([*reading, WriteFile(work), DeleteFile(work), NetworkRequest()], enabled)
+    read = ReadFile(work, activate=activate, skill_at=skill_at)
+    tools = [read, ListDir(work), Grep(work), WriteFile(work), DeleteFile(work), NetworkRequest()]
+    return switched_on(tools, enabled)
