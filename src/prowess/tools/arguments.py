@@ -191,7 +191,11 @@ def _only_question(several: Any) -> dict[str, Any]:
     asked = several[0]
     if not isinstance(asked, dict):
         return {"question": asked}
-    return {name: asked[name] for name in ("question", "options", "choices") if name in asked}
+    given: dict[str, Any] = {}
+    for name in ("question", "options", "choices"):
+        if name in asked:
+            given[name] = asked[name]
+    return given
 
 
 def _label(choice: Any) -> Any:
@@ -233,7 +237,8 @@ def _few(patterns: list[str]) -> list[str]:
     """Limits the patterns, because every output file is matched against every pattern."""
     longest = max(map(len, patterns), default=0)
     if len(patterns) > MOST_PATTERNS or longest > LONGEST_PATTERN:
-        raise ValueError(f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters; name a folder: out/**")
+        most = f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters"
+        raise ValueError(f"{most}; name a folder: out/**")
     return patterns
 
 
@@ -264,6 +269,7 @@ class InputArguments(Arguments):
 
     @property
     def value(self) -> Input:
+        """The input as a job takes it."""
         to = self.to or None
         return Input(self.source, to, self.mode, self.pin)
 
@@ -365,6 +371,7 @@ class RunArguments(Arguments):
 
     @model_validator(mode="after")
     def _one_thing(self) -> RunArguments:
+        """Checks that either a command or a script is given."""
         command = (self.command or "").strip()
         script = (self.script or "").strip()
         if bool(command) == bool(script):
@@ -479,8 +486,6 @@ class DeleteFileArguments(Arguments):
 def parse_write(args: Mapping[str, Any], tool: str) -> WriteFileArguments:
     """Parses the arguments of write_file. A call that asks for an edit in place is told to write the whole file."""
     if not args.keys().isdisjoint(_EDITS):
-        raise ToolRetry(
-            f"{tool} replaces whole files and cannot edit one in place. Read the file with read_file, and write all of "
-            "its new text: {path, content}."
-        )
+        hint = "Read the file with read_file, and write all of its new text: {path, content}."
+        raise ToolRetry(f"{tool} replaces whole files and cannot edit one in place. {hint}")
     return parse_arguments(WriteFileArguments, args, tool)

@@ -88,15 +88,18 @@ class _ParameterReader:
         elif not text:
             self._current = ""
         elif _FIELD.match(text) or (indent == 0 and _HEADING.match(line)):
-            self._in_args = False
-            self._current = ""
+            self._end()
         elif self._can_begin(indent) and (entry := _GOOGLE.match(text)):
             self._begin(entry["name"], entry["text"], indent)
         elif self._current and indent > self._margin:
             self.found[self._current].append(text)
         elif indent == 0:
-            self._in_args = False
-            self._current = ""
+            self._end()
+
+    def _end(self) -> None:
+
+        self._in_args = False
+        self._current = ""
 
     def _can_begin(self, indent: int) -> bool:
         """True if a parameter of `Args:` can begin with this indent."""
@@ -155,7 +158,9 @@ def as_tool(given: Any) -> Any:
         return given
     if callable(given) and not isinstance(given, type):
         return tool(given)
-    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+    what = f"a {type(given).__name__}"
+    if isinstance(given, type):
+        what = f"the class {given.__name__}"
     shown = repr(given)[:80]
     hint = "Give a function with annotations, what @prowess.tool makes of one, or an object that is a Tool."
     raise ConfigError(f"{shown} cannot be a tool: it is {what}.", code="tool-invalid", hint=hint)
@@ -200,6 +205,7 @@ class FunctionTool(Generic[P, R]):
         return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
+
         return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
@@ -229,6 +235,7 @@ class FunctionTool(Generic[P, R]):
         return parameter.default is not inspect.Parameter.empty
 
     async def _run(self, *args: Any, **kwargs: Any) -> Any:
+
         function: Callable[..., Any] = self._function
         try:
             if inspect.iscoroutinefunction(function):
@@ -301,7 +308,8 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
         why = f"its parameters cannot be read ({error})"
-        raise _unfit(name, why, "Write a function around it.") from error
+        hint = "Write a function around it."
+        raise _unfit(name, why, hint) from error
 
 
 def _parameters(
@@ -375,7 +383,8 @@ def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
         raise _no_schema(name, error) from error
     except RecursionError as error:
         why = "a type of its parameters contains itself"
-        raise _unfit(name, why, "Take a list or a dict instead.") from error
+        hint = "Take a list or a dict instead."
+        raise _unfit(name, why, hint) from error
 
 
 def _described(hint: Any) -> str | None:
@@ -433,7 +442,7 @@ def _read(value: Any, *, kind: Kind | None) -> Any:
     return value
 
 
-def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _guarded(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
     try:
         return function(*args, **kwargs)
@@ -442,6 +451,7 @@ def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 def _outcome(result: Any, name: str) -> Outcome | Spawn:
+    """Outcome of a result: text as it is, anything else as JSON."""
     if isinstance(result, Outcome | Spawn):
         return result
     if result is None:
@@ -454,7 +464,9 @@ def _outcome(result: Any, name: str) -> Outcome | Spawn:
         try:
             text = to_json(result, inf_nan_mode="strings").decode()
         except (ValueError, RecursionError) as error:
-            return _no_text(name, f"a {type(result).__name__} that is no JSON ({_first_line(error)})")
+            kind = type(result).__name__
+            why = _first_line(error)
+            return _no_text(name, f"a {kind} that is no JSON ({why})")
     text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be encoded
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut here: the result has {len(text)} characters]"
@@ -468,17 +480,20 @@ def _no_text(name: str, what: str) -> Outcome:
 
 
 def _first_line(error: BaseException) -> str:
+    """First line of its message, or its type if it has none."""
     text = str(error) or type(error).__name__
     first = text.splitlines()[0]
     return first[:200].rstrip(".")
 
 
 def _no_schema(name: str, error: Exception) -> ConfigError:
-    why = f"an annotation has no JSON Schema ({_first_line(error)})"
+    reason = _first_line(error)
+    why = f"an annotation has no JSON Schema ({reason})"
     return _unfit(name, why, _PLAIN)
 
 
 def _unfit(name: str, why: str, hint: str) -> ConfigError:
+    """Error for a function whose parameters a model cannot be told."""
     message = f"The function '{name}' cannot be a tool: {why}."
     return ConfigError(message, code="tool-signature", hint=hint)
 

@@ -97,6 +97,7 @@ async def look_up_apart(host: str) -> list[str]:
 
 
 def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
+    """Parses a URL. A redirect may not lead from https to http."""
     import httpx
 
     if not is_plain_url(text):
@@ -112,10 +113,6 @@ def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
         hint = "Ask for the address that it should lead to."
         raise _refused(f"{start} redirects to {end}, without encryption.", "url-refused", hint)
     return url
-
-
-def _refused(message: str, code: str, hint: str) -> FetchError:
-    return FetchError(message, code=code, hint=hint)
 
 
 MAX_BYTES = 1_000_000
@@ -170,7 +167,9 @@ class RequestArguments(Arguments):
         """Drops `prompt`: `WebFetch` of other systems sends a question, but here the result is the page."""
         if not isinstance(value, dict):
             return value
-        return {name: item for name, item in value.items() if name != "prompt"}
+        given = dict(value)
+        given.pop("prompt", None)
+        return given
 
 
 class Sent(NamedTuple):
@@ -206,6 +205,7 @@ class NetworkRequest(PlainTool):
         return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
+        """Makes the request, within the hosts, the time and the size that the decision allows."""
         wanted = parse_arguments(RequestArguments, args, self.spec.name)
         _check_headers(wanted.headers)
         limits = within.decision.limits
@@ -345,8 +345,8 @@ def _again(sent: Sent, status: int, *, same_origin: bool) -> Sent:
         return sent._replace(headers=headers)
     if status in (301, 302) and sent.method != "POST":
         return sent._replace(headers=headers)
-    headers = _without(headers, ("content-type",))
-    return Sent("GET", headers, None)
+    headers = _without(headers, ["content-type"])
+    return Sent("GET", headers, body=None)
 
 
 def _without(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -359,14 +359,17 @@ def _without(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]
 
 
 def _origin(to: Reached) -> tuple[str, str, int]:
+    """Scheme, host and port: a browser's origin."""
     target = to.target
     return to.url.scheme, target.host, target.port
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
+    """Refuses headers that cannot be sent, and those that the runtime sets."""
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise ToolRetry(f"network_request: {ascii(name)[:80]} is not the name of a header.")
+            shown = ascii(name)[:80]
+            raise ToolRetry(f"network_request: {shown} is not the name of a header.")
         if _OURS.fullmatch(name.lower()):
             raise ToolRetry(f"network_request: the header {name} is set by the runtime. Leave it out.")
         without_tabs = value.replace("\t", " ")
@@ -409,7 +412,9 @@ def _text(answer: Answer, kind: str, mime: str) -> str | None:
         text = answer.data.decode(charset, "replace")
     except (LookupError, ValueError):
         text = answer.data.decode("utf-8", "replace")
-    return None if "\0" in text else text
+    if "\0" in text:
+        return None
+    return text
 
 
 def _is_json(text: str) -> bool:
@@ -417,6 +422,11 @@ def _is_json(text: str) -> bool:
         return isinstance(json.loads(text), dict | list)
     except (ValueError, RecursionError):
         return False
+
+
+def _refused(message: str, code: str, hint: str) -> FetchError:
+    """Error for a request that is not made. It is not retryable."""
+    return FetchError(message, code=code, hint=hint)
 
 
 def _failed(shown: str, why: str) -> FetchError:

@@ -138,7 +138,7 @@ def _ordered(steps: Mapping[str, Step], order: Any) -> tuple[Step, ...]:
         if id not in left:
             raise ToolRetry(f"order names a step twice. {_existing(steps)}")
         ordered.append(left.pop(id))
-    ordered += left.values()
+    ordered.extend(left.values())
     return tuple(ordered)
 
 
@@ -167,7 +167,8 @@ def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
     if isinstance(data, list):
         data = _by_id(data, steps)
     if not isinstance(data, Mapping):
-        raise ToolRetry(f"set is an object {{id: {{title, status}}}}, not {_shown(data)}. {_existing(steps)}")
+        there = _existing(steps)
+        raise ToolRetry(f"set is an object {{id: {{title, status}}}}, not {_shown(data)}. {there}")
     for key, change in data.items():
         (id,) = _ids([key], "set", steps)
         changed[id] = _changed(changed[id], change)
@@ -175,15 +176,18 @@ def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
 
 
 def _by_id(changes: Iterable[Any], steps: Mapping[str, Step]) -> dict[str, Any]:
+    """Turns [{id, …}] into {id: {…}}."""
     by_id: dict[str, Any] = {}
     for each in changes:
-        if not isinstance(each, Mapping) or each.get("id") is None:
+        id = each.get("id") if isinstance(each, Mapping) else None
+        if id is None:
             raise ToolRetry(f"set is an object {{id: {{title, status}}}}. {_existing(steps)}")
-        by_id[str(each["id"])] = each
+        by_id[str(id)] = each
     return by_id
 
 
 def _changed(step: Step, change: Any) -> Step:
+    """Applies {title?, status?} to a step, or a status alone."""
     if isinstance(change, str):
         change = {"status": change}
     if not isinstance(change, Mapping):
@@ -252,6 +256,7 @@ def _given_id(data: Any) -> str | None:
 
 
 def _title(data: Mapping[str, Any], otherwise: str) -> str:
+    """Title of a step, under any of the names that models use for it."""
     found = _first_of(data, _TITLES)
     if found is None:
         return otherwise
@@ -264,6 +269,7 @@ def _title(data: Mapping[str, Any], otherwise: str) -> str:
 
 
 def _status(value: Any, id: str) -> StepStatus:
+    """Status of a step, also in other words: `done`, `In progress`."""
     status = None
     if isinstance(value, str):
         words = value.casefold().replace("-", " ").split()
@@ -274,6 +280,7 @@ def _status(value: Any, id: str) -> StepStatus:
 
 
 def _ids(data: Any, what: str, steps: Mapping[str, Step]) -> list[str]:
+    """Parses ids of existing steps: a list, or one id alone."""
     if data is None:
         return []
     if isinstance(data, (str, int)) and not isinstance(data, bool):
@@ -304,12 +311,13 @@ def _existing(ids: Iterable[str]) -> str:
 def _parse_constraints(data: Any) -> dict[str, int]:
     if data is None or data == []:
         return {}
+    known = ", ".join(LIMITS)
     if not isinstance(data, Mapping):
-        raise ToolRetry(f"constraints is an object of {', '.join(LIMITS)}, not {_shown(data)}.")
+        raise ToolRetry(f"constraints is an object of {known}, not {_shown(data)}.")
     constraints: dict[str, int] = {}
     for name, value in data.items():
         if name not in LIMITS:
-            raise ToolRetry(f"{_shown(name)} is no constraint. There are: {', '.join(LIMITS)}.")
+            raise ToolRetry(f"{_shown(name)} is no constraint. There are: {known}.")
         if value is not None:
             constraints[name] = _whole_number(value, name)
     return constraints
@@ -340,8 +348,10 @@ def _text(value: Any, what: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise ToolRetry(f"{what} is a text of at most {MAX_TEXT} characters, not {_shown(value)}.")
-    return strip_invisible(value).strip()
+        shown = _shown(value)
+        raise ToolRetry(f"{what} is a text of at most {MAX_TEXT} characters, not {shown}.")
+    visible = strip_invisible(value)
+    return visible.strip()
 
 
 def _shown(value: Any) -> str:
@@ -469,5 +479,6 @@ def render_progress(plan: Plan) -> str:
     line = f"plan: {done} of {len(plan.steps)} done"
     if not left:
         return line
-    following = min(left, key=lambda step: step.status)  # "in_progress" sorts before "pending"
+    left.sort(key=lambda step: step.status)  # "in_progress" sorts before "pending"
+    following = left[0]
     return f"{line}; next: {following.id} {following.title}"

@@ -56,9 +56,10 @@ def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
 
 def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
     """Renames aliases to our names, except where our own name is given as well."""
+    aliases = kind.ALIASES
     ours: dict[str, Any] = {}
     for name, value in given.items():
-        own = kind.ALIASES.get(name, name)
+        own = aliases.get(name, name)
         if own == name or own not in given:
             ours[own] = value
     return ours
@@ -110,12 +111,14 @@ _ORNAMENTS = ("title", "default", "minLength", "maxLength", "propertyNames", "$d
 
 
 def _problem(kind: type[Arguments], error: Any) -> str:
+    """Renders one error of pydantic for the model."""
     path = [str(part) for part in error["loc"]]
     place = ".".join(path) or "arguments"
     if error["type"] == "missing":
         return f"'{place}' is required"
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], _names(kind), n=1)
+        known = _names(kind)
+        near = difflib.get_close_matches(path[-1], known, n=1)
         if near:
             return f"there is no '{place}' (did you mean '{near[0]}'?)"
         return f"there is no '{place}'"
